@@ -1,0 +1,122 @@
+"""From settings to objects: the only place that knows which class a flag's value stands for."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from app.config import Config, ModelConfig, RunConfig
+from app.errors import UsageError
+from app.models.cbow import Cbow
+from app.models.negatives import SharedNegatives
+from app.models.skipgram import SkipGram
+from app.optimizers import rules
+from app.tables.device import DeviceTable
+from app.text.vocabulary import Vocabulary
+from app.training import words
+from app.training.loop import Job
+from app.training.workdir import Workdir
+
+MODELS = {"skipgram": SkipGram, "cbow": Cbow}
+OPTIMIZERS = {
+    "sgd": lambda settings: rules.sgd(),
+    "adagrad": lambda settings: rules.adagrad(settings.initial_accumulator),
+    "rowwise_adagrad": lambda settings: rules.rowwise_adagrad(settings.initial_accumulator),
+}
+TABLES = {"device": DeviceTable}
+DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+
+# What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
+    """Everything to train word vectors with: tables on the chosen device, batches from the text."""
+    device = device_name(config.run)
+    with tf.device(device):
+        model = _model(config.model, config.run, text.vocabulary, device)
+        tables = {
+            name: TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
+            for name, spec in model.tables().items()
+        }
+    optimizer = OPTIMIZERS[config.optimizer.optimizer](config.optimizer)
+    batches, expected = words.batches(text, config, workdir)
+    return Job(
+        model=model,
+        tables=tables,
+        optimizer=optimizer,
+        learning_rate=config.optimizer.learning_rate or optimizer.learning_rate,
+        batches=batches,
+        expected_batches=expected,
+        words=text.words,
+        steps_per_batch=config.input.steps_per_call,
+        device=device,
+    )
+
+
+def device_name(settings: RunConfig) -> str:
+    """The device to train on: --device, else the first GPU, else the CPU."""
+    devices = [device.name.removeprefix("/physical_device:") for device in _devices()]
+    if not settings.device:
+        return next((name for name in devices if name.startswith("GPU")), "CPU:0")
+    name = settings.device.lstrip("/").removeprefix("device:").upper()
+    name = name if ":" in name else f"{name}:0"
+    if name not in devices:
+        raise UsageError(f"--device={settings.device}: not here; choose from {', '.join(devices)}")
+    return name
+
+
+def use_machine(settings: RunConfig) -> None:
+    """Sets TensorFlow's threads and memory; call it before anything else asks for a device."""
+    cores = os.cpu_count() or 1
+    # The operations of a step take 0.1 ms: too little to share, so few cores do best with an
+    # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0).
+    threads = settings.intra_op_threads or max(1, cores // 4)
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(cores)
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+    except RuntimeError as error:
+        raise AssertionError("use_machine must come before TensorFlow's first operation") from error
+
+
+def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):
+    negatives = SharedNegatives(
+        vocabulary.counts,
+        settings.negative_power,
+        settings.group_tokens,
+        settings.shared_negatives,
+        settings.negatives,
+    )
+    return MODELS[settings.model](
+        size=len(vocabulary.tokens),
+        dim=settings.dim,
+        window=settings.window,
+        negatives=negatives,
+        seed=run.seed,
+        dtype=_compute_dtype(settings, device),
+    )
+
+
+def _compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
+    if settings.compute_dtype != "auto":
+        return DTYPES[settings.compute_dtype]
+    if device.startswith("GPU"):
+        gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
+        major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
+        return tf.bfloat16 if major >= 8 else tf.float32  # from NVIDIA's Ampere on
+    return tf.bfloat16 if _BFLOAT16_FLAGS & _processor_flags() else tf.float32
+
+
+def _processor_flags() -> set[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((set(line.split()) for line in file if line.startswith("flags")), set())
+    except OSError:
+        return set()  # not Linux
+
+
+def _devices() -> list[tf.config.PhysicalDevice]:
+    return tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")

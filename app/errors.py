@@ -1,0 +1,15 @@
+"""The two ways a command can end badly; the mains turn each into one line and an exit code."""
+
+
+class UsageError(ValueError):
+    """The person asked for something that cannot be: exit code 2, before any work.
+
+    The message is one line that names the flag or file, its value, and the remedy.
+    """
+
+
+class RunError(RuntimeError):
+    """Something failed while running: exit code 1, with nothing half-written.
+
+    The message is one line that names what failed and the remedy.
+    """

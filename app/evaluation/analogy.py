@@ -1,0 +1,99 @@
+"""Analogies `a is to b as c is to ?`, answered by vector arithmetic.
+
+3CosAdd, named so by Levy and Goldberg 2014, is that of Mikolov et al. 2013
+(https://arxiv.org/abs/1301.3781): the word nearest by cosine to b - a + c on unit vectors, over the
+whole vocabulary without the three question words.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from app.errors import UsageError
+from app.evaluation.files import numbered_lines
+from app.evaluation.lexicon import CASES, Lexicon, first_row, protocol, unit_rows
+from app.evaluation.scores import Score
+from app.evaluation.search import nearest_rows
+
+_WANTED = "analogies: `: section` lines, and four words on every other line"
+_MEASURE = "3CosAdd, question words excluded; questions with an unknown word skipped"
+_UNNAMED = "(no section)"
+
+
+class Question(NamedTuple):
+    """Section of a question and its four words, the last of which is the answer wanted."""
+
+    section: str
+    words: tuple[str, ...]
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """Questions of a file in Google's format (`questions-words.txt`).
+
+    Lines that start with `#` or `//` are comments (the original file opens with one); questions
+    before any section are allowed. UsageError for a file that cannot be read, a line that has not
+    four words, or no question at all.
+    """
+    questions, section = [], _UNNAMED
+    for number, text in numbered_lines(path, _WANTED):
+        if text.startswith(":"):
+            section = text[1:].strip() or _UNNAMED
+        elif not text.startswith("//"):
+            words = tuple(text.split())
+            if len(words) != 4:
+                raise UsageError(
+                    f"{path}, line {number}: {text[:60]!r} has {len(words)} words, not 4; "
+                    f"wanted {_WANTED}"
+                )
+            questions.append(Question(section, words))
+    if not questions:
+        raise UsageError(f"{path}: holds no question; wanted {_WANTED}")
+    return questions
+
+
+def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
+    """Share of the known questions in a file whose answer is the nearest word.
+
+    Parts: `semantic` and `syntactic` where the file has both (Google names the syntactic sections
+    `gram...`), then each section. UsageError as of `read_questions`.
+    """
+    questions = read_questions(path)
+    outcomes = _outcomes(lexicon, questions)
+    line = f"{_MEASURE}; {protocol(lexicon)}"
+
+    def tally(title: str, chosen: list[bool | None]) -> Score:
+        used = [outcome for outcome in chosen if outcome is not None]
+        value = sum(used) / len(used) if used else None
+        note = "" if used else "every question has an unknown word"
+        return Score(title, "accuracy", value, len(used), len(chosen) - len(used), line, note)
+
+    sections: dict[str, list[bool | None]] = {}
+    kinds: dict[str, list[bool | None]] = {"semantic": [], "syntactic": []}
+    for question, outcome in zip(questions, outcomes, strict=True):
+        sections.setdefault(question.section, []).append(outcome)
+        kind = "syntactic" if question.section.startswith("gram") else "semantic"
+        kinds[kind].append(outcome)
+    parts = [tally(*item) for item in (*kinds.items(), *sections.items())]
+    if not all(kinds.values()):
+        parts = parts[len(kinds) :]
+    return tally(name, outcomes)._replace(parts=tuple(parts))
+
+
+def _outcomes(lexicon: Lexicon, questions: list[Question]) -> list[bool | None]:
+    """Whether each question is answered right; None for one with an unknown word."""
+    rows = [[first_row(lexicon, word) for word in question.words] for question in questions]
+    known = [number for number, found in enumerate(rows) if None not in found]
+    a, b, c, _ = np.array([rows[number] for number in known], np.int64).reshape(-1, 4).T
+    queries_ND = unit_rows(lexicon, b) - unit_rows(lexicon, a) + unit_rows(lexicon, c)
+    fold = CASES[lexicon.case]
+    keys = [[fold(word) for word in questions[number].words] for number in known]
+    # Every spelling of a question word is excluded, as gensim does.
+    excluded = [[row for key in four[:3] for row in lexicon.rows[key]] for four in keys]
+    answers, _ = nearest_rows(lexicon, queries_ND, 1, excluded)
+    outcomes: list[bool | None] = [None] * len(questions)
+    for number, four, row in zip(known, keys, answers[:, 0].tolist(), strict=True):
+        outcomes[number] = row >= 0 and lexicon.keys[row] == four[3]
+    return outcomes

@@ -1,0 +1,103 @@
+"""Files for TensorBoard's Embedding Projector: a sample of the words, spread over frequencies.
+
+The format is that of https://www.tensorflow.org/tensorboard/tensorboard_projector_plugin:
+`tensorboard --logdir=FOLDER` looks for `projector_config.pbtxt` in the root of FOLDER (and beside
+event files), and its paths must stay inside the folder of that file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from app.errors import UsageError
+from app.files import replacing
+from app.types import WordVectors
+
+# Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under
+# tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647): it loads the first
+# 100,000 points at most; of these t-SNE samples 10,000, UMAP 5,000 and PCA 50,000.
+MAX_POINTS = 100_000
+TSNE_POINTS = 10_000
+
+_CONFIG = """\
+embeddings {{
+  tensor_name: "words"
+  tensor_shape: {points}
+  tensor_shape: {columns}
+  tensor_path: "vectors.tsv"
+  metadata_path: "metadata.tsv"
+}}
+"""
+
+
+def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) -> int:
+    """Writes `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`; gives the words written.
+
+    limit: number of words to sample, at most `MAX_POINTS`; the default is the largest that t-SNE
+    uses whole. The metadata columns are the word, its rank by frequency from 1, its stratum
+    (a range of ranks, for colouring) and, where known, its count. UsageError for a limit out of
+    range or no usable word, RunError if the files cannot be written.
+    """
+    if not 1 <= limit <= MAX_POINTS:
+        raise UsageError(f"--limit={limit}: the projector shows 1 to {MAX_POINTS:,} words")
+    # One number that is not finite would leave every projection empty.
+    usable = np.flatnonzero(np.isfinite(vectors.matrix).all(axis=1))
+    if len(usable) < len(vectors.tokens):
+        dropped = len(vectors.tokens) - len(usable)
+        logging.warning("%d words have no finite vector: left out", dropped)
+    if not len(usable):
+        raise UsageError(f"--output={folder}: no word has a finite vector; train or choose others")
+    rows = usable[sample(len(usable), limit)]
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--output={folder}: is a file; give a folder")
+    with (
+        replacing(folder / "projector_config.pbtxt") as config_file,
+        replacing(folder / "metadata.tsv") as metadata_file,
+        replacing(folder / "vectors.tsv") as vectors_file,
+    ):
+        columns = vectors.matrix.shape[1]
+        line = "\t".join(["%.6g"] * columns) + "\n"
+        with open(vectors_file, "w", encoding="utf-8") as file:
+            file.writelines(line % tuple(vectors.matrix[row].tolist()) for row in rows)
+        _write_metadata(vectors, rows, metadata_file)
+        config_file.write_text(_CONFIG.format(points=len(rows), columns=columns), encoding="utf-8")
+    return len(rows)
+
+
+def sample(size: int, limit: int) -> np.ndarray:
+    """Ranks (from 0, ascending, int64) of at most `limit` of `size` words, spread over strata.
+
+    The strata are the decades of rank: 1-10, 11-100, 101-1,000 and so on. Each gives the same
+    number of words, evenly spaced; what a small stratum cannot give, the others share. So the
+    frequent words, few and best known, are all there, and the rare ones do not crowd them out.
+    """
+    edges = [0]
+    while edges[-1] < size:
+        edges.append(min(size, 10 ** len(edges)))
+    left, chosen = limit, [np.empty(0, np.int64)]
+    strata = list(zip(edges[:-1], edges[1:], strict=True))
+    # The smallest first, so that what it leaves over is known before the others share it.
+    strata.sort(key=lambda stratum: stratum[1] - stratum[0])
+    for number, (low, high) in enumerate(strata):
+        take = min(high - low, left // (len(strata) - number))
+        chosen.append(low + np.arange(take) * (high - low) // max(take, 1))
+        left -= take
+    return np.sort(np.concatenate(chosen))
+
+
+def _write_metadata(vectors: WordVectors, rows: np.ndarray, path: Path) -> None:
+    header = ["word", "rank", "stratum"] + (["count"] if vectors.counts is not None else [])
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
+        print(*header, sep="\t", file=file)
+        for row in rows.tolist():
+            power = len(str(row))
+            stratum = f"{10 ** (power - 1) + 1 if power > 1 else 1}-{10**power}"
+            count = [] if vectors.counts is None else [vectors.counts[row]]
+            # A tab or a line break would shift every following label.
+            word = re.sub(r"[\t\r\n]", " ", vectors.tokens[row])
+            print(word, row + 1, stratum, *count, sep="\t", file=file)

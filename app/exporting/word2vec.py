@@ -1,0 +1,55 @@
+"""The formats of word2vec.c (https://code.google.com/archive/p/word2vec/), which gensim shares.
+
+A first line `V D`, then for each word its UTF-8 bytes, a space, and D numbers: decimals ending in a
+newline (text), or little-endian float32 (binary; word2vec.c puts a newline after each row, gensim
+does not). GloVe's text is the same without the first line.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from app.errors import UsageError
+from app.files import opener, replacing
+from app.types import WordVectors
+
+_ROWS_PER_WRITE = 4_096
+# Readers end a word at the first of these.
+_SPACES = re.compile(r"[ \t\n\v\f\r]")
+
+
+def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
+    """Writes a word2vec file, text unless `binary`; either gives back equal float32 numbers.
+
+    A name in .gz, .bz2 or .xz is compressed.
+    UsageError, before anything is written, for a word that the format cannot hold: an empty one or
+    one with white space. RunError if the file cannot be written.
+    """
+    for row, token in enumerate(vectors.tokens):
+        if not token or _SPACES.search(token):
+            raise UsageError(
+                f"--format=word2vec: word {token!r} of row {row} is empty or holds white space, "
+                "which ends a word in this format; use --format=saved_model or rename the word"
+            )
+    matrix = np.asarray(vectors.matrix, "<f4")
+    rows_as = _binary_rows if binary else _text_rows
+    with replacing(path) as temporary, opener(path)(temporary, "wb") as file:
+        file.write(b"%d %d\n" % matrix.shape)
+        for low in range(0, len(vectors.tokens), _ROWS_PER_WRITE):
+            rows = slice(low, low + _ROWS_PER_WRITE)
+            file.write(rows_as(vectors.tokens[rows], matrix[rows]))
+
+
+def _text_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
+    # 9 significant digits give back every float32 (IEEE 754-2019, 5.12.2).
+    line = "%s" + " %.9g" * matrix.shape[1] + "\n"
+    rows = zip(tokens, matrix.tolist(), strict=True)
+    return "".join(line % (token, *row) for token, row in rows).encode("utf-8", "replace")
+
+
+def _binary_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
+    rows = zip(tokens, matrix, strict=True)
+    return b"".join(b"%b %b\n" % (t.encode("utf-8", "replace"), row.tobytes()) for t, row in rows)

@@ -1,0 +1,147 @@
+"""Reads vectors that word2vec.c, gensim, fastText or GloVe wrote, compressed or not.
+
+The formats are described in `app.exporting.word2vec`. Whether a file is text or binary, and whether
+it has a header, is seen from its first bytes.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from app.errors import UsageError
+from app.exporting.unique import unique
+from app.files import opener
+from app.types import WordVectors
+
+_AGAIN = "copy or download the file again"
+_AS_BINARY = " (read as binary: its first row is no line of numbers)"
+_WANTED = "give a word2vec file (text or binary) or GloVe text"
+# Longer than any word that word2vec.c writes (MAX_STRING 100) or a tokenizer makes.
+_LONGEST_WORD = 65_536
+# Longer than any header, and than a row of 80,000 numbers where there is none.
+_LONGEST_LINE = _READ_BYTES = 1 << 20
+
+
+class _Layout(NamedTuple):
+    binary: bool
+    header: bool
+    rows: int | None  # None where no header tells
+    columns: int
+
+
+def read(path: str | Path) -> WordVectors:
+    """Words and vectors of a word2vec file, text or binary, or of GloVe text without a header.
+
+    A name in .gz, .bz2 or .xz is decompressed. Bytes of a word that are not UTF-8 become U+FFFD; of
+    repeated words the first is kept. UsageError for a file that is missing, malformed or truncated.
+    """
+    try:
+        with opener(path)(path, "rb") as file:
+            layout = _layout(path, file)
+        with opener(path)(path, "rb") as file:
+            if layout.header:
+                file.readline()
+            tokens, matrix = (_read_binary if layout.binary else _read_text)(path, file, layout)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
+    except OSError as error:  # bz2 reports damage as an OSError without a strerror
+        reason = error.strerror or f"{error}; {_AGAIN}"
+        raise UsageError(f"{path}: {reason}; {_WANTED}") from error
+    return unique(WordVectors(tokens, matrix))
+
+
+def _layout(path: str | Path, file: BinaryIO) -> _Layout:
+    first = file.readline(_LONGEST_LINE)
+    fields = first.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields) and first.endswith(b"\n"):
+        rows, columns = map(int, fields)
+        if not rows or not columns:
+            raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_WANTED}")
+        # No decimal of a float32 needs more than 32 bytes, so this holds a whole row of text.
+        row = file.read(_LONGEST_WORD + 32 * columns).partition(b"\n")[0]
+        return _Layout(not _are_numbers(row.split()[-columns:], columns), True, rows, columns)
+    columns = len(fields) - 1
+    if columns < 1 or not _are_numbers(fields[1:], columns):
+        raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_WANTED}")
+    return _Layout(False, False, None, columns)
+
+
+def _are_numbers(fields: list[bytes], columns: int) -> bool:
+    with contextlib.suppress(ValueError):
+        return len(list(map(float, fields))) == columns
+    return False
+
+
+def _read_text(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
+    tokens: list[str] = []
+    numbers = array.array("f")
+    for line_number, line in enumerate(file, 1 + layout.header):
+        if not line.strip():
+            continue
+        if len(tokens) == layout.rows:
+            logging.warning("%s: lines after the %d announced are ignored", path, layout.rows)
+            break
+        # From the right, since some GloVe words hold spaces.
+        token, *fields = line.strip().rsplit(None, layout.columns)
+        try:
+            numbers.extend(map(float, fields))
+        except ValueError:
+            fields = []
+        if len(fields) != layout.columns:
+            raise UsageError(
+                f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
+            )
+        tokens.append(token.decode("utf-8", "replace"))
+    _check_count(path, layout, len(tokens))
+    return tokens, np.frombuffer(numbers, np.float32).reshape(len(tokens), layout.columns)
+
+
+def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
+    tokens = []
+    numbers = bytearray()  # grows with the file, so that a damaged header cannot ask for terabytes
+    for token, row in _binary_rows(path, file, layout):
+        tokens.append(token.decode("utf-8", "replace"))
+        numbers += row
+    _check_count(path, layout, len(tokens))
+    matrix = np.frombuffer(numbers, "<f4").reshape(len(tokens), layout.columns)
+    return tokens, matrix.astype(np.float32, copy=False)
+
+
+def _binary_rows(
+    path: str | Path, file: BinaryIO, layout: _Layout
+) -> Iterator[tuple[bytes, bytes]]:
+    """Bytes of the word and of the numbers of each row, until the announced rows or the end."""
+    buffer, start, row_bytes = b"", 0, 4 * layout.columns
+    for row in range(layout.rows):
+        while True:
+            space = buffer.find(b" ", start)
+            if space >= 0 and len(buffer) - space > row_bytes:
+                break
+            if space < 0 and len(buffer) - start > _LONGEST_WORD:
+                raise UsageError(f"{path}, row {row}: no word is found there{_AS_BINARY}; {_AGAIN}")
+            more = file.read(_READ_BYTES + row_bytes)
+            if not more:
+                return
+            buffer, start = buffer[start:] + more, 0
+        numbers = space + 1
+        # word2vec.c ends a row by a newline, which is then the first byte of the next word.
+        yield buffer[start:space].lstrip(b"\n"), buffer[numbers : numbers + row_bytes]
+        start = numbers + row_bytes
+
+
+def _check_count(path: str | Path, layout: _Layout, found: int) -> None:
+    if layout.rows is not None and found < layout.rows:
+        raise UsageError(
+            f"{path}: ends after {found} of the {layout.rows} rows that its first line announces"
+            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
+        )

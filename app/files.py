@@ -1,0 +1,86 @@
+"""Files that appear whole or not at all; files that are compressed by the look of their name."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from app.errors import RunError, UsageError
+
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def opener(path: str | Path, plain: Callable = open) -> Callable:
+    """The `open` of the standard library that fits the suffix of `path`; `plain` for any other."""
+    return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary file to write; it takes the place of `path` when the block ends well.
+
+    Makes the folder of `path`. UsageError if `path` is there and no regular file, RunError if it
+    cannot be written (a full disk, no permission); both leave it as it was.
+    """
+    with _beside(path, "new") as (target, temporary):
+        if target.exists() and not target.is_file():
+            raise UsageError(f"{path} is a folder or a device; give the name of a file")
+        yield temporary
+        os.replace(temporary, target)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
+    """A temporary folder to fill; it takes the place of `path` when the block ends well.
+
+    mark: the file by which a folder that may be replaced is known. UsageError for any other folder
+    that is not empty and for a file, RunError if the folder cannot be written; both leave it as it
+    was.
+    """
+    with _beside(path, "new") as (target, temporary), _beside(path, "old") as (_, former):
+        if target.exists() and not target.is_dir():
+            raise UsageError(f"{path} is a file; give a new or empty folder")
+        if target.exists() and any(target.iterdir()) and not (target / mark).is_file():
+            raise UsageError(f"{path} holds other files (no {mark}); give a new or empty folder")
+        temporary.mkdir()
+        yield temporary
+        if not target.exists():
+            os.replace(temporary, target)
+            return
+        os.replace(target, former)  # a folder cannot be renamed onto one with content
+        try:
+            os.replace(temporary, target)
+        except BaseException:
+            os.replace(former, target)
+            raise
+
+
+@contextlib.contextmanager
+def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
+    """What `path` stands for, and a free name in its folder, which is made.
+
+    What has that name afterwards is removed. An OSError within becomes a RunError naming `path`.
+    """
+    target = Path(os.path.realpath(path))  # a link stays a link
+    temporary = target.parent / f".{target.name}.{purpose}-{secrets.token_hex(4)}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield target, temporary
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(
+            f"cannot write {path}: {reason}; free the disk or choose another folder"
+        ) from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                temporary.unlink()

@@ -1,0 +1,119 @@
+"""Flags from the fields of the configuration, and how every command ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags, logging
+
+from app import config
+from app.errors import RunError, UsageError
+from app.exporting import word2vec_reader
+from app.training import workdir
+from app.types import WordVectors
+
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
+
+
+def define() -> None:
+    """Defines a flag for every setting of a training run."""
+    for name, field in config.fields().items():
+        choices = field.metadata["choices"]
+        text = field.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
+        _DEFINE[type(field.default)](name, field.default, text)
+
+
+def parsed() -> config.Config:
+    """The settings of this run, checked.
+
+    A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
+    there already. UsageError for a value that cannot be, and for one that would change the meaning
+    of what the workdir holds.
+    """
+    values = {name: flags.FLAGS[name].value for name in config.fields()}
+    stored = _stored(values["workdir"])
+    for name in stored:
+        if not flags.FLAGS[name].present:
+            values[name] = stored[name]
+    settings = config.from_settings(values)
+    config.check(settings)
+    name = config.changed(stored, values)
+    if name:
+        raise UsageError(
+            f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
+            f"{stored[name]}; give that, or a new --workdir"
+        )
+    return settings
+
+
+def define_vectors() -> None:
+    """Defines the flags that say which vectors a command works on."""
+    flags.DEFINE_string("workdir", "", "The folder of a trained run.")
+    flags.DEFINE_string("vectors", "", "A word2vec file, text or binary, instead of --workdir.")
+    flags.DEFINE_enum("case", "fold", ["fold", "exact"], "`fold` compares words in lower case.")
+    flags.DEFINE_integer("restrict", 0, "Use the first N words only; 0 uses all.", lower_bound=0)
+
+
+def vectors() -> WordVectors:
+    """The vectors that --workdir or --vectors names."""
+    given = flags.FLAGS
+    if bool(given.workdir) == bool(given.vectors):
+        raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
+    if given.vectors:
+        return word2vec_reader.read(given.vectors)
+    from app.training import vectors as trained  # imports TensorFlow, which a file does without
+
+    return trained.load(given.workdir)
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+    """Parses the flags, calls `main` with the other arguments, and exits.
+
+    Exit code 0; 2 with one line when a flag or a file is not what it should be; 1 with one line
+    when something fails while running.
+    """
+    # TensorFlow reads this when it is imported: its notes on start-up say nothing a person can use.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().setFormatter(None)  # the message alone
+    if {"--help", "-help", "-h"} & set(sys.argv[1:]):
+        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+        print(flags.FLAGS.module_help(__name__))
+        return
+    try:
+        main(flags.FLAGS(sys.argv)[1:])
+    except (flags.Error, UsageError) as error:
+        _end(error, 2)
+    except RunError as error:
+        _end(error, 1)
+    except KeyboardInterrupt:
+        _end("interrupted", 1)
+
+
+def _stored(path: str) -> dict[str, Any]:
+    fields = config.fields()
+    texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
+    found = {}
+    for name, text in texts.items():
+        if name in fields and name != "workdir":
+            flag = flags.FLAGS[name]
+            found[name] = flag.parser.parse(text)
+    return found
+
+
+def _end(error: object, code: int) -> None:
+    print(f"{Path(sys.argv[0]).stem}: {error}".replace("\n", " "), file=sys.stderr)
+    sys.stderr.flush()
+    sys.exit(code)
+
+

@@ -1,0 +1,1 @@
+"""tf.data pipelines: from text to batches of ids."""

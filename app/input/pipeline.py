@@ -1,0 +1,133 @@
+"""From text to the rows of tokens that a call of the training function takes.
+
+Every block of text goes its way alone: tokens, ids, subsampling, rows and their order are functions
+of the block, its number, the epoch and the seed. So blocks are made in parallel in any order, and
+come out the same in every run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from app.config import CorpusConfig, InputConfig
+from app.input.tokens import PAD, decode, encode
+from app.text.blocks import block_dataset, split_documents
+from app.text.reading import Progress
+from app.text.tokenize import tokenizer
+from app.text.vocabulary import Vocabulary, lookup_table
+
+_SUBSAMPLE, _SHUFFLE = 0, 1  # streams of random numbers
+
+
+def token_blocks(
+    sources: tuple[str, ...],
+    vocabulary: Vocabulary,
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    progress: Progress,
+) -> tf.data.Dataset:
+    """The corpus as blocks of tokens (see `input.tokens`), (M,) int32, without unknown words.
+
+    Iterate inside `text.blocks.reported(progress)`.
+    """
+    tokenize = tokenizer(corpus)
+    table = lookup_table(vocabulary)
+
+    def tokens(text: tf.Tensor) -> tf.Tensor:
+        words = tokenize(split_documents(text, corpus.documents))
+        ids = table.lookup(words.flat_values)
+        known = ids >= 0
+        documents = tf.boolean_mask(words.value_rowids(), known)
+        return encode(tf.boolean_mask(ids, known), _changes(documents))
+
+    blocks = block_dataset(
+        sources,
+        corpus.documents,
+        corpus.invalid_utf8,
+        progress,
+        settings.block_bytes,
+        settings.readers,
+    )
+    return blocks.map(tokens, num_parallel_calls=settings.map_parallelism, deterministic=True)
+
+
+def batches(
+    blocks: tf.data.Dataset,
+    keep_V: np.ndarray,
+    window: int,
+    settings: InputConfig,
+    seed: int,
+    epoch: int,
+) -> tf.data.Dataset:
+    """One epoch of batches, each (S, B, L) int32: what S steps train on.
+
+    blocks: of tokens, (M,) int32. keep_V: the chance of an id to be kept, float32. A row has T
+    centres and `window` tokens on both sides; every kept token is a centre once. Rows do not reach
+    over the end of a block; the last batch is filled up by `PAD`.
+    """
+    steps, centres = settings.steps_per_call, settings.row_tokens
+    rows = settings.batch_tokens // centres
+    keep = tf.constant(keep_V)
+
+    def block_rows(number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        seeds = [tf.stack([seed + (stream << 40), (epoch << 32) + number]) for stream in range(2)]
+        kept = _subsample(tokens, keep, seeds[_SUBSAMPLE])
+        framed = _rows(kept, centres, window)
+        if settings.shuffle:
+            order = tf.argsort(tf.random.stateless_uniform(tf.shape(framed)[:1], seeds[_SHUFFLE]))
+            framed = tf.gather(framed, order)
+        return framed
+
+    def fill(batch: tf.Tensor) -> tf.Tensor:
+        missing = steps * rows - tf.shape(batch)[0]
+        filled = tf.pad(batch, [[0, missing], [0, 0]], constant_values=PAD)
+        return tf.reshape(filled, (steps, rows, centres + 2 * window))
+
+    return (
+        blocks.enumerate()
+        .map(block_rows, num_parallel_calls=settings.map_parallelism, deterministic=True)
+        .rebatch(steps * rows)
+        .map(fill)
+        .prefetch(settings.prefetch)
+    )
+
+
+def keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
+    """The chance of each id to be kept, (V,) float32; `subsample` 0 keeps all.
+
+    sqrt(s / f) + s / f for an id that is a share f of the corpus, as word2vec.c and gensim have it
+    (the paper, Mikolov et al. 2013b, equation 5, has sqrt(s / f)).
+    """
+    if not subsample:
+        return np.ones(len(counts), np.float32)
+    ratio = subsample * counts.sum() / np.maximum(counts, 1)
+    return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
+
+
+def expected_batches(counts: np.ndarray, keep_V: np.ndarray, settings: InputConfig) -> int:
+    """About how many batches an epoch has: at least 1."""
+    kept = float((counts * keep_V).sum())
+    return max(1, round(kept / (settings.batch_tokens * settings.steps_per_call) + 0.5))
+
+
+def _subsample(tokens_M: tf.Tensor, keep_V: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    decoded = decode(tokens_M[tf.newaxis])
+    ids, documents = decoded.ids[0], decoded.document[0]
+    kept = tf.random.stateless_uniform(tf.shape(ids), seed) < tf.gather(keep_V, ids)
+    return encode(tf.boolean_mask(ids, kept), _changes(tf.boolean_mask(documents, kept)))
+
+
+def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
+    """The tokens as rows with a halo: (rows, centres + 2 window), filled up by `PAD`."""
+    size = tf.shape(tokens_N)[0]
+    count = -(-size // centres)
+    ends = [window, window + count * centres - size]
+    padded = tf.pad(tokens_N, [ends], constant_values=PAD)
+    starts = tf.range(count) * centres
+    return tf.gather(padded, starts[:, tf.newaxis] + tf.range(centres + 2 * window))
+
+
+def _changes(values_N: tf.Tensor) -> tf.Tensor:
+    """Whether each value differs from the one before it; the first does: (N,) bool."""
+    return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)

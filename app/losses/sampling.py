@@ -1,0 +1,32 @@
+"""Draws of negative samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+
+def cumulative(counts: np.ndarray, power: float) -> np.ndarray:
+    """The cumulative distribution over ids in proportion to counts ** power, (V,) float64.
+
+    power 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2). float64, as the rarest of ten
+    million ids would otherwise round to a share of 0.
+    """
+    mass = np.cumsum(np.asarray(counts, np.float64) ** power)
+    return mass / mass[-1]
+
+
+def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor) -> tf.Tensor:
+    """`samples` ids for each of `groups`, (G, K) int32.
+
+    The distribution is cut into G K equal parts; each gives one id, and a group's parts are evenly
+    spread. Each id is expected as often as with independent draws, but a frequent one does not come
+    twice in one group and never in the next: sums over negatives have less noise.
+    """
+    parts = groups * samples
+    part = tf.range(parts, dtype=tf.float64)
+    uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)
+    ids = tf.searchsorted(cumulative_V, (part + uniform) / parts, side="right")
+    # The last uniform may round up to the end of the distribution.
+    ids = tf.minimum(ids, tf.size(cumulative_V) - 1)
+    return tf.transpose(tf.reshape(ids, (samples, groups)))

@@ -1,0 +1,1 @@
+"""Models: which rows a batch needs, and what loss they give."""

@@ -1,0 +1,45 @@
+"""What every table can do; models, losses and optimizers know no more of one than this."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import tensorflow as tf
+
+
+class Table(Protocol):
+    """V rows of D numbers, somewhere.
+
+    Ids are int32 or int64 of shape (U,); rows are float32 of shape (U, D), whatever the storage.
+    Nothing here reads, copies or writes more than the rows that it is asked for.
+    """
+
+    rows: int
+    columns: int
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """The rows of the ids, (U, D) float32; an id may occur more than once."""
+        ...
+
+    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+        """Adds to the rows of the ids, which are unique. Stays right when several writers race."""
+        ...
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replaces the rows of the ids, which are unique. For a single writer only."""
+        ...
+
+    def slot(self, name: str, columns: int, initial: float) -> Table:
+        """A table placed like this one, V rows of `columns`, for an optimizer's state.
+
+        The same name gives the same table every time.
+        """
+        ...
+
+    def bytes(self) -> int:
+        """Bytes of the rows and of the slots made so far."""
+        ...
+
+    def is_finite(self) -> bool:
+        """Whether every number of every row is finite; reads the whole table, a part at a time."""
+        ...

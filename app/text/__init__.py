@@ -1,0 +1,1 @@
+"""What words are: reading a corpus, splitting it into tokens, counting a vocabulary."""

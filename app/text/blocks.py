@@ -1,0 +1,74 @@
+"""The blocks of a corpus as a tf.data.Dataset."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from app.errors import RunError
+from app.text import reading
+
+
+def block_dataset(
+    sources: tuple[str, ...],
+    documents: str,
+    invalid_utf8: str,
+    progress: reading.Progress,
+    block_bytes: int = reading.BLOCK_BYTES,
+    readers: int = 4,
+) -> tf.data.Dataset:
+    """A dataset of string scalars: the `reading.blocks` of every source.
+
+    The blocks of `readers` sources at a time are taken in turn, in an order that depends on nothing
+    but the arguments. No document goes on in another block: one that is longer than a block is cut
+    into documents of a block each (at white space). That loses the pairs of words across the cut,
+    at most window · (window + 1) for a block; a MiB of text has about a million.
+
+    `progress` (of the same sources) is kept up to date. A source that cannot be read ends the
+    dataset early and quietly (tf.data would print tracebacks): iterate inside `reported`.
+    """
+
+    def read(index: int) -> Iterator[bytes]:
+        found = reading.blocks(
+            sources[index], documents, invalid_utf8, block_bytes, progress, index
+        )
+        try:
+            for text in found:
+                if progress.error is not None:
+                    return
+                yield text
+        except RunError as error:
+            progress.error = error
+
+    def blocks_of(index: tf.Tensor) -> tf.data.Dataset:
+        signature = tf.TensorSpec([], tf.string)
+        return tf.data.Dataset.from_generator(read, args=(index,), output_signature=signature)
+
+    return tf.data.Dataset.range(len(sources)).interleave(
+        blocks_of,
+        cycle_length=min(readers, len(sources)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+
+
+@contextlib.contextmanager
+def reported(progress: reading.Progress) -> Iterator[None]:
+    """Raises, at the end of the block, the RunError that ended a dataset early."""
+    try:
+        yield
+    finally:
+        if progress.error is not None:
+            raise progress.error
+
+
+def split_documents(text: tf.Tensor, documents: str) -> tf.Tensor:
+    """The documents of a block: (N,) strings, N at least 1.
+
+    text: a string scalar. An empty line, and what follows the last line end, is an empty document.
+    """
+    if documents == "line":
+        return tf.strings.split(text, "\n")
+    return text[tf.newaxis]

@@ -1,0 +1,100 @@
+"""The vocabulary of a corpus, counted in one parallel pass."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from app.config import CorpusConfig, VocabularyConfig
+from app.errors import UsageError
+from app.text.blocks import block_dataset, reported
+from app.text.meter import meter
+from app.text.reading import BLOCK_BYTES, Progress
+from app.text.tokenize import tokenizer
+from app.text.vocabulary import Vocabulary
+
+
+def count(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: VocabularyConfig,
+    block_bytes: int = BLOCK_BYTES,
+    readers: int = 4,
+) -> Vocabulary:
+    """The tokens of the sources that are frequent enough, and how often each occurs.
+
+    Counts are exact unless more than `settings.vocab_memory_entries` distinct tokens turn up: the
+    rarest are then dropped as the pass goes on, as word2vec.c and gensim do, and this is logged.
+
+    Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
+    when a source cannot be read.
+    """
+    tokenize = tokenizer(corpus)
+
+    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # Within a block, so that few strings cross to Python. Line ends are white space to every
+        # tokenizer, so documents need no splitting here.
+        tokens, _, counts = tf.unique_with_counts(tokenize(text[tf.newaxis]).flat_values)
+        return tokens, counts
+
+    progress = Progress.of(sources)
+    dataset = block_dataset(
+        sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
+    ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    held: dict[bytes, int] = {}
+    total = threshold = 0
+    size = sum(map(os.path.getsize, sources))
+    with reported(progress), meter("counting words", size, "B") as show:
+        for tokens, counts in dataset.as_numpy_iterator():
+            for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
+                held[token] = held.get(token, 0) + occurrences
+            total += int(counts.sum())
+            held, threshold = prune(held, settings.vocab_memory_entries, threshold)
+            show(sum(progress.positions))
+    _tell_replaced(sources, progress)
+    if total == 0:
+        raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
+    return _select(held, total, settings)
+
+
+def prune(held: dict[bytes, int], limit: int, threshold: int) -> tuple[dict[bytes, int], int]:
+    """Raises the threshold by one, dropping tokens with that count, until `limit` are held.
+
+    Returns what is left and the last threshold.
+    """
+    while len(held) > limit:
+        threshold += 1
+        before = len(held)
+        held = {token: count for token, count in held.items() if count > threshold}
+        logging.warning(
+            "--vocab_memory_entries=%d exceeded: dropped %d tokens seen %d times or fewer so far; "
+            "counts of rare tokens are now lower bounds",
+            limit,
+            before - len(held),
+            threshold,
+        )
+    return held, threshold
+
+
+def _select(held: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
+    kept = [(-count, token) for token, count in held.items() if count >= settings.min_count]
+    if not kept:
+        count, token = max(((count, token) for token, count in held.items()), default=(0, b""))
+        raise UsageError(
+            f"--min_count={settings.min_count}: no token is seen that often; the most frequent, "
+            f"{token.decode()!r}, is seen {count} times: lower --min_count or give more text"
+        )
+    kept.sort()
+    if settings.max_vocab_size:
+        del kept[settings.max_vocab_size :]
+    tokens = [token.decode() for _, token in kept]
+    return Vocabulary(tokens, np.array([-count for count, _ in kept], np.int64), total)
+
+
+def _tell_replaced(sources: tuple[str, ...], progress: Progress) -> None:
+    for path, replaced in zip(sources, progress.replaced, strict=True):
+        if replaced:
+            logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)

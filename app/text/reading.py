@@ -1,0 +1,128 @@
+"""One file as a stream of blocks: bounded, valid UTF-8, never cut inside a token."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import lzma
+import zlib
+from collections.abc import Iterator
+
+from app.errors import RunError
+from app.files import opener
+
+BLOCK_BYTES = 1 << 20
+
+# The ASCII characters that every tokenizer takes for white space (Unicode property White_Space).
+_WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the readers of a corpus have met, one entry a source; a new pass starts them afresh.
+
+    positions: bytes read from disk. replaced: sequences that were not UTF-8. error: what stopped a
+    reader. Written by the reader threads, read by anyone.
+    """
+
+    positions: list[int]
+    replaced: list[int]
+    error: Exception | None = None
+
+    @classmethod
+    def of(cls, sources: tuple[str, ...]) -> Progress:
+        """A fresh one for these sources."""
+        return cls([0] * len(sources), [0] * len(sources))
+
+
+def blocks(
+    path: str,
+    documents: str = "line",
+    invalid_utf8: str = "replace",
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+    index: int = 0,
+) -> Iterator[bytes]:
+    """Reads a plain, .gz, .bz2 or .xz file as blocks of valid UTF-8, its whole text in order.
+
+    A block has at most `block_bytes` bytes before replacement. documents: "line" cuts blocks after
+    the last line end in reach, so that a line shorter than a block stays whole; "file" and "none"
+    cut after white space, and so does "line" where a line is longer than a block: it becomes
+    documents of a block each. Only a token that fills a block is cut, between two characters.
+    `progress`, if given, is kept up to date at `index`.
+
+    Raises RunError when the file cannot be read or decompressed, and when it has bytes that are
+    not UTF-8 and invalid_utf8 is "error".
+    """
+    progress = progress or Progress([0], [0])
+    progress.positions[index] = progress.replaced[index] = 0
+    decompress = opener(path, plain=contextlib.nullcontext)
+    with _reading(path), open(path, "rb") as raw, decompress(raw) as stream:
+        start = stream.read(len(_BYTE_ORDER_MARK))
+        rest = start.removeprefix(_BYTE_ORDER_MARK)
+        offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
+        more = True
+        while more:
+            buffer = rest + stream.read(block_bytes - len(rest))
+            more = len(buffer) == block_bytes  # only the end of the file is read short
+            end = _cut(buffer, documents) if more else len(buffer)
+            block, replaced = _valid(buffer[:end], invalid_utf8, path, offset)
+            rest = buffer[end:]
+            offset += end
+            progress.positions[index] = raw.tell()
+            progress.replaced[index] += replaced
+            if block:
+                yield block
+
+
+def _cut(buffer: bytes, documents: str) -> int:
+    """Where to end the block, at least 1."""
+    end = buffer.rfind(b"\n") + 1 if documents == "line" else 0
+    end = end or max(map(buffer.rfind, _WHITE_SPACE)) + 1
+    if end:
+        return end
+    # One token fills the block. A character has at most three continuation bytes (RFC 3629), so
+    # four of them in a row are not UTF-8 and may be parted.
+    for end in range(len(buffer) - 1, max(len(buffer) - 5, 0), -1):
+        if buffer[end] & 0xC0 != 0x80:
+            return end
+    return len(buffer)
+
+
+def _valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
+    """The text as valid UTF-8, and the number of sequences replaced by U+FFFD."""
+    if text.isascii():
+        return text, 0
+    try:
+        text.decode()
+        return text, 0
+    except UnicodeDecodeError as error:
+        if invalid_utf8 == "error":
+            raise RunError(
+                f"{path}: byte {text[error.start]:#04x} at offset {offset + error.start:,} is not "
+                "UTF-8; convert the file or pass --invalid_utf8=replace"
+            ) from None
+    decoded = text.decode(errors="replace")
+    replaced = decoded.count(_REPLACEMENT) - text.count(_REPLACEMENT.encode())
+    return decoded.encode(), replaced
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turns what the system and the decompressors raise into one line."""
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise RunError(_damaged(path, error)) from error
+    except OSError as error:
+        # bz2 and gzip report damage by an OSError without a number.
+        if error.errno is None:
+            raise RunError(_damaged(path, error)) from error
+        raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
+
+
+def _damaged(path: str, error: Exception) -> str:
+    reason = " ".join(str(error).split())
+    return f"{path} is truncated or corrupt ({reason}); fetch or compress it again"

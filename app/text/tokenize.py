@@ -1,0 +1,64 @@
+"""What a token is: functions from strings to ragged tokens, for tf.data's map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from app.config import CorpusConfig
+
+# RE2 syntax. White space beyond ASCII (Unicode property White_Space).
+_WIDE_SPACE = r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+# The white space that NFKC leaves, where it follows what may be of no script.
+_GAP = r"([^a-zA-Z])[\s\v\x{85}\x{2028}\x{2029}]"
+_OGHAM_SPACE = "\N{OGHAM SPACE MARK}"
+# Letters, marks (accents) and numbers are what a token is made of.
+_EDGES = r"^[^\pL\pM\pN]+|[^\pL\pM\pN]+$"
+_NUMBER = r"[^\pL]*\pN[^\pL]*"
+
+Tokenizer = Callable[[tf.Tensor], tf.RaggedTensor]
+
+
+def tokenizer(config: CorpusConfig) -> Tokenizer:
+    """The function that `config.tokenizer` names: valid UTF-8 strings (N,) to tokens (N, None).
+
+    `whitespace` splits at Unicode white space. `unicode` normalises (NFKC), folds case, and splits
+    at white space, punctuation and changes of script, so that digits and the signs around them may
+    share a token: `drop_punctuation` also strips such signs from its ends.
+    """
+    return {"whitespace": _whitespace, "unicode": _unicode}[config.tokenizer](config)
+
+
+def _whitespace(config: CorpusConfig) -> Tokenizer:
+    # tf.strings.split is twice as fast as WhitespaceTokenizer, but it asks the C library what white
+    # space is, and some locales (ISO 8859, those of macOS) see it inside characters of UTF-8.
+    with tf.init_scope():
+        high_bytes = tf.constant([bytes(range(0x80, 0x100))])
+        safe = tf.strings.split(high_bytes).flat_values.shape == (1,)
+    split = tf.strings.split if safe else tf_text.WhitespaceTokenizer().tokenize
+    # tf.strings.split knows no wide space, WhitespaceTokenizer leaves parts of it on the token.
+    return lambda texts: split(tf.strings.regex_replace(texts, _WIDE_SPACE, " "))
+
+
+def _unicode(config: CorpusConfig) -> Tokenizer:
+    splitter = tf_text.UnicodeScriptTokenizer()
+
+    def tokens(texts: tf.Tensor) -> tf.RaggedTensor:
+        texts = tf_text.normalize_utf8(texts, "NFKC")
+        if config.fold_case:
+            texts = tf_text.case_fold_utf8(texts)
+        # The splitter sees a space as a change of script only, so that "1990 1991", all of it
+        # common to all scripts, would be the token "19901991". One space has a script of its own.
+        texts = tf.strings.regex_replace(texts, _GAP, rf"\1{_OGHAM_SPACE}")
+        found = splitter.tokenize(texts)
+        if config.drop_punctuation:
+            found = found.with_flat_values(tf.strings.regex_replace(found.flat_values, _EDGES, ""))
+            found = tf.ragged.boolean_mask(found, tf.not_equal(found, ""))
+        if config.drop_numbers:
+            number = tf.strings.regex_full_match(found.flat_values, _NUMBER)
+            found = tf.ragged.boolean_mask(found, found.with_flat_values(~number))
+        return found
+
+    return tokens

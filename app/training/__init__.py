@@ -1,0 +1,1 @@
+"""Running it: the step, the loop, and what they leave behind."""

@@ -1,0 +1,44 @@
+"""What a run is, told before it starts."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from app import config
+from app.training.loop import Job
+from app.training.words import Text
+
+
+def banner(settings: config.Config, text: Text, job: Job) -> str:
+    """Devices, settings that are not the defaults, vocabulary, bytes of the tables, and steps."""
+    given = config.settings(settings)
+    defaults = {name: field.default for name, field in config.fields().items()}
+    told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
+    size, words = len(text.vocabulary.tokens), text.words
+    known = text.vocabulary.counts.sum() / max(words, 1)
+    tables = ", ".join(
+        f"{name} {table.rows:,} x {table.columns} ({_bytes(table.bytes())})"
+        for name, table in job.tables.items()
+    )
+    total = sum(table.bytes() for table in job.tables.values())
+    steps = settings.run.epochs * job.expected_batches * job.steps_per_batch
+    return "\n".join(
+        (
+            f"device      {job.device} of {_devices()}; products in {job.model.dtype.name}",
+            f"flags       {' '.join(told) or 'all as by default'}",
+            f"corpus      {len(text.sources)} files, {words:,} words",
+            f"vocabulary  {size:,} words, which are {min(known, 1.0):.1%} of the corpus",
+            f"tables      {tables}; {_bytes(total)} with the optimizer's slots",
+            f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
+            f"{settings.input.batch_tokens:,} words after subsampling",
+        )
+    )
+
+
+def _devices() -> str:
+    devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
+    return ", ".join(device.name.removeprefix("/physical_device:") for device in devices)
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

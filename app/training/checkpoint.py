@@ -1,0 +1,107 @@
+"""Checkpoints: the tables with their slots, and the position, in one folder that appears whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from app.errors import RunError
+from app.files import replacing_folder
+
+_TABLES, _STATE = "tables", "state.json"
+_DAMAGE = (tf.errors.OpError, OSError, ValueError, KeyError, AssertionError)
+
+
+@dataclasses.dataclass
+class Position:
+    """How far a run has come: everything that it needs to go on besides the tables.
+
+    step: steps made. epoch: epochs finished. batch: batches (calls of S steps) made of the epoch
+    after those. batches: how many an epoch has; expected during the first epoch, counted after it.
+    words, seconds: trained on, and spent in training.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    batches: int = 1
+    words: float = 0.0
+    seconds: float = 0.0
+
+
+class Checkpoints:
+    """The newest `keep` checkpoints of a run, in `folder`."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, tf.Module], keep: int = 1):
+        self._folder, self._keep = folder, keep
+        self._tables = tables
+        self._saver = tf.train.Checkpoint(**tables)
+
+    def save(self, position: Position) -> None:
+        """Writes a checkpoint, then removes the oldest. RunError if it cannot; none is lost."""
+        path = self._folder / f"step-{position.step:012d}"
+        if path.exists():
+            return
+        with replacing_folder(path, _STATE) as temporary:
+            try:
+                self._saver.write(str(temporary / _TABLES))
+            except tf.errors.OpError as error:
+                raise OSError(None, error.message.splitlines()[0]) from error
+            (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
+        for old in paths(self._folder)[self._keep :]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def restore(self) -> Position | None:
+        """Loads the newest checkpoint that is whole; None if there is none at all.
+
+        A damaged one is passed over and this is logged. RunError if all are damaged.
+        """
+        found = paths(self._folder)
+        for path in found:
+            try:
+                position = Position(**json.loads((path / _STATE).read_text()))
+                status = self._saver.read(str(path / _TABLES))
+                status.assert_existing_objects_matched()
+                return position
+            except _DAMAGE as error:
+                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+                logging.warning("%s is damaged, trying the one before it: %s", path, reason)
+        if found:
+            raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
+        return None
+
+
+def paths(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def read_rows(folder: Path, table: str) -> np.ndarray:
+    """All rows of a table, (V, D) float32, from the newest checkpoint that is whole.
+
+    RunError if there is none.
+    """
+    for path in paths(folder):
+        try:
+            reader = tf.train.load_checkpoint(str(path / _TABLES))
+            return reader.get_tensor(f"{table}/values/.ATTRIBUTES/VARIABLE_VALUE")
+        except _DAMAGE as error:
+            logging.warning("%s is damaged, trying the one before it: %s", path, error)
+    raise RunError(f"no checkpoint to read in {folder}; train first: make train")
+
+
+def newest_position(folder: Path) -> Position | None:
+    """Where the newest checkpoint with a readable state stands; None if there is none."""
+    for path in paths(folder):
+        try:
+            return Position(**json.loads((path / _STATE).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            logging.warning("%s is damaged: %s", path, error)
+    return None

@@ -1,0 +1,164 @@
+"""The training loop, the same for every task."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from app.config import RunConfig
+from app.errors import RunError
+from app.models.base import Model
+from app.optimizers.rows import slots
+from app.optimizers.rules import Optimizer
+from app.tables.base import Table
+from app.training.checkpoint import Checkpoints, Position, newest_position
+from app.training.metrics import Display, Metrics
+from app.training.profiling import Profiler
+from app.training.signals import asked_to_stop
+from app.training.step import train_function
+from app.training.workdir import Workdir
+
+# word2vec.c and gensim keep this share of the rate to the end (`starting_alpha * 0.0001`).
+_LEAST_RATE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What there is to train.
+
+    batches: from an epoch's number and a batch's to the batches of that epoch from that one on,
+    each (S, ...) for S steps; the same in every process. expected_batches: about how many an epoch
+    has. words: in an epoch, counted as in the corpus.
+    """
+
+    model: Model
+    tables: dict[str, Table]
+    optimizer: Optimizer
+    learning_rate: float
+    batches: Callable[[int, int], Iterator[tf.Tensor]]
+    expected_batches: int
+    words: int
+    steps_per_batch: int
+    device: str
+
+
+def is_finished(workdir: Workdir) -> bool:
+    """Whether the newest checkpoint of a workdir is at the end of an epoch."""
+    at = newest_position(workdir.checkpoints)
+    return at is not None and at.batch == 0 and at.epoch > 0
+
+
+def prepare(job: Job) -> None:
+    """Makes the optimizer's slots, so that the bytes of the tables are known."""
+    for table in job.tables.values():
+        slots(job.optimizer, table)
+
+
+def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
+    """Trains, or goes on from the newest checkpoint; whether the last epoch was finished.
+
+    Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. RunError when the loss or a row
+    is not finite, or when a checkpoint cannot be written.
+    """
+    checkpoints = Checkpoints(workdir.checkpoints, job.tables, settings.keep_checkpoints)
+    function = train_function(job.model, job.tables, job.optimizer, settings.seed)
+    at = checkpoints.restore() or Position(batches=job.expected_batches)
+    if at.step:
+        logging.info("resuming at step %d, epoch %.2f", at.step, at.epoch + at.batch / at.batches)
+    metrics = Metrics(workdir.metrics, workdir.tensorboard, at.step)
+    display = Display(settings.epochs * at.batches, at.epoch * at.batches + at.batch)
+    profiler = Profiler(settings.profile_steps, workdir.tensorboard)
+    interval = _Interval(at)
+    saved = time.monotonic()
+
+    with asked_to_stop() as stop:
+        while at.epoch < settings.epochs and not stop.is_set():
+            batches = job.batches(at.epoch, at.batch)
+            while not stop.is_set():
+                began = time.perf_counter()
+                tokens = next(batches, None)
+                waited = time.perf_counter() - began
+                if tokens is None:
+                    at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
+                    break
+                progress = (at.epoch + min(at.batch / at.batches, 1.0)) / settings.epochs
+                rate = job.learning_rate * max(1.0 - progress, _LEAST_RATE)
+                with profiler.call(at.step, at.step + job.steps_per_batch):
+                    loss = function(
+                        tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
+                    )
+                at.step += job.steps_per_batch
+                at.batch += 1
+                at.words += job.words / at.batches
+                at.seconds += time.perf_counter() - began
+                interval.add(loss, waited)
+                display.advance()
+                if at.seconds - interval.seconds >= settings.log_seconds:
+                    values = interval.close(at, rate)
+                    metrics.write(at.step, values)
+                    left = max(settings.epochs * at.batches - at.epoch * at.batches - at.batch, 0)
+                    display.show(at.step, values, left * at.seconds / (at.step / job.steps_per_batch))
+                if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
+                    _save(checkpoints, job, at, interval)
+                    saved = time.monotonic()
+        if interval.losses:
+            metrics.write(at.step, interval.close(at, rate))
+        _save(checkpoints, job, at, interval)
+    profiler.close()
+    display.close()
+    metrics.close()
+    return at.epoch >= settings.epochs
+
+
+class _Interval:
+    """What has come since the last logged step; values stay on the device until it is closed."""
+
+    def __init__(self, at: Position):
+        self._start(at)
+
+    def _start(self, at: Position) -> None:
+        self.step, self.words, self.seconds = at.step, at.words, at.seconds
+        self.losses: list[tuple[tf.Tensor, tf.Tensor]] = []
+        self.waited = 0.0
+
+    def add(self, loss: tuple[tf.Tensor, tf.Tensor], waited: float) -> None:
+        self.losses.append(loss)
+        self.waited += waited
+
+    def close(self, at: Position, rate: float) -> dict[str, float]:
+        total, examples = (float(tf.add_n(part)) for part in zip(*self.losses, strict=True))
+        loss = total / max(examples, 1.0)
+        if not math.isfinite(loss):
+            raise RunError(_not_finite("the loss", self.step, at.step))
+        seconds = max(at.seconds - self.seconds, 1e-9)
+        values = {
+            "epoch": round(at.epoch + at.batch / at.batches, 4),
+            "loss": loss,
+            "learning_rate": rate,
+            "words_per_second": (at.words - self.words) / seconds,
+            "input_wait": self.waited / seconds,
+            "words": round(at.words),
+            "train_seconds": at.seconds,
+        }
+        self._start(at)
+        return values
+
+
+def _save(checkpoints: Checkpoints, job: Job, at: Position, interval: _Interval) -> None:
+    """Saves tables that are finite; a loss is read now and then only, so it might not tell."""
+    for name, table in job.tables.items():
+        if not table.is_finite():
+            raise RunError(_not_finite(f"a row of table {name!r}", interval.step, at.step))
+    checkpoints.save(at)
+
+
+def _not_finite(what: str, first: int, last: int) -> str:
+    return (
+        f"{what} is not finite between steps {first} and {last}; lower --learning_rate "
+        "(run again to resume from the last checkpoint)"
+    )

@@ -1,0 +1,91 @@
+"""What a run reports: metrics.jsonl and TensorBoard scalars, and a line or a bar for the person."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+import tqdm
+from absl import logging
+
+from app.errors import RunError
+from app.files import replacing
+
+
+class Metrics:
+    """Writes each logged step to `jsonl` and to TensorBoard's `folder`.
+
+    step: the step that the run resumes from; lines after it, of a run that was killed, are removed.
+    """
+
+    def __init__(self, jsonl: Path, folder: Path, step: int):
+        self._jsonl = jsonl
+        if jsonl.exists():
+            _truncate(jsonl, step)
+        self._summary = tf.summary.create_file_writer(str(folder))
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Values by name at a step. RunError if they cannot be written."""
+        try:
+            with open(self._jsonl, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"cannot write {self._jsonl}: {error.strerror}; free the disk and run again"
+            ) from error
+        with self._summary.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+
+    def close(self) -> None:
+        """Writes out what TensorBoard is to show."""
+        self._summary.close()
+
+
+def _truncate(jsonl: Path, step: int) -> None:
+    with replacing(jsonl) as temporary, open(temporary, "w", encoding="utf-8") as kept:
+        for line in jsonl.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.write(line + "\n")
+            except ValueError:
+                continue  # the last line of a killed run may be half-written
+
+
+class Display:
+    """The progress of a run: a bar on a terminal, one line an interval elsewhere.
+
+    batches: of the whole run. done: those made before it was resumed.
+    """
+
+    def __init__(self, batches: int, done: int):
+        self._bar = (
+            tqdm.tqdm(total=batches, initial=done, unit="call", desc="training", dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def advance(self) -> None:
+        """One more batch."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def show(self, step: int, values: dict[str, float], seconds_left: float) -> None:
+        """The latest values."""
+        text = (
+            f"epoch {values['epoch']:.2f}, {values['words_per_second']:,.0f} words/s, "
+            f"loss {values['loss']:.4f}, rate {values['learning_rate']:.4f}, "
+            f"waiting for input {values['input_wait']:.1%}"
+        )
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+        else:
+            minutes, seconds = divmod(round(seconds_left), 60)
+            logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,23 @@
+"""The word vectors of a workdir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.errors import UsageError
+from app.text import vocabulary
+from app.training.checkpoint import read_rows
+from app.training.workdir import Workdir
+from app.types import WordVectors
+
+
+def load(path: str | Path) -> WordVectors:
+    """The rows of table `input` in the newest checkpoint, with their words.
+
+    UsageError if the folder holds no run; RunError if the run has no whole checkpoint yet.
+    """
+    workdir = Workdir(path)
+    if not workdir.vocabulary.exists():
+        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+    words = vocabulary.load(str(workdir.vocabulary))
+    return WordVectors(words.tokens, read_rows(workdir.checkpoints, "input"), words.counts)

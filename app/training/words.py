@@ -1,0 +1,119 @@
+"""The text side of training words: the vocabulary of a run, and its batches by epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from app.config import Config
+from app.errors import UsageError
+from app.input import cache, pipeline
+from app.text import corpus, counting, vocabulary
+from app.text.blocks import reported
+from app.text.reading import Progress
+from app.text.vocabulary import Vocabulary
+from app.training import workdir as files
+from app.training.workdir import Workdir
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The corpus of a run. sources: its files. words: how many it has, unknown ones included."""
+
+    sources: tuple[str, ...]
+    vocabulary: Vocabulary
+    words: int
+
+
+def text(config: Config, workdir: Workdir, finished: bool) -> Text:
+    """The corpus with its vocabulary: that of the workdir, or of --vocab, or counted.
+
+    Keeps in the workdir what it counts (`record`). finished: whether all epochs asked for before
+    are done; only then may another corpus follow, with the same vocabulary.
+    """
+    sources = corpus.resolve(config.corpus)
+    fingerprint = corpus.fingerprint(sources)
+    known = files.read_json(workdir.corpus)
+    if known and workdir.vocabulary.exists():
+        words = vocabulary.load(str(workdir.vocabulary))
+        total = known["words"]
+        if known["fingerprint"] != fingerprint:
+            if not finished:
+                raise UsageError(
+                    f"--corpus={config.corpus.corpus} is not the text that --workdir="
+                    f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
+                )
+            total = round(total * fingerprint["bytes"] / max(known["fingerprint"]["bytes"], 1))
+            logging.warning("--corpus is other text now; the vocabulary stays as it is")
+    elif config.vocabulary.vocab:
+        words = vocabulary.load(config.vocabulary.vocab)
+        total = words.total
+    else:
+        words = counting.count(
+            sources,
+            config.corpus,
+            config.vocabulary,
+            config.input.block_bytes,
+            config.input.readers,
+        )
+        total = words.total
+    return Text(sources, words, total)
+
+
+def record(text: Text, workdir: Workdir) -> None:
+    """Keeps the vocabulary and what the corpus was in the workdir."""
+    vocabulary.save(text.vocabulary, str(workdir.vocabulary))
+    fingerprint = corpus.fingerprint(text.sources)
+    files.write_json(workdir.corpus, {"fingerprint": fingerprint, "words": text.words})
+
+
+def batches(
+    text: Text, config: Config, workdir: Workdir
+) -> tuple[Callable[[int, int], Iterator[tf.Tensor]], int]:
+    """From an epoch's number to its batches from a given one on, and about how many it has.
+
+    Batches are (S, B, L) int32, see `input.pipeline.batches`. Iterating raises RunError when the
+    corpus cannot be read.
+    """
+    keep_V = pipeline.keep_probability(text.vocabulary.counts, config.input.subsample)
+    progress = Progress.of(text.sources)
+    blocks = pipeline.token_blocks(
+        text.sources, text.vocabulary, config.corpus, config.input, progress
+    )
+
+    def read() -> Iterator[np.ndarray]:
+        with reported(progress):
+            yield from blocks.as_numpy_iterator()
+
+    if config.input.cache == "memory":
+        blocks = cache.in_memory(read())
+    elif config.input.cache == "disk":
+        blocks = cache.on_disk(read(), workdir.cache / f"{_key(text, config)}.int32")
+
+    def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
+        dataset = pipeline.batches(
+            blocks, keep_V, config.model.window, config.input, config.run.seed, epoch
+        )
+        with reported(progress):
+            yield from dataset.skip(first)
+
+    expected = pipeline.expected_batches(text.vocabulary.counts, keep_V, config.input)
+    return epoch_batches, expected
+
+
+def _key(text: Text, config: Config) -> str:
+    """A name that changes with whatever the token ids depend on."""
+    parts = [
+        corpus.fingerprint(text.sources),
+        dataclasses.asdict(config.corpus),
+        config.input.block_bytes,
+        config.input.readers,
+        text.vocabulary.tokens,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

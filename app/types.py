@@ -1,0 +1,46 @@
+"""Tuples that cross layers, and the legend of the shape suffixes used in every name.
+
+B rows of a batch, T centres of a row, L tokens of a row (T + 2 window), K negatives, U unique ids,
+N ids asked for, V rows of a table, D columns of a table, S steps of a call. `rows_UD` is a tensor of
+shape (U, D).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Batch(NamedTuple):
+    """What one step trains on.
+
+    tokens_BL: int32 tokens (see `app.text.vocabulary`). seed: (2,) int64, a function of the run's seed and
+    of the step; every random draw of the step is a function of it.
+    """
+
+    tokens_BL: Any
+    seed: Any
+
+
+class Rows(NamedTuple):
+    """The rows that a model asked for, each once.
+
+    values_UD: float32. positions_N: int32; the row of the n-th id asked for is
+    `values_UD[positions_N[n]]`.
+    """
+
+    values_UD: Any
+    positions_N: Any
+
+
+class WordVectors(NamedTuple):
+    """Words and their vectors, most frequent word first.
+
+    tokens: V strings. matrix: (V, D) float32. counts: (V,) int64 occurrences in the training
+    corpus, or None where a file did not tell.
+    """
+
+    tokens: list[str]
+    matrix: np.ndarray
+    counts: np.ndarray | None = None

@@ -1,0 +1,26 @@
+"""What every test shares: quiet TensorFlow, and GPU tests skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Read by TensorFlow when it is imported, so set before any test module is collected. Errors stay.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Two test processes share one GPU: neither may take all of its memory at the start.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+# Some tests run make: as a person would, not as a part of the `make test ARGS=…` that runs them.
+for _name in ("ARGS", "CASE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "WORKDIR", "WORKERS"):
+    os.environ.pop(_name, None)
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import tensorflow as tf  # only where a test asks: it takes seconds
+
+    if not tf.config.list_physical_devices("GPU"):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="TensorFlow sees no GPU"))

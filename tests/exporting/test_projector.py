@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+from werkzeug.test import Client
+
+from app.errors import UsageError
+from app.exporting import projector
+from app.types import WordVectors
+
+
+def ask_tensorboard(folder, route, **query):
+    """What the projector plugin of a TensorBoard on `folder` answers."""
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(folder))
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(folder))
+    plugin = ProjectorPlugin(TBContext(logdir=str(folder), data_provider=provider))
+    answer = Client(plugin.get_plugin_apps()[route]).get(query_string=query)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_tensorboard_shows_what_we_write(vectors, tmp_path):
+    folder = tmp_path / "new" / "projector"
+    assert projector.write(vectors, folder) == len(vectors.tokens)
+    assert json.loads(ask_tensorboard(folder, "/runs").text) == ["."]
+    (shown,) = json.loads(ask_tensorboard(folder, "/info", run=".").text)["embeddings"]
+    assert shown["tensorShape"] == list(vectors.matrix.shape)
+    query = {"run": ".", "name": shown["tensorName"]}
+    tensor = np.frombuffer(ask_tensorboard(folder, "/tensor", **query).data, np.float32)
+    np.testing.assert_allclose(tensor.reshape(-1, 5), vectors.matrix, rtol=1e-5)
+    lines = ask_tensorboard(folder, "/metadata", **query).text.splitlines()
+    assert lines[0].split("\t") == ["word", "rank", "stratum", "count"]
+    assert lines[3].split("\t") == ["café", "3", "1-10", "5"]
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_each_stratum_gives_its_share():
+    ranks = projector.sample(67_871, 10_000)
+    assert np.histogram(ranks, [0, 10, 100, 1000, 10_000, 67_871])[0].tolist() == [
+        10, 90, 900, 4500, 4500,
+    ]  # fmt: skip
+    assert (np.diff(ranks) > 0).all()
+    # A last stratum that is small leaves its share to the others.
+    assert np.histogram(projector.sample(1_050, 800), [0, 10, 100, 1000, 1050])[0].tolist() == [
+        10, 90, 650, 50,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 11, 1000, 12_345])
+@pytest.mark.parametrize("limit", [1, 4, 100, 100_000])
+def test_a_sample_has_no_more_than_the_limit_and_no_fewer_than_it_can(size, limit):
+    ranks = projector.sample(size, limit)
+    assert len(set(ranks.tolist())) == len(ranks) == min(size, limit)
+    assert ranks.min() >= 0 and ranks.max() < size
+
+
+def test_strata_are_ranges_of_ranks_and_labels_hold_no_separator(tmp_path):
+    tokens = [f"w{n}" for n in range(101)]
+    tokens[10] = "a\tb\nc"
+    projector.write(WordVectors(tokens, np.ones((101, 2), np.float32)), tmp_path)
+    lines = (tmp_path / "metadata.tsv").read_text().splitlines()
+    assert len(lines) == 102
+    assert lines[10] == "w9\t10\t1-10"
+    assert lines[11] == "a b c\t11\t11-100"
+    assert lines[101] == "w100\t101\t101-1000"
+
+
+def test_words_without_a_finite_vector_are_left_out(tmp_path):
+    vectors = WordVectors(["a", "b"], np.array([[np.nan, 1], [1, 2]], np.float32))
+    assert projector.write(vectors, tmp_path) == 1
+    assert (tmp_path / "vectors.tsv").read_text() == "1\t2\n"
+    with pytest.raises(UsageError, match="no word has a finite vector"):
+        projector.write(WordVectors(["a"], vectors.matrix[:1]), tmp_path)
+
+
+def test_a_limit_beyond_the_projectors_is_refused(vectors, tmp_path):
+    for limit in (0, 100_001):
+        with pytest.raises(UsageError, match=f"--limit={limit}.*1 to 100,000"):
+            projector.write(vectors, tmp_path, limit)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        projector.write(vectors, tmp_path / "file")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.errors import RunError, UsageError
+from app.exporting import saved_model
+from app.types import WordVectors
+
+
+@pytest.fixture
+def lookup(vectors, tmp_path):
+    saved_model.write(vectors, tmp_path / "model")
+    model = tf.saved_model.load(tmp_path / "model")
+    assert set(model.signatures) == {"lookup", "serving_default"}
+    # The model is kept alive by the closure: a signature alone does not own its variables.
+    return lambda words: model.signatures["lookup"](words=tf.constant(words, tf.string))
+
+
+def test_known_words_get_their_vectors(vectors, lookup):
+    answer = lookup(vectors.tokens[::-1])
+    np.testing.assert_array_equal(answer["vectors"], vectors.matrix[::-1])
+    assert answer["known"].numpy().all()
+    assert answer["known"].dtype == tf.bool
+
+
+def test_unknown_words_get_zeros_and_are_told(vectors, lookup):
+    answer = lookup(["none", "the", "", "THE"])
+    assert answer["known"].numpy().tolist() == [False, True, False, False]
+    np.testing.assert_array_equal(answer["vectors"][0], np.zeros(5))
+    np.testing.assert_array_equal(answer["vectors"][1], vectors.matrix[1])
+
+
+def test_no_words_get_no_vectors(lookup):
+    answer = lookup([])
+    assert answer["vectors"].shape == (0, 5)
+    assert answer["known"].shape == (0,)
+
+
+def test_neither_words_nor_matrix_are_in_the_graph(tmp_path):
+    words = [f"a_long_word_{n}" for n in range(20_000)]
+    saved_model.write(WordVectors(words, np.zeros((20_000, 8), np.float32)), tmp_path / "model")
+    assert (tmp_path / "model" / "saved_model.pb").stat().st_size < 100_000
+    assert (tmp_path / "model" / "assets" / "words.txt").read_text().split() == words
+
+
+def test_repeated_words_and_vectors_that_are_not_numbers(tmp_path):
+    matrix = np.array([[np.nan], [2], [3]], np.float32)
+    saved_model.write(WordVectors(["x", "a", "a"], matrix), tmp_path / "model")
+    model = tf.saved_model.load(tmp_path / "model")
+    answer = model.signatures["lookup"](words=tf.constant(["a", "unknown"]))
+    assert answer["vectors"].numpy().tolist() == [[2], [0]]
+
+
+def test_only_a_saved_model_is_replaced(vectors, tmp_path):
+    model, other = tmp_path / "model", tmp_path / "other"
+    for _ in range(2):
+        saved_model.write(vectors, model)
+    other.mkdir()
+    saved_model.write(vectors, other)
+    (other / "saved_model.pb").unlink()
+    with pytest.raises(UsageError, match="other holds other files.*new or empty"):
+        saved_model.write(vectors, other)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        saved_model.write(vectors, tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model", "other"]
+
+
+def test_a_failure_leaves_the_earlier_model(vectors, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    saved_model.write(vectors, folder)
+
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(RunError, match="No space left"):
+        saved_model.write(vectors, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert tf.saved_model.contains_saved_model(folder)
+
+
+@pytest.mark.parametrize(("tokens", "message"), [([], "no word"), (["a\nb"], "line break")])
+def test_words_that_cannot_be_saved_are_refused(tmp_path, tokens, message):
+    vectors = WordVectors(tokens, np.zeros((len(tokens), 2), np.float32))
+    with pytest.raises(UsageError, match=message):
+        saved_model.write(vectors, tmp_path / "model")
+    assert not list(tmp_path.iterdir())

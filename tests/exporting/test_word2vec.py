@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import struct
+
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+
+from app.errors import RunError, UsageError
+from app.exporting import word2vec, word2vec_reader
+from app.types import WordVectors
+
+
+def assert_equal(found, wanted):
+    assert found.tokens == wanted.tokens
+    assert found.matrix.dtype == np.float32
+    np.testing.assert_array_equal(found.matrix, wanted.matrix)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_gensim_and_we_read_what_we_write(vectors, tmp_path, binary, suffix):
+    path = tmp_path / f"vectors{suffix}"
+    word2vec.write(vectors, path, binary)
+    assert_equal(word2vec_reader.read(path), vectors)
+    peer = KeyedVectors.load_word2vec_format(str(path), binary=binary)
+    assert_equal(WordVectors(peer.index_to_key, peer.vectors), vectors)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_we_read_what_gensim_writes(vectors, tmp_path, binary, suffix):
+    path = tmp_path / f"vectors{suffix}"
+    peer = KeyedVectors(5)
+    peer.add_vectors(vectors.tokens, vectors.matrix)
+    peer.save_word2vec_format(str(path), binary=binary)
+    assert_equal(word2vec_reader.read(path), vectors)
+
+
+def test_we_read_what_word2vec_c_writes(tmp_path):
+    path = tmp_path / "vectors"
+    rows = [("</s>", (0.5, -2.0)), ("word", (0.25, 1.5))]
+    path.write_bytes(
+        b"2 2\n" + b"".join(b"%b %b\n" % (w.encode(), struct.pack("<2f", *v)) for w, v in rows)
+    )
+    wanted = WordVectors(["</s>", "word"], np.array([[0.5, -2], [0.25, 1.5]], np.float32))
+    assert_equal(word2vec_reader.read(path), wanted)
+    path.write_text("2 2\n" + "".join(f"{w} {x:f} {y:f} \n" for w, (x, y) in rows))
+    assert_equal(word2vec_reader.read(path), wanted)
+
+
+def test_numbers_that_look_like_text_are_still_binary(tmp_path):
+    path = tmp_path / "vectors"
+    matrix = np.frombuffer(b"\n\n\n\n 1 2" * 30, np.float32).reshape(-1, 3)
+    word2vec.write(WordVectors([f"w{n}" for n in range(len(matrix))], matrix), path, binary=True)
+    np.testing.assert_array_equal(word2vec_reader.read(path).matrix, matrix)
+
+
+def test_rows_longer_than_a_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(word2vec_reader, "_READ_BYTES", 1)
+    monkeypatch.setattr(word2vec, "_ROWS_PER_WRITE", 3)
+    matrix = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    vectors = WordVectors([f"word{n}" for n in range(10)], matrix)
+    word2vec.write(vectors, tmp_path / "vectors", binary=True)
+    assert_equal(word2vec_reader.read(tmp_path / "vectors"), vectors)
+
+
+def test_glove_text_has_no_header_and_words_with_spaces(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("the 0.5 1\n. . . 2 3\nnan nan 1e39\n")
+    found = word2vec_reader.read(path)
+    assert found.tokens == ["the", ". . .", "nan"]
+    np.testing.assert_array_equal(found.matrix, [[0.5, 1], [2, 3], [np.nan, np.inf]])
+    assert found.counts is None
+
+
+def test_bytes_that_are_not_utf8_and_repeated_words(tmp_path):
+    path = tmp_path / "vectors"
+    path.write_bytes(b"4 1\ncaf\xe9 1\na 2\na 3\ncaf\xff 4\n")
+    found = word2vec_reader.read(path)
+    assert found.tokens == ["caf\ufffd", "a"]
+    np.testing.assert_array_equal(found.matrix, [[1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "line 1: neither a header"),
+        (b"word\n", "line 1: neither a header"),
+        (b"some words of prose\n", "line 1: neither a header"),
+        (b"0 5\n", "line 1: announces 0 x 5"),
+        (b"3 2\na 1 2\nb 1 2\n", "ends after 2 of the 3 rows"),
+        (b"2 2\na 1 2\nb 1\n", "line 3: not a word and 2 numbers"),
+        (b"2 2\na 1 2\nb 1 x\n", "line 3: not a word and 2 numbers"),
+        (b"a 1 2\nb 1\n", "line 2: not a word and 2 numbers"),
+        (b"2 2\n", "ends after 0 of the 2 rows"),
+        (b"2 2\na " + bytes(8) + b"b " + bytes(7), "ends after 1 of the 2 rows.*read as binary"),
+        (b"9 2\na " + bytes(8) + b"x" * 70_000, "row 1: no word is found"),
+        (b"99999999999999 300\na " + bytes(2400), "ends after"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_place(tmp_path, content, message):
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=rf"vectors\.bin.*{message}.*; (copy|give)"):
+        word2vec_reader.read(path)
+
+
+@pytest.mark.parametrize("module", [gzip, bz2, lzma])
+def test_a_damaged_compressed_file_is_named(vectors, tmp_path, module):
+    path = tmp_path / f"vectors.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[module] }"
+    word2vec.write(vectors, path)
+    whole = path.read_bytes()
+    for damaged in (whole[:-20], b"not compressed", whole[:30] + b"damage" + whole[36:]):
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError, match=r"vectors\..*(again|give)"):
+            word2vec_reader.read(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UsageError, match="none.bin: No such file.*give a word2vec file"):
+        word2vec_reader.read(tmp_path / "none.bin")
+
+
+@pytest.mark.parametrize("token", ["New York", "a\tb", "a\n", ""])
+def test_a_word_that_the_format_cannot_hold_is_refused(tmp_path, token):
+    vectors = WordVectors(["a", token], np.zeros((2, 1), np.float32))
+    with pytest.raises(UsageError, match="row 1.*saved_model"):
+        word2vec.write(vectors, tmp_path / "vectors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written(vectors, tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        word2vec.write(vectors, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="^cannot write .*file/vectors: .*; free the disk"):
+        word2vec.write(vectors, tmp_path / "file" / "vectors")
+
+
+def test_a_failure_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
+    path = tmp_path / "vectors"
+    path.write_text("earlier")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(word2vec, "_text_rows", full)
+    with pytest.raises(RunError, match="No space left"):
+        word2vec.write(vectors, path)
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import lzma
+import os
+
+import pytest
+
+from app import files
+from app.errors import RunError, UsageError
+
+MARK = "mark"
+
+
+def write_file(path, text, failure=None):
+    with files.replacing(path) as temporary:
+        temporary.write_text(text)
+        if failure:
+            raise failure
+
+
+def write_folder(path, text, failure=None):
+    with files.replacing_folder(path, MARK) as temporary:
+        (temporary / MARK).write_text(text)
+        if failure:
+            raise failure
+
+
+def read(path):
+    return (path / MARK if path.is_dir() else path).read_text()
+
+
+both = pytest.mark.parametrize("write", [write_file, write_folder])
+
+
+@both
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_what_is_complete_takes_its_place(tmp_path, write, kind):
+    path = tmp_path / "deep" / "folder" / "out"
+    for text in ("first", "second"):
+        write(kind(path), text)
+        assert read(path) == text
+    assert os.listdir(path.parent) == ["out"]
+
+
+def test_nothing_is_there_before_it_is_complete(tmp_path):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    with files.replacing(file) as temporary:
+        temporary.write_text("text")
+        assert not file.exists()
+    with files.replacing_folder(folder, MARK) as temporary:
+        assert temporary.is_dir()
+        assert not folder.exists()
+    assert (file.exists(), folder.exists()) == (True, True)
+
+
+@both
+@pytest.mark.parametrize("failure", [KeyError("a mistake"), KeyboardInterrupt()])
+def test_a_failure_keeps_what_was_there_and_leaves_nothing(tmp_path, write, failure):
+    path = tmp_path / "out"
+    for _ in range(2):
+        with pytest.raises(type(failure)):
+            write(path, "half", failure)
+        assert os.listdir(tmp_path) == []
+    write(path, "old")
+    with pytest.raises(type(failure)):
+        write(path, "half", failure)
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_full_disk_or_lost_permission_is_told_in_one_line(tmp_path, write, number):
+    path = tmp_path / "out"
+    write(path, "old")
+    with pytest.raises(RunError) as raised:
+        write(path, "new", OSError(number, os.strerror(number)))
+    remedy = "free the disk or choose another folder"
+    assert str(raised.value) == f"cannot write {path}: {os.strerror(number)}; {remedy}"
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+def test_a_rename_that_fails_brings_the_former_one_back(tmp_path, write, monkeypatch):
+    path = tmp_path / "out"
+    write(path, "old")
+    rename = os.replace
+
+    def fail_for_the_new(source, target):
+        if ".new-" in str(source):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_for_the_new)
+    with pytest.raises(RunError, match="out: Input/output error; free"):
+        write(path, "new")
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+def test_a_place_below_a_file_cannot_be_written(tmp_path, write):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "out", tmp_path / "file" / "folder" / "out"):
+        with pytest.raises(
+            RunError, match=f"^cannot write {place}: [^\n]*; free the disk or choose"
+        ):
+            write(place, "text")
+
+
+@both
+def test_a_link_stays_a_link(tmp_path, write):
+    path, link = tmp_path / "real" / "out", tmp_path / "link"
+    write(path, "old")
+    link.symlink_to(path)
+    write(link, "new")
+    assert link.is_symlink()
+    assert read(path) == "new"
+    assert sorted(os.listdir(tmp_path)) == ["link", "real"]
+
+
+def test_a_file_replaces_no_folder_or_device(tmp_path):
+    for path in (tmp_path, "/dev/null", "/"):
+        with pytest.raises(UsageError, match=f"^{path} is a folder or a device; give"):
+            write_file(path, "text")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_replaces_only_its_like(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="file is a file; give a new or empty folder"):
+        write_folder(tmp_path / "file", "text")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text").write_text("mine")
+    with pytest.raises(UsageError, match="other holds other files \\(no mark\\); give a new or"):
+        write_folder(tmp_path / "other", "text")
+    assert (tmp_path / "file").read_text() == (tmp_path / "other" / "text").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "empty", "text")
+    assert read(tmp_path / "empty") == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "opens"),
+    [
+        ("a.gz", gzip.open),
+        ("a.txt.GZ", gzip.open),
+        ("a.bz2", bz2.open),
+        ("a.xz", lzma.open),
+        ("gz", open),
+        ("a.gz.txt", open),
+    ],
+)
+def test_the_suffix_tells_how_a_file_is_opened(tmp_path, name, opens):
+    assert files.opener(tmp_path / name) is files.opener(name) is opens
+
+
+def test_a_plain_file_may_have_another_opener():
+    assert files.opener("a.txt", plain=len) is len
+    assert files.opener("a.gz", plain=len) is gzip.open

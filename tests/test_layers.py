@@ -1,0 +1,189 @@
+"""Imports run strictly downward, and importing a module does nothing but define."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# Lowest first. A unit (a module or a package directly under app/) may import only units of the
+# layers before its own; modules inside one package may import each other, without a cycle.
+LAYERS = (
+    {"errors"},
+    {"config"},
+    {"files"},
+    {"types"},
+    {"text", "tables"},
+    {"input", "optimizers", "losses"},
+    {"models"},
+    {"training", "evaluation", "exporting", "keras"},
+    {"build"},
+    {"benchmarks"},
+    {"flags"},
+    {"train", "evaluate", "neighbors", "export", "profile", "bench", "cluster"},
+)
+DEPTH = {unit: depth for depth, layer in enumerate(LAYERS) for unit in layer}
+FLAG_READERS = {"flags"} | LAYERS[-1]
+# What a constant may be made of: neither allocates a tensor nor starts TensorFlow's runtime.
+DESCRIPTIONS = {"tf.TensorSpec", "tf.RaggedTensorSpec", "tf.function"}
+
+
+def modules_in(root: pathlib.Path) -> dict[str, ast.Module]:
+    """Dotted name -> syntax tree of every module of the package folder `app` under root."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+            path.read_text(encoding="utf-8"), str(path)
+        )
+        for path in sorted((root / "app").rglob("*.py"))
+    }
+
+
+def names_imported(tree: ast.Module) -> set[str]:
+    """Every dotted name that the module imports, at any depth: `from a import b` gives `a.b`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import; write it from app"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def imports_between(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """Module -> the modules of app that it imports."""
+    return {
+        name: {
+            other if other in modules else other.rpartition(".")[0]
+            for other in names_imported(tree)
+            if other.startswith("app.")
+        }
+        for name, tree in modules.items()
+    }
+
+
+def upward_imports(graph: dict[str, set[str]]) -> list[str]:
+    """Imports that the table forbids, as readable lines."""
+    found = []
+    for name, targets in graph.items():
+        for target in targets:
+            unit, other = unit_of(name), unit_of(target)
+            if unit != other and DEPTH[other] >= DEPTH[unit]:
+                found.append(f"{name} imports {target}")
+    return sorted(found)
+
+
+def unit_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def acts_at_import(tree: ast.Module, may_define_flags: bool) -> list[int]:
+    """Line numbers of the module's top-level statements that do more than define."""
+    passive = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [
+        node.lineno
+        for node in tree.body
+        if not isinstance(node, passive)
+        and not is_main_guard(node)
+        and not is_docstring(node)
+        and not (may_define_flags and is_flag_definition(node))
+        and not (isinstance(node, (ast.Assign, ast.AnnAssign)) and not runs_tensorflow(node))
+    ]
+
+
+def is_main_guard(node: ast.stmt) -> bool:
+    guards = ("__name__ == '__main__'", "TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(node, ast.If) and ast.unparse(node.test) in guards
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def is_flag_definition(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func).startswith(("flags.DEFINE_", "flags.mark_"))
+    )
+
+
+def runs_tensorflow(node: ast.stmt) -> bool:
+    """A constant made by `tf.constant()` and its like starts TensorFlow's runtime at import."""
+    called = {ast.unparse(child.func) for child in ast.walk(node) if isinstance(child, ast.Call)}
+    return any(name.startswith("tf.") for name in called - DESCRIPTIONS)
+
+
+@pytest.fixture(scope="module")
+def modules():
+    found = modules_in(ROOT)
+    found.pop("app", None)
+    return found
+
+
+def test_every_module_has_a_layer(modules):
+    strangers = {unit_of(name) for name in modules} - DEPTH.keys()
+    assert not strangers, f"give them a layer in LAYERS: {sorted(strangers)}"
+
+
+def test_imports_run_strictly_downward(modules):
+    assert upward_imports(imports_between(modules)) == []
+
+
+def test_no_import_cycles(modules):
+    graphlib.TopologicalSorter(imports_between(modules)).prepare()
+
+
+def test_only_the_top_layers_know_flags(modules):
+    knowing = {name for name, tree in modules.items() if names_imported(tree) & {"absl.flags"}}
+    assert {unit_of(name) for name in knowing} <= FLAG_READERS
+
+
+def test_importing_a_module_only_defines(modules):
+    acting = {
+        name: lines
+        for name, tree in modules.items()
+        if (lines := acts_at_import(tree, unit_of(name) in FLAG_READERS))
+    }
+    assert acting == {}
+
+
+def test_the_check_sees_a_wrong_import(tmp_path):
+    sources = {
+        "config.py": "import json\n",
+        "text/corpus.py": "",
+        "models/cbow.py": "from app import config\nfrom app.tables.base import Table\n",
+        "tables/base.py": "import app.tables.host\n",
+        "tables/host.py": "from app.tables import base\n"
+        "def late():\n    from app.text import corpus\n    import app.models.cbow\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "app" / name).write_text(source)
+    graph = imports_between(modules_in(tmp_path))
+    assert upward_imports(graph) == [
+        "app.tables.host imports app.models.cbow",
+        "app.tables.host imports app.text.corpus",
+    ]
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('"""Doc."""\nimport re\nWORD = re.compile("a")\n', []),
+        ("print(1)\n", [1]),
+        ("import os\nos.environ['A'] = tf.constant(1)\n", [2]),
+        ("ROW = tf.TensorSpec([], tf.string)\n", []),
+        ("if __name__ == '__main__':\n    main()\n", []),
+        ("for i in range(3):\n    pass\n", [1]),
+        ("flags.DEFINE_string('a', '', 'A.')\n", [1]),
+    ],
+)
+def test_the_check_sees_work_at_import(source, lines):
+    assert acts_at_import(ast.parse(source), may_define_flags=False) == lines

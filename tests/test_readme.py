@@ -1,0 +1,98 @@
+"""Every command in README.md runs, in its order, in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
+SECONDS_PER_COMMAND = 300
+
+# Command -> what runs in its place; every other command runs as it stands in README.md.
+REPLACED = {
+    # The same target and configuration on a small corpus.
+    "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
+    # It serves until it is stopped, so only what it would serve is checked.
+    "make tensorboard": "make --dry-run tensorboard | grep 'dir=.*data/runs/words/'",
+    # The run that this test is a part of.
+    "make test": "true",
+}
+
+
+def commands_in(markdown: str) -> list[str]:
+    """The commands of the fenced bash blocks; comments go, continued lines are joined."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", markdown, re.DOTALL | re.MULTILINE)
+    lines = re.sub(r"\s*\\\n\s*", " ", "".join(blocks)).splitlines()
+    commands = [re.sub(r"(?:^|\s+)#\s.*", "", line).strip() for line in lines]
+    return [command for command in commands if command]
+
+
+def write_corpus(path: pathlib.Path, markdown: str) -> None:
+    """README.md's own words, often enough to be kept, so that a word it asks for is known."""
+    words = re.findall(r"[a-z]+", markdown.lower())
+    lines = [" ".join(words[start:] + words[:start]) for start in range(40)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run(command: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
+    """Runs the command in bash with the Python of this process, which needs no set-up."""
+    binaries = pathlib.Path(sys.executable).parent
+    make = f'make() {{ command make -o setup BIN="{binaries}" "$@"; }}'
+    return subprocess.run(
+        ["bash", "-c", f"set -eo pipefail\n{make}\n{command}"],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_PER_COMMAND,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the repository without what was downloaded, trained or cached."""
+    ignored = shutil.ignore_patterns("__pycache__", "raw", "runs")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_every_command_runs(copy):
+    markdown = (ROOT / "README.md").read_text(encoding="utf-8")
+    write_corpus(copy / "corpus.txt", markdown)
+    for command in commands_in(markdown):
+        ended = run(REPLACED.get(command, command), copy)
+        assert ended.returncode == 0, f"{command} ended {ended.returncode}:\n{ended.stdout[-4000:]}"
+
+
+def test_every_replacement_is_of_a_command():
+    commands = commands_in((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert commands and REPLACED.keys() <= set(commands)
+
+
+def test_commands_are_found():
+    markdown = (
+        "Text `make no`.\n```bash\n# one\nmake train  # slow\n\npython -m app.train \\\n"
+        "  --dim=5\n```\n```python\nprint()\n```\n```\nmake no\n```\n```bash\nmake a#b\n```\n"
+    )
+    assert commands_in(markdown) == ["make train", "python -m app.train --dim=5", "make a#b"]
+
+
+def test_a_command_runs_in_the_copy_with_this_python(copy):
+    assert run("python -c 'import sys; print(sys.prefix)'", copy).stdout.strip() == sys.prefix
+    assert run("make help", copy).returncode == 0
+    assert "pytest" in run("make --dry-run test", copy).stdout
+    assert not (copy / ".venv").exists()
+    assert run("false | true", copy).returncode != 0

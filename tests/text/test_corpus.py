@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from app.config import CorpusConfig
+from app.errors import UsageError
+from app.text import corpus, docstrings, download
+
+
+def resolve(value, data_dir="unused"):
+    return corpus.resolve(CorpusConfig(corpus=str(value), data_dir=str(data_dir)))
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "[1].txt", "deep/er/c.txt", "text8"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("words")
+    return tmp_path
+
+
+def test_files_globs_and_lists(texts):
+    assert resolve("b.txt, a.txt,") == ("b.txt", "a.txt")
+    assert resolve("?.txt") == ("a.txt", "b.txt")
+    assert resolve("**/*.txt") == ("[1].txt", "a.txt", "b.txt", "deep/er/c.txt")
+    assert resolve("b.txt,*.txt") == ("b.txt", "[1].txt", "a.txt")
+    assert resolve("[1].txt") == ("[1].txt",)
+    assert resolve("./text8") == ("./text8",)
+
+
+def test_home_is_expanded(texts, monkeypatch):
+    monkeypatch.setenv("HOME", str(texts))
+    assert resolve("~/a.txt") == (str(texts / "a.txt"),)
+
+
+def test_made_corpora(texts, monkeypatch):
+    monkeypatch.setattr(docstrings, "extract", lambda packages, folder: f"{folder}:{packages}")
+    monkeypatch.setattr(download, "fetch", lambda archive, folder: f"{folder}/{archive.member}")
+    default = f"raw:{docstrings.PACKAGES}"
+    assert resolve("docstrings", "raw") == (default,)
+    assert resolve("docstrings,a.txt", "raw") == (default, "a.txt")
+    assert resolve("docstrings:", "raw") == (default,)
+    assert resolve("docstrings:x, y", "raw") == ("raw:('x', 'y')",)
+    assert resolve("a.txt, docstrings:x,y", "raw") == ("a.txt", "raw:('x', 'y')")
+    assert resolve("text8,a.txt", "raw") == ("raw/text8", "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", "--corpus=: nothing named; give files"),
+        (" , ", "nothing named"),
+        ("gone.txt", "--corpus=gone.txt: no such file; check"),
+        ("text8,gone.txt", "--corpus=gone.txt: no such file"),
+        ("text8:x", "--corpus=text8:x: no such file"),
+        ("*.md", r"--corpus=\*.md matches no file; check the pattern"),
+        ("deep", "--corpus=deep is a folder; name its files: deep/\\*"),
+        ("/dev/null", "/dev/null is no regular file; save"),
+        ("words.tar.gz", "words.tar.gz is an archive that is not read; unpack"),
+        ("docstrings:no_such_package_", "docstrings:no_such_package_: no such .* install"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(texts, value, message):
+    (texts / "words.tar.gz").write_bytes(b"")
+    with pytest.raises(UsageError, match=message) as raised:
+        resolve(value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_refused(texts):
+    (texts / "a.txt").chmod(0)
+    with pytest.raises(UsageError, match="may not be read"):
+        resolve("a.txt")
+
+
+def test_fingerprint_tells_changes_but_not_moves(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"word " * 100_000)
+    before = corpus.fingerprint((str(path),))
+    assert json.loads(json.dumps(before)) == before
+    assert (before["files"], before["bytes"]) == (1, 500_000)
+
+    os.utime(path, (0, 0))
+    moved = tmp_path / "folder" / "a.txt"
+    moved.parent.mkdir()
+    path.rename(moved)
+    assert corpus.fingerprint((str(moved),)) == before
+
+    with open(moved, "ab") as file:
+        file.write(b"more")
+    assert corpus.fingerprint((str(moved),))["bytes"] == 500_004
+    moved.write_bytes(b"word " * 99_999 + b"wort ")
+    assert corpus.fingerprint((str(moved),)) != before
+
+
+def test_fingerprint_follows_the_order(tmp_path):
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        with open(path, "w") as file:
+            file.write(path)
+    assert corpus.fingerprint(tuple(paths)) != corpus.fingerprint(tuple(reversed(paths)))
+
+
+def test_reading_needs_no_tensorflow():
+    code = "import sys, app.text.corpus, app.text.reading; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

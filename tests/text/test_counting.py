@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import collections
+import gzip
+import logging
+import random
+
+import numpy as np
+import pytest
+
+from app.config import CorpusConfig, VocabularyConfig
+from app.errors import RunError, UsageError
+from app.text import counting
+
+
+def write(tmp_path, name: str, data: str | bytes) -> str:
+    path = tmp_path / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+def count(*sources, corpus=None, block_bytes=1 << 20, **settings):
+    settings = VocabularyConfig(**{"min_count": 1, **settings})
+    return counting.count(sources, CorpusConfig(**corpus or {}), settings, block_bytes=block_bytes)
+
+
+@pytest.fixture
+def words():
+    draw = random.Random(3)
+    return [f"w{int(draw.paretovariate(0.7)) % 3000}\u00e9" for _ in range(20_000)]
+
+
+def test_counts_are_those_of_a_counter(tmp_path, words):
+    halves = " ".join(words[:9000]), "\n".join(words[9000:])
+    sources = [write(tmp_path, f"{i}.txt", half) for i, half in enumerate(halves)]
+    expected = sorted(collections.Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    for documents in ("line", "file", "none"):
+        found = count(*sources, corpus={"documents": documents}, block_bytes=5000)
+        assert list(zip(found.tokens, found.counts.tolist(), strict=True)) == expected
+        assert found.counts.dtype == np.int64
+        assert found.total == len(words)
+
+
+def test_min_count_and_max_vocab_size(tmp_path):
+    source = write(tmp_path, "a.txt", "b b b a a a c c d")
+    assert count(source, min_count=2).tokens == ["a", "b", "c"]
+    found = count(source, min_count=2, max_vocab_size=1)
+    assert (found.tokens, found.counts.tolist(), found.total) == (["a"], [3], 9)
+
+
+def test_unicode_tokens(tmp_path):
+    source = write(tmp_path, "a.txt", "The the, THE\n\u5b57 3\n")
+    assert count(source, corpus={"tokenizer": "unicode"}).tokens == ["the", "3", "\u5b57"]
+
+
+def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
+    frequent = [f"f{i}" for i in range(500)]
+    rare = [f"r{i}" for i in range(4000)]
+    text = "\n".join(" ".join([*frequent, *rare[i : i + 200]]) for i in range(0, 4000, 200))
+    source = write(tmp_path, "a.txt", text)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found = count(source, block_bytes=4096, vocab_memory_entries=1000)
+    assert len(found.tokens) <= 1000
+    assert found.total == 24 * 500 - 4 * 500 + 4000
+    assert set(frequent) <= set(found.tokens)
+    assert "--vocab_memory_entries=1000 exceeded: dropped" in caplog.text
+    assert "seen 1 times or fewer" in caplog.text
+
+
+def test_prune_raises_the_threshold_until_enough_is_dropped():
+    held = {b"a": 1, b"b": 2, b"c": 3, b"d": 9}
+    assert counting.prune(held, 4, 0) == (held, 0)
+    assert counting.prune(held, 3, 0) == ({b"b": 2, b"c": 3, b"d": 9}, 1)
+    assert counting.prune(held, 1, 0) == ({b"d": 9}, 3)
+    assert counting.prune(held, 3, 2) == ({b"d": 9}, 3)
+
+
+@pytest.mark.parametrize("text", ["", " \n\n \t"])
+def test_an_empty_corpus_is_refused(tmp_path, text):
+    source = write(tmp_path, "a.txt", text)
+    with pytest.raises(UsageError, match="--corpus=a.txt: no token in it; name"):
+        count(source, corpus={"corpus": "a.txt"})
+
+
+def test_a_corpus_below_min_count_is_refused(tmp_path):
+    source = write(tmp_path, "a.txt", "b b a")
+    with pytest.raises(UsageError, match="--min_count=3: .*'b', is seen 2 times: lower"):
+        count(source, min_count=3)
+
+
+def test_replaced_bytes_are_told(tmp_path, caplog):
+    source = write(tmp_path, "a.txt", b"word \xff\xff word\n")
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert count(source).tokens == ["word", "\ufffd\ufffd"]
+    assert f"{source}: 2 sequences are not UTF-8" in caplog.text
+
+
+def test_refused_bytes_are_told_with_their_place(tmp_path):
+    source = write(tmp_path, "a.txt", b"word \xff\n")
+    with pytest.raises(RunError, match="a.txt: byte 0xff at offset 5 .*--invalid_utf8=replace$"):
+        count(source, corpus={"invalid_utf8": "error"})
+
+
+def test_a_damaged_source_stops_the_count(tmp_path):
+    packed = gzip.compress(random.Random(5).randbytes(50_000))
+    source = write(tmp_path, "a.txt.gz", packed[:-100])
+    with pytest.raises(RunError, match="a.txt.gz is truncated or corrupt"):
+        count(source)

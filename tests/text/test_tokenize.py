@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from app.config import CorpusConfig
+from app.text.tokenize import tokenizer
+
+# A curly quote, a ligature, a wide space, Han before Latin, an Arabic digit.
+TEXT = "The don\u2019t (1,000) 3.14, x2! \ufb01ne STRA\u00dfE\u3000\u4e2d\u6587abc - $5 \u0661"
+
+
+def tokens(texts, **settings):
+    dataset = tf.data.Dataset.from_tensors(tf.constant(texts))
+    ragged = next(iter(dataset.map(tokenizer(CorpusConfig(**settings)))))
+    return [[token.decode() for token in row] for row in ragged.to_list()]
+
+
+def test_whitespace_splits_at_any_white_space_and_nowhere_else():
+    texts = ["a\tb  C-d\u00a0e\u3000f\r\n", "", " ", "x\0y"]
+    assert tokens(texts, tokenizer="whitespace") == [
+        ["a", "b", "C-d", "e", "f"],
+        [],
+        [],
+        ["x\0y"],
+    ]
+
+
+def test_unicode_defaults_fold_and_drop_punctuation():
+    expected = "the don t 1,000 3.14 x 2 fine strasse \u4e2d\u6587 abc 5 \u0661"
+    assert tokens([TEXT, "", "--"], tokenizer="unicode") == [expected.split(), [], []]
+
+
+def test_unicode_without_numbers():
+    expected = "the don t x fine strasse \u4e2d\u6587 abc"
+    assert tokens([TEXT], tokenizer="unicode", drop_numbers=True) == [expected.split()]
+
+
+@pytest.mark.parametrize("drop_numbers", [False, True])
+def test_unicode_keeps_case_and_punctuation_if_asked(drop_numbers):
+    found = tokens(
+        ["Wait... (12) U.S."],
+        tokenizer="unicode",
+        fold_case=False,
+        drop_punctuation=False,
+        drop_numbers=drop_numbers,
+    )
+    number = [] if drop_numbers else ["(12)"]
+    assert found == [["Wait", "...", *number, "U", ".", "S", "."]]
+
+
+def test_white_space_always_splits():
+    draw = random.Random(4)
+    alphabet = "ab1 2.,$\u00e9\u4e2d\u30fc\u3042\u0661\u0301\u2028\u0085\n\t\v\f\r"
+    texts = ["".join(draw.choices(alphabet, k=30)) for _ in range(2000)]
+    words = [text.split() for text in texts]
+    assert tokens(texts, tokenizer="whitespace") == words
+    found = tokens(texts, tokenizer="unicode", fold_case=False, drop_punctuation=False)
+    script = tf_text.UnicodeScriptTokenizer()
+    pieces = script.tokenize(tf_text.normalize_utf8(tf.ragged.constant(words), "NFKC"))
+    expected = pieces.merge_dims(1, 2).to_list()
+    assert [[token.encode() for token in row] for row in found] == expected
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_whitespace_is_the_same_in_any_locale(monkeypatch, safe):
+    if not safe:
+        # As where the C library takes bytes above 0x7F for white space.
+        monkeypatch.setattr(tf.strings, "split", lambda texts: tf.ragged.constant([["x", "y"]]))
+    found = tokenizer(CorpusConfig())(tf.constant(["\u00e0 b\u3000c\u00a0\u00e0", ""]))
+    assert found.to_list() == [["\u00e0".encode(), b"b", b"c", "\u00e0".encode()], []]
+
+
+def test_normalisation_joins_accents():
+    assert tokens(["cafe\u0301", "\uff21\uff22"], tokenizer="unicode") == [["caf\u00e9"], ["ab"]]
