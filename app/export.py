@@ -13,7 +13,8 @@ from app.types import WordVectors
 
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
-    from app.exporting import saved_model  # imports TensorFlow, which the others do without
+    flags.start_tensorflow()  # which the other formats do without
+    from app.exporting import saved_model
 
     saved_model.write(vectors, path)
 

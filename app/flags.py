@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging as std_logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,8 @@ def vectors() -> WordVectors:
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
     if given.vectors:
         return word2vec_reader.read(given.vectors)
-    from app.training import vectors as trained  # imports TensorFlow, which a file does without
+    start_tensorflow()  # which a file does without
+    from app.training import vectors as trained
 
     return trained.load(given.workdir)
 
@@ -81,11 +84,7 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     Exit code 0; 2 with one line when a flag or a file is not what it should be; 1 with one line
     when something fails while running.
     """
-    # TensorFlow reads this when it is imported: its notes on start-up say nothing a person can use.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
-    logging.get_absl_handler().setFormatter(None)  # the message alone
+    _set_up_logging()
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
         print(flags.FLAGS.module_help(__name__))
@@ -98,6 +97,40 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
         _end(error, 1)
     except KeyboardInterrupt:
         _end("interrupted", 1)
+
+
+def start_tensorflow() -> None:
+    """Imports TensorFlow; what its C++ says of itself meanwhile is shown only if that fails.
+
+    Those notes (which oneDNN, which drivers, which instructions) come before any log level counts.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as notes:
+        terminal = os.dup(2)
+        os.dup2(notes.fileno(), 2)
+        try:
+            import tensorflow
+
+            tensorflow.config.list_physical_devices()
+        except BaseException:
+            notes.seek(0)
+            os.write(terminal, notes.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _set_up_logging() -> None:
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(None)  # the message alone
+    # TensorFlow's Python logs through absl too, at times in a voice that is nobody's.
+    handler.addFilter(
+        lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
+    )
 
 
 def _stored(path: str) -> dict[str, Any]:

@@ -9,15 +9,19 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from app import build, config, flags
+from app import config, flags
 from app.errors import RunError
 from app.evaluation import closing
-from app.training import banner, loop, vectors, words, workdir
+from app.training import workdir
 
 
 def main(_: Sequence[str]) -> None:
     """Trains, then scores."""
     settings = flags.parsed()
+    flags.start_tensorflow()
+    from app import build
+    from app.training import banner, loop, vectors, words
+
     build.use_machine(settings.run)
     place = workdir.Workdir(settings.run.workdir)
     with place.held():

@@ -1,8 +1,8 @@
 """Tuples that cross layers, and the legend of the shape suffixes used in every name.
 
-B rows of a batch, T centres of a row, L tokens of a row (T + 2 window), K negatives, U unique ids,
-N ids asked for, V rows of a table, D columns of a table, S steps of a call. `rows_UD` is a tensor of
-shape (U, D).
+B rows of a batch, T centres of a row, L tokens of a row (T + 2 window), G groups of centres, K
+negatives of a group, U unique ids, V rows of a table, D columns of a table, S steps of a call; M and
+N stand for any other number, such as the ids asked for. `rows_UD` is a tensor of shape (U, D).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 class Batch(NamedTuple):
     """What one step trains on.
 
-    tokens_BL: int32 tokens (see `app.text.vocabulary`). seed: (2,) int64, a function of the run's seed and
-    of the step; every random draw of the step is a function of it.
+    tokens_BL: int32 tokens (see `app.input.tokens`). seed: (2,) int64, a function of the run's seed
+    and of the step; every random draw of the step is a function of it.
     """
 
     tokens_BL: Any

@@ -35,11 +35,13 @@ def on_disk(blocks: Iterable[np.ndarray], path: Path) -> tf.data.Dataset:
                 block.tofile(file)
         with replacing(sizes_path) as temporary, open(temporary, "wb") as file:
             np.save(file, np.array(sizes, np.int64))
-    ends = np.cumsum(np.load(sizes_path))
+    sizes = np.load(sizes_path)
+    ends = np.cumsum(sizes)
 
     def read():
-        tokens = np.memmap(path, np.int32, mode="r") if ends.size and ends[-1] else np.empty(0)
-        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+        # An empty file cannot be mapped.
+        tokens = np.memmap(path, np.int32, mode="r") if sizes.any() else np.empty(0, np.int32)
+        for start, end in zip(ends - sizes, ends, strict=True):
             yield tokens[start:end]
 
     return tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)

@@ -7,6 +7,8 @@ come out the same in every run.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -17,7 +19,7 @@ from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 from app.text.vocabulary import Vocabulary, lookup_table
 
-_SUBSAMPLE, _SHUFFLE = 0, 1  # streams of random numbers
+_SUBSAMPLE, _SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
 
 
 def token_blocks(
@@ -71,12 +73,13 @@ def batches(
     keep = tf.constant(keep_V)
 
     def block_rows(number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        seeds = [tf.stack([seed + (stream << 40), (epoch << 32) + number]) for stream in range(2)]
-        kept = _subsample(tokens, keep, seeds[_SUBSAMPLE])
-        framed = _rows(kept, centres, window)
+        def seed_of(stream: int) -> tf.Tensor:
+            return tf.stack([seed + (stream << 40), (epoch << 32) + number])
+
+        framed = _rows(_subsample(tokens, keep, seed_of(_SUBSAMPLE)), centres, window)
         if settings.shuffle:
-            order = tf.argsort(tf.random.stateless_uniform(tf.shape(framed)[:1], seeds[_SHUFFLE]))
-            framed = tf.gather(framed, order)
+            keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
+            framed = tf.gather(framed, tf.argsort(keys))
         return framed
 
     def fill(batch: tf.Tensor) -> tf.Tensor:
@@ -101,14 +104,14 @@ def keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
     """
     if not subsample:
         return np.ones(len(counts), np.float32)
-    ratio = subsample * counts.sum() / np.maximum(counts, 1)
+    ratio = subsample * counts.sum() / counts
     return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
 
 
 def expected_batches(counts: np.ndarray, keep_V: np.ndarray, settings: InputConfig) -> int:
     """About how many batches an epoch has: at least 1."""
     kept = float((counts * keep_V).sum())
-    return max(1, round(kept / (settings.batch_tokens * settings.steps_per_call) + 0.5))
+    return max(1, math.ceil(kept / (settings.batch_tokens * settings.steps_per_call)))
 
 
 def _subsample(tokens_M: tf.Tensor, keep_V: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -11,8 +11,8 @@ from app.losses.logistic import logistic
 from app.models.base import TableSpec
 from app.models.negatives import SharedNegatives
 from app.models.rows import take
-from app.models.words import seed_of, word_tables
 from app.models.window import pairs
+from app.models.words import seed_of, word_tables
 from app.types import Batch, Rows
 
 
@@ -21,7 +21,9 @@ class Cbow:
     """Predicts a word from the mean of the words around it (Mikolov et al. 2013a, section 3.1).
 
     The mean, as gensim's `cbow_mean=1` and word2vec.c have it, is a product of the band of pairs
-    with the row's tokens. Fields as of `SkipGram`.
+    with the row's tokens. Its gradient is divided among the words of the mean; those two give each
+    word the whole, which is not the gradient of any loss (Irsoy et al. 2021). Fields as of
+    `SkipGram`.
     """
 
     size: int

@@ -18,12 +18,11 @@ class SharedNegatives:
 
     counts: (V,) occurrences; ids are drawn in proportion to counts ** power. group: centres that
     share. samples: K. per_pair: the weight of all K together for a centre with one pair, so that
-    the expected gradient is that of word2vec with this many negatives for each pair.
+    the expected gradient is that of word2vec with this many negatives for each pair, save that
+    word2vec.c skips a sample that is the word to predict.
     """
 
-    def __init__(
-        self, counts: np.ndarray, power: float, group: int, samples: int, per_pair: float
-    ):
+    def __init__(self, counts: np.ndarray, power: float, group: int, samples: int, per_pair: float):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
         self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
         self._group, self._samples = group, samples
@@ -38,7 +37,8 @@ class SharedNegatives:
     def loss(self, hidden_ND: tf.Tensor, rows_MD: tf.Tensor, pairs_N: tf.Tensor) -> tf.Tensor:
         """The loss of the hidden vectors against their groups' samples, a float32 scalar.
 
-        rows_MD: the rows of what `draw` gave. pairs_N: how many pairs each hidden vector stands for.
+        rows_MD: the rows of what `draw` gave. pairs_N: how many pairs each hidden vector stands
+        for.
         """
         dim = hidden_ND.shape[1]
         scores = tf.matmul(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from app.types import Rows
 
+
 def distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The distinct ids, (U,) in order of appearance, and each id's place among them, (N,) int32.
 

@@ -11,8 +11,8 @@ from app.losses.logistic import logistic
 from app.models.base import TableSpec
 from app.models.negatives import SharedNegatives
 from app.models.rows import take
-from app.models.words import seed_of, word_tables
 from app.models.window import pairs
+from app.models.words import seed_of, word_tables
 from app.types import Batch, Rows
 
 

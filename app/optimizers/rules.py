@@ -1,8 +1,8 @@
 """Update rules: pure functions from gradients and state to a change of rows and a new state.
 
 A rule is called as `rule(gradients_UD, state, rate)`, where `state` holds one (U, columns) tensor
-for each of the rule's slots and `rate` is a scalar; it gives the change of the rows, (U, D), and the
-new state. All is float32. The gradient of a row is the sum over its occurrences, so that a rule
+for each of the rule's slots and `rate` is a scalar; it gives the change of the rows, (U, D), and
+the new state. All is float32. The gradient of a row is the sum over its occurrences, so that a rule
 sees what a dense optimizer would.
 """
 
@@ -34,7 +34,7 @@ class Optimizer:
 
 
 def sgd() -> Optimizer:
-    """Stochastic gradient descent: x <- x - rate g. The rate is word2vec's (word2vec.c, `alpha`)."""
+    """Stochastic gradient descent: x <- x - rate g. The rate is that of word2vec.c (`alpha`)."""
 
     def rule(gradients_UD: tf.Tensor, state: State, rate: tf.Tensor) -> tuple[tf.Tensor, State]:
         return -rate * gradients_UD, state

@@ -10,7 +10,7 @@ _PART = 65_536  # rows read at a time, where the whole table has to be
 
 
 class DeviceTable(tf.Module):
-    """A table (see `tables.base.Table`) in the memory of the device that is current when it is made.
+    """A table (see `tables.base.Table`) in the memory of the device current when it is made.
 
     rows: V. columns: D. initial: a function of a shape to float32 values; called once, so that no
     second copy of the table stays alive. Slots are part of this module, so a checkpoint of the
@@ -29,9 +29,7 @@ class DeviceTable(tf.Module):
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Adds to the rows of unique ids."""
-        tf.raw_ops.ResourceScatterAdd(
-            resource=self.values.handle, indices=ids_U, updates=delta_UD
-        )
+        tf.raw_ops.ResourceScatterAdd(resource=self.values.handle, indices=ids_U, updates=delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replaces the rows of unique ids.

@@ -1,0 +1,52 @@
+"""Small batches of words for the models: random, or as a model drew them."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from app.input.tokens import PAD, decode
+from app.models.cbow import Cbow
+from app.models.negatives import SharedNegatives
+from app.models.skipgram import SkipGram
+from app.models.window import pairs
+from app.models.words import seed_of
+from app.types import Batch
+from tests.reference import words
+
+WINDOW, SAMPLES, GROUP, PER_PAIR = 3, 5, 16, 7
+MODELS = {"skipgram": (SkipGram, words.skipgram), "cbow": (Cbow, words.cbow)}
+
+
+def make_model(name, counts, dim=6, **changes):
+    """A model over len(counts) words, whose negatives have a weight of PER_PAIR."""
+    negatives = SharedNegatives(counts, 0.75, GROUP, SAMPLES, PER_PAIR)
+    return MODELS[name][0](len(counts), dim, WINDOW, negatives, seed=1, **changes)
+
+
+def make_tokens(ids, size=4, centres=8, seed=0):
+    """Rows of these ids with documents of some 6 words and padding at two ends, (B, L) int32."""
+    random = np.random.default_rng(seed)
+    tokens_BL = random.choice(ids, size=(size, centres + 2 * WINDOW)).astype(np.int32)
+    tokens_BL = np.where(random.random(tokens_BL.shape) < 1 / 6, ~tokens_BL, tokens_BL)
+    tokens_BL[0, :WINDOW] = tokens_BL[-1, -WINDOW - 2 :] = PAD
+    return tokens_BL
+
+
+def make_batch(tokens_BL, step=0, seed=1):
+    return Batch(tf.constant(tokens_BL), tf.constant([seed, step], tf.int64))
+
+
+def reach_of(batch):
+    """How far the model's centres look, (B, T), as seen in a row without ends."""
+    open_BL = decode(tf.ones_like(batch.tokens_BL))
+    mask_BTL = pairs(open_BL, WINDOW, seed_of(batch, "window")).numpy()
+    return mask_BTL.sum(axis=2).astype(int) // 2
+
+
+def samples_of(model, batch):
+    """The negatives that the model drew, (G, K)."""
+    output = model.lookups(batch)["output"].numpy()
+    size, length = batch.tokens_BL.shape
+    drawn = size * (length - 2 * WINDOW) // GROUP * SAMPLES
+    return output[-drawn:].reshape(-1, SAMPLES)

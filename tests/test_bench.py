@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from absl import flags
+
+from app import bench
+from app.benchmarks import options
+from app.benchmarks.options import Options
+from app.benchmarks.report import Measure, Report, panels, results, table
+from app.errors import UsageError
+
+MEASURE = Measure("speed", "words/s", ",.0f")
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Runs the command with the given arguments; the case `words` only echoes its options."""
+    given = flags.FlagValues()
+    monkeypatch.setattr(bench.absl_flags, "FLAGS", given)
+    for name, define in (("int", flags.DEFINE_integer), ("str", flags.DEFINE_string)):
+        kind = {"int": int, "str": str}[name]
+        monkeypatch.setitem(
+            bench._DEFINE, kind, lambda *field, define=define: define(*field, flag_values=given)
+        )
+    bench.define()
+
+    def echo(settings):
+        found = results({"ours": [{"speed": 5.0}]}, [MEASURE])
+        machine = {"processor": "cpu", "accelerators": [], "cores": 2, "memory_bytes": 2**31}
+        machine |= {"system": "Linux", "versions": {"python": "3"}}
+        record = {"dim": settings.dim, "machine": machine, **found}
+        return Report("a title", record, table(found, [MEASURE]), panels(found, [MEASURE]))
+
+    monkeypatch.setitem(bench.CASES, "words", echo)
+    return lambda *arguments: bench.main(given(["bench", *arguments])[1:])
+
+
+def test_the_table_is_printed_and_the_record_written(command, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    record, drawn = tmp_path / "new" / "out.json", tmp_path / "out.png"
+    command("words", "--dim=7", f"--json={record}", f"--plot={drawn}")
+    printed = capsys.readouterr().out
+    assert printed.startswith("a title\ncpu; 2 cores, 2 GiB; Linux; python 3\n\n")
+    assert printed.endswith("words/s     5\n")
+    assert json.loads(record.read_text())["dim"] == 7
+    assert drawn.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no case: name one case of words"),
+        (["words", "sparse"], "words sparse: name one case of words"),
+        (["wrds"], "wrds: no such case; choose from words"),
+        (["words", "--repeats=0"], "--repeats=0: give at least 1"),
+        (["words", "--model=glove"], "--model=glove: not one of skipgram, cbow"),
+        (["words", "--json={folder}"], "--json=.* is a folder"),
+        (["words", "--plot={folder}/file/bars.png"], "--plot=.*bars.png: .*; choose another"),
+        (["words", "--keep={folder}/file"], "--keep=.*/file: .*; choose another"),
+    ],
+)
+def test_what_cannot_be_is_refused(command, tmp_path, arguments, message):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=message):
+        command(*(argument.format(folder=tmp_path) for argument in arguments))
+
+
+def test_the_defaults_are_those_of_training():
+    options.check(Options())
+    assert (Options().dim, Options().window, Options().min_count) == (100, 5, 5)

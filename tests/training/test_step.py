@@ -1,0 +1,216 @@
+"""A whole training step, against dense autodiff and TensorFlow's dense optimizer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.input.tokens import decode
+from app.optimizers import rows as writer
+from app.optimizers import rules
+from app.tables.device import DeviceTable
+from app.training.step import step, train_function
+from tests.reference import words
+from tests.reference.batches import (
+    GROUP,
+    MODELS,
+    PER_PAIR,
+    SAMPLES,
+    WINDOW,
+    make_batch,
+    make_model,
+    make_tokens,
+    reach_of,
+    samples_of,
+)
+from tests.reference.graphs import executed
+
+SIZE, DIM, RATE = 30, 6, 0.3
+# Only these ids are ever read: neither tokens nor negatives are 0, or 25 and above.
+USED = range(1, 25)
+COUNTS = np.array([50 - id if id in USED else 0 for id in range(SIZE)])
+
+both = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where results are promised bit for bit."""
+    with tf.device("CPU:0"):
+        yield
+
+
+def make_tables(size=SIZE, dim=DIM):
+    random = np.random.default_rng(0)
+    values = {name: random.normal(size=(size, dim)).astype("f") for name in ("input", "output")}
+    return {
+        name: DeviceTable(size, dim, lambda shape, name=name: tf.constant(values[name]))
+        for name in values
+    }
+
+
+def contents(tables, optimizer):
+    """The bytes-exact values of every table and slot."""
+    found = {}
+    for name, table in tables.items():
+        found[name] = table.values.numpy()
+        for slot, part in writer.slots(optimizer, table).items():
+            found[f"{name}.{slot}"] = part.values.numpy()
+    return found
+
+
+def assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].tobytes() == other[name].tobytes(), name
+
+
+def dense_loss(name, model, batch, tables):
+    """The loss in the plainest terms, from whole tables."""
+    mask_BTL = tf.constant(words.pairs(batch.tokens_BL.numpy(), reach_of(batch)), tf.float32)
+    ids_BL = decode(batch.tokens_BL).ids
+    centres_BT = ids_BL[:, WINDOW:-WINDOW]
+    around_BT = tf.reduce_sum(mask_BTL, axis=2)
+    samples_GKD = tf.gather(tables["output"], samples_of(model, batch))
+
+    if name == "skipgram":
+        hidden_BTD = tf.gather(tables["input"], centres_BT)
+        contexts_BLD = tf.gather(tables["output"], ids_BL)
+        scores_BTL = tf.einsum("btd,bld->btl", hidden_BTD, contexts_BLD)
+        positive = tf.reduce_sum(mask_BTL * tf.nn.softplus(-scores_BTL))
+        weights_BT = around_BT
+    else:
+        contexts_BLD = tf.gather(tables["input"], ids_BL)
+        total_BTD = tf.einsum("btl,bld->btd", mask_BTL, contexts_BLD)
+        hidden_BTD = total_BTD / tf.maximum(around_BT, 1)[:, :, None]
+        targets_BTD = tf.gather(tables["output"], centres_BT)
+        weights_BT = tf.cast(around_BT > 0, tf.float32)
+        scores_BT = tf.reduce_sum(hidden_BTD * targets_BTD, axis=2)
+        positive = tf.reduce_sum(weights_BT * tf.nn.softplus(-scores_BT))
+
+    hidden_GND = tf.reshape(hidden_BTD, (-1, GROUP, DIM))
+    scores_GNK = tf.einsum("gnd,gkd->gnk", hidden_GND, samples_GKD)
+    weights_GN1 = tf.reshape(weights_BT, (-1, GROUP, 1)) * (PER_PAIR / SAMPLES)
+    return positive + tf.reduce_sum(weights_GN1 * tf.nn.softplus(scores_GNK))
+
+
+@both
+def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
+    model, optimizer, tables = make_model(name, COUNTS), rules.adagrad(0.01), make_tables()
+    dense = {table: tf.Variable(tables[table].values) for table in tables}
+    accumulators = {table: tf.Variable(tf.fill([SIZE, DIM], 0.01)) for table in tables}
+    for number in range(4):
+        batch = make_batch(make_tokens(USED, seed=number), number)
+        total, examples = step(model, tables, optimizer, batch, tf.constant(RATE))
+
+        with tf.GradientTape() as tape:
+            loss = dense_loss(name, model, batch, dense)
+        for table, gradient in tape.gradient(loss, dense).items():
+            tf.raw_ops.ResourceApplyAdagrad(
+                var=dense[table].handle,
+                accum=accumulators[table].handle,
+                lr=RATE,
+                grad=tf.convert_to_tensor(gradient),
+            )
+        assert examples > 0
+        np.testing.assert_allclose(total, loss, rtol=1e-5)
+        for table in tables:
+            found, expected = tables[table].values, dense[table]
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+            slot = tables[table].slots["accumulator"].values
+            np.testing.assert_allclose(slot, accumulators[table], rtol=1e-4, atol=1e-6)
+
+
+@both
+@pytest.mark.parametrize(
+    "optimizer", [rules.sgd(), rules.adagrad(0.01), rules.rowwise_adagrad(0.01)]
+)
+def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer):
+    tables = make_tables()
+    before = contents(tables, optimizer)
+    train = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
+    tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(3)])
+    train(tf.constant(tokens_SBL), tf.constant(0, tf.int64), tf.constant(0.01))
+    after = contents(tables, optimizer)
+    used = np.isin(np.arange(SIZE), USED)
+    for part in before:
+        assert after[part][~used].tobytes() == before[part][~used].tobytes()
+    for table in tables:
+        assert (after[table][used] != before[table][used]).any(axis=1).all()
+
+
+def trained(name, tokens_SBL, calls, size=SIZE, dim=DIM, counts=COUNTS, first=0):
+    """Tables and slots after all steps, made in so many equal calls, and the last loss."""
+    optimizer, tables = rules.rowwise_adagrad(0.01), make_tables(size, dim)
+    train = train_function(make_model(name, counts, dim), tables, optimizer, seed=1)
+    for part in np.split(tokens_SBL, calls):
+        loss = train(tf.constant(part), tf.constant(first, tf.int64), tf.constant(RATE))
+        first += len(part)
+    return contents(tables, optimizer), [value.numpy() for value in loss]
+
+
+@both
+def test_steps_in_one_call_equal_the_same_steps_one_by_one_bit_for_bit(name):
+    tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(4)])
+    one, loss = trained(name, tokens_SBL, calls=1, first=2**33)
+    for calls in (2, 4):
+        others, other_loss = trained(name, tokens_SBL, calls=calls, first=2**33)
+        assert_same_bits(one, others)
+        assert loss == other_loss
+
+
+@both
+def test_the_number_of_the_step_decides_its_draws(name):
+    tokens_SBL = make_tokens(USED)[None]
+    one, other = (trained(name, tokens_SBL, 1, first=first)[0] for first in (0, 1))
+    assert (one["input"] != other["input"]).any()
+
+
+@both
+def test_two_runs_of_one_seed_are_equal_bit_for_bit(name):
+    assert tf.config.threading.get_inter_op_parallelism_threads() != 1
+    counts = np.arange(400, 0, -1)
+    tokens_SBL = np.stack(
+        [make_tokens(range(400), size=16, centres=32, seed=number) for number in range(16)]
+    )
+    runs = [trained(name, tokens_SBL, 2, 400, 48, counts)[0] for _ in range(2)]
+    assert_same_bits(*runs)
+
+
+@both
+def test_only_the_last_steps_loss_is_computed(name):
+    model, optimizer, tables = make_model(name, COUNTS), rules.sgd(), make_tables()
+    train = train_function(model, tables, optimizer, seed=1)
+    operations = executed(
+        train.get_concrete_function(
+            tf.TensorSpec([5, 4, 14], tf.int32), tf.TensorSpec([], tf.int64), tf.TensorSpec([])
+        )
+    )
+    # Of observed pairs and of negatives.
+    assert operations.count("Softplus") == 2
+    assert operations.count("Sigmoid") == 2 * 5
+    assert operations.count("ResourceScatterUpdate") == 2 * 5
+
+
+@both
+def test_training_learns_which_words_come_together(name):
+    """Every document is one of eleven pairs of words."""
+    model = make_model(name, COUNTS, dim=24)
+    tables = {
+        table: DeviceTable(spec.rows, spec.columns, spec.initial)
+        for table, spec in model.tables().items()
+    }
+    train = train_function(model, tables, rules.adagrad(0.01), seed=1)
+    words_SB72 = 2 * np.random.default_rng(0).integers(1, 12, size=(200, 4, 7, 1)) + [0, 1]
+    words_SB72[..., 0] = ~words_SB72[..., 0]
+    tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)
+    losses = []
+    for first in range(0, 200, 5):
+        part = tokens_SBL[first : first + 5]
+        total, examples = train(part, tf.constant(first, tf.int64), tf.constant(0.1))
+        losses.append(float(total / examples))
+    assert losses[-1] < 0.7 * losses[0]
+    inputs, outputs = (tables[table].values.numpy()[2:24] for table in ("input", "output"))
+    partners = np.arange(22) ^ 1
+    np.testing.assert_array_equal((inputs @ outputs.T).argmax(axis=1), partners)
