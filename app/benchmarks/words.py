@@ -5,7 +5,8 @@ written as plain lines of at most 1,000 words, which both sides read; this is no
 side is measured:
 
 - raw words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
-  metrics.jsonl, in which TensorFlow's compilation counts; gensim's `Word2Vec.train`);
+  metrics.jsonl, in which TensorFlow's compilation counts; gensim's `Word2Vec.train`); both loops
+  read and tokenise the text at every epoch;
 - seconds to the vocabulary: from the start of the process, imports included, until words are
   counted and rows made;
 - seconds end to end: from the start of the process to its end, with the vectors saved as a
@@ -23,6 +24,7 @@ import importlib.util
 import json
 import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,18 +57,20 @@ _DRAWN = ("words_per_second", "total_seconds", "peak_bytes", *scoring.benchmarks
 # 2.2 and 2.3, and word2vec.c.
 _NEGATIVES = 5
 _SUBSAMPLE = 1e-3
-# What gensim has no choice about, by the names of our flags.
+# What gensim does, by the names of our flags.
 _LIKE_GENSIM = {
     "task": "words",
     "tokenizer": "whitespace",
     "documents": "line",
     "vocab": "",
     "max_vocab_size": 0,
+    "cache": "none",  # which would be filled before the training loop, untimed
     "plan_only": False,
 }
-# A side that counts fewer words than this share has not trained on the text. More are possible: a
-# worker of gensim ends with a whole batch of 10,000 words, some of which the next one reads too.
-_ENOUGH_WORDS = 0.99
+# A side that counts fewer words than this share has not trained on the text; a batch at the end of
+# a short one is no matter. More are possible: a worker of gensim ends with a whole batch of 10,000
+# words, some of which the next worker reads too.
+_ENOUGH_WORDS = 0.9
 
 
 class Job(NamedTuple):
@@ -172,17 +176,30 @@ def _trained(job: Job, workdir: Path) -> dict[str, Any]:
     export.append("--format=word2vec_binary")
     trained = processes.run("app.train", train, job.folder / "train.log")
     exported = processes.run("app.export", export, job.folder / "export.log")
-    last = json.loads((workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    rows = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    metrics = [json.loads(row) for row in rows]
     vocabulary_time = (workdir / "vocab.tsv").stat().st_mtime
     return {
-        "words": last["words"],
-        "train_seconds": last["train_seconds"],
+        "words": metrics[-1]["words"],
+        "train_seconds": metrics[-1]["train_seconds"],
         "vocabulary_seconds": vocabulary_time - trained.started,
         "total_seconds": trained.seconds + exported.seconds,
         "export_seconds": exported.seconds,
         "peak_bytes": max(trained.peak_bytes, exported.peak_bytes),
-        "input_wait": last["input_wait"],
+        "input_wait": input_wait(metrics),
     }
+
+
+def input_wait(metrics: Sequence[dict[str, float]]) -> float:
+    """Share of the whole training spent waiting, from the rows of metrics.jsonl.
+
+    A row's `input_wait` is a share of the time since the row before.
+    """
+    waited = previous = 0.0
+    for row in metrics:
+        waited += row["input_wait"] * (row["train_seconds"] - previous)
+        previous = row["train_seconds"]
+    return waited / previous
 
 
 def _gensim(job: Job) -> dict[str, Any]:

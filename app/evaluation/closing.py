@@ -21,7 +21,7 @@ def closing(vectors: WordVectors, workdir: str) -> str:
     ]
     return "\n".join(
         (
-            report.table(report.run(vectors)),
+            report.table(report.run(vectors), parts=False),
             "nearest words:",
             *near,
             "next:",

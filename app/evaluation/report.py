@@ -57,12 +57,12 @@ def run(
     ]
 
 
-def table(scores: Sequence[Score]) -> str:
-    """Scores and their parts in aligned columns, then the protocol of each."""
+def table(scores: Sequence[Score], parts: bool = True) -> str:
+    """Scores, and their parts if asked, in aligned columns, then the protocol of each."""
     rows = [("benchmark", "measure", "score", "used", "skipped", "")]
     for score in scores:
         rows.append(_cells(score))
-        rows += [_cells(part, "  ") for part in score.parts]
+        rows += [_cells(part, "  ") for part in score.parts if parts]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for name, measure, *numbers, note in rows:

@@ -25,7 +25,7 @@ class Position:
 
     step: steps made. epoch: epochs finished. batch: batches (calls of S steps) made of the epoch
     after those. batches: how many an epoch has; expected during the first epoch, counted after it.
-    words, seconds: trained on, and spent in training.
+    words: of the epochs finished. seconds: spent in training.
     """
 
     step: int = 0

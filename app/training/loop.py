@@ -63,7 +63,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     """Trains, or goes on from the newest checkpoint; whether the last epoch was finished.
 
     Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. RunError when the loss or a row
-    is not finite, or when a checkpoint cannot be written.
+    is not finite, when the input cannot be read, or when a checkpoint cannot be written.
     """
     checkpoints = Checkpoints(workdir.checkpoints, job.tables, settings.keep_checkpoints)
     function = train_function(job.model, job.tables, job.optimizer, settings.seed)
@@ -73,39 +73,33 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     metrics = Metrics(workdir.metrics, workdir.tensorboard, at.step)
     display = Display(settings.epochs * at.batches, at.epoch * at.batches + at.batch)
     profiler = Profiler(settings.profile_steps, workdir.tensorboard)
-    interval = _Interval(at)
+    interval = _Interval(job, settings.epochs, at)
     saved = time.monotonic()
 
     with asked_to_stop() as stop:
         while at.epoch < settings.epochs and not stop.is_set():
-            batches = job.batches(at.epoch, at.batch)
-            while not stop.is_set():
-                began = time.perf_counter()
-                tokens = next(batches, None)
-                waited = time.perf_counter() - began
-                if tokens is None:
-                    at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
-                    break
-                progress = (at.epoch + min(at.batch / at.batches, 1.0)) / settings.epochs
-                rate = job.learning_rate * max(1.0 - progress, _LEAST_RATE)
+            for tokens in interval.waiting(job.batches(at.epoch, at.batch)):
+                rate = job.learning_rate * max(1.0 - _progress(at, settings), _LEAST_RATE)
                 with profiler.call(at.step, at.step + job.steps_per_batch):
                     loss = function(
                         tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
                     )
                 at.step += job.steps_per_batch
                 at.batch += 1
-                at.words += job.words / at.batches
-                at.seconds += time.perf_counter() - began
-                interval.add(loss, waited)
+                interval.losses.append(loss)
                 display.advance()
-                if at.seconds - interval.seconds >= settings.log_seconds:
+                if interval.seconds() >= settings.log_seconds:
                     values = interval.close(at, rate)
                     metrics.write(at.step, values)
-                    left = max(settings.epochs * at.batches - at.epoch * at.batches - at.batch, 0)
-                    display.show(at.step, values, left * at.seconds / (at.step / job.steps_per_batch))
+                    display.show(at.step, values)
                 if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
                     _save(checkpoints, job, at, interval)
                     saved = time.monotonic()
+                if stop.is_set():
+                    break
+            else:
+                at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
+                at.words += job.words
         if interval.losses:
             metrics.write(at.step, interval.close(at, rate))
         _save(checkpoints, job, at, interval)
@@ -118,35 +112,67 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
 class _Interval:
     """What has come since the last logged step; values stay on the device until it is closed."""
 
-    def __init__(self, at: Position):
+    def __init__(self, job: Job, epochs: int, at: Position):
+        self._job, self._epochs = job, epochs
+        self._before = at.seconds
+        self._began = time.perf_counter()
         self._start(at)
 
     def _start(self, at: Position) -> None:
-        self.step, self.words, self.seconds = at.step, at.words, at.seconds
+        self.step, self._words, self._seconds = at.step, _words(at, self._job), self._total()
         self.losses: list[tuple[tf.Tensor, tf.Tensor]] = []
-        self.waited = 0.0
+        self._waited = 0.0
 
-    def add(self, loss: tuple[tf.Tensor, tf.Tensor], waited: float) -> None:
-        self.losses.append(loss)
-        self.waited += waited
+    def waiting(self, batches: Iterator[tf.Tensor]) -> Iterator[tf.Tensor]:
+        """The batches, with the time that each keeps the loop waiting."""
+        while True:
+            began = time.perf_counter()
+            tokens = next(batches, None)
+            self._waited += time.perf_counter() - began
+            if tokens is None:
+                return
+            yield tokens
+
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return self._total() - self._seconds
 
     def close(self, at: Position, rate: float) -> dict[str, float]:
+        """Its values by name, once the device has come this far; the next one begins."""
         total, examples = (float(tf.add_n(part)) for part in zip(*self.losses, strict=True))
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(_not_finite("the loss", self.step, at.step))
-        seconds = max(at.seconds - self.seconds, 1e-9)
+        at.seconds = self._total()
+        seconds = max(self.seconds(), 1e-9)
+        words = _words(at, self._job)
+        speed = (words - self._words) / seconds
         values = {
             "epoch": round(at.epoch + at.batch / at.batches, 4),
             "loss": loss,
             "learning_rate": rate,
-            "words_per_second": (at.words - self.words) / seconds,
-            "input_wait": self.waited / seconds,
-            "words": round(at.words),
+            "words_per_second": speed,
+            "input_wait": self._waited / seconds,
+            "words": round(words),
             "train_seconds": at.seconds,
+            "seconds_left": self._job.words * (self._epochs - at.epoch - at.batch / at.batches)
+            / max(speed, 1e-9),
         }
         self._start(at)
         return values
+
+    def _total(self) -> float:
+        return self._before + time.perf_counter() - self._began
+
+
+def _progress(at: Position, settings: RunConfig) -> float:
+    """How much of the run is behind, 0 to 1; in the first epoch as far as one can tell."""
+    return (at.epoch + min(at.batch / at.batches, 1.0)) / settings.epochs
+
+
+def _words(at: Position, job: Job) -> float:
+    """Words of the corpus trained on."""
+    return at.words + job.words * min(at.batch / at.batches, 1.0)
 
 
 def _save(checkpoints: Checkpoints, job: Job, at: Position, interval: _Interval) -> None:

@@ -72,7 +72,7 @@ class Display:
         if self._bar is not None:
             self._bar.update()
 
-    def show(self, step: int, values: dict[str, float], seconds_left: float) -> None:
+    def show(self, step: int, values: dict[str, float]) -> None:
         """The latest values."""
         text = (
             f"epoch {values['epoch']:.2f}, {values['words_per_second']:,.0f} words/s, "
@@ -82,7 +82,7 @@ class Display:
         if self._bar is not None:
             self._bar.set_postfix_str(text)
         else:
-            minutes, seconds = divmod(round(seconds_left), 60)
+            minutes, seconds = divmod(round(values["seconds_left"]), 60)
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -87,14 +86,10 @@ def batches(
         text.sources, text.vocabulary, config.corpus, config.input, progress
     )
 
-    def read() -> Iterator[np.ndarray]:
-        with reported(progress):
-            yield from blocks.as_numpy_iterator()
-
     if config.input.cache == "memory":
-        blocks = cache.in_memory(read())
+        blocks = cache.in_memory(blocks)
     elif config.input.cache == "disk":
-        blocks = cache.on_disk(read(), workdir.cache / f"{_key(text, config)}.int32")
+        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32")
 
     def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
         dataset = pipeline.batches(

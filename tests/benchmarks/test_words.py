@@ -54,13 +54,13 @@ def sides(monkeypatch):
 
 
 def test_both_sides_get_the_same_text_and_settings(corpus, sides):
-    words.run(Options(corpus=corpus, repeats=2, dim=7, train_flags="--cache=none --readers=2"))
+    words.run(Options(corpus=corpus, repeats=2, dim=7, train_flags="--prefetch=3 --readers=2"))
     assert [seconds for seconds, _ in sides] == [2.0, 6.0, 6.0, 2.0]
     jobs = [job for _, job in sides]
     assert len({job.text for job in jobs}) == 1
     assert [job.settings["seed"] for job in jobs] == [1, 1, 2, 2]
     assert all(job.settings["dim"] == 7 and job.settings["min_count"] == 5 for job in jobs)
-    assert jobs[0].train_flags == ["--cache=none", "--readers=2"]
+    assert jobs[0].train_flags == ["--prefetch=3", "--readers=2"]
     assert len({job.vectors for job in jobs}) == 4
 
 
@@ -86,6 +86,11 @@ def test_the_record_is_whole(corpus, sides, tmp_path):
     assert {panel.measure.key for panel in report.panels} >= {"words_per_second", "ws353"}
 
 
+def test_waiting_is_a_share_of_all_the_training():
+    rows = [{"input_wait": 0.5, "train_seconds": 2.0}, {"input_wait": 0.0, "train_seconds": 10.0}]
+    assert words.input_wait(rows) == 0.1
+
+
 def test_ours_alone_needs_no_peer(corpus, sides):
     report = words.run(Options(corpus=corpus, peers=""))
     assert report.record["sides"].keys() == {"lexrow"} and report.record["compared"] == {}
@@ -108,7 +113,8 @@ def test_a_missing_peer_is_one_line(corpus, monkeypatch):
     [
         ({"peers": "gensim,other"}, "other is no peer of words; choose from gensim"),
         ({"peers": "lexrow"}, "lexrow is no peer of words"),
-        ({"train_flags": "--cache=none --dim=3"}, "--dim is for the benchmark to set"),
+        ({"train_flags": "--prefetch=3 --dim=3"}, "--dim is for the benchmark to set"),
+        ({"train_flags": "--cache=memory"}, "--cache is for the benchmark to set"),
         ({"train_flags": "-workdir x"}, "--workdir is for the benchmark to set"),
         ({"train_flags": "--x='"}, "mend the quotes"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),
