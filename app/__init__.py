@@ -1,0 +1,3 @@
+"""Lexrow: word vectors and large embedding tables, trained row by row in TensorFlow 2."""
+
+from __future__ import annotations

@@ -94,9 +94,7 @@ class InputConfig:
         minimum=0,
         fixed=True,
     )
-    batch_tokens: int = setting(
-        4096, "Centre tokens of a step.", minimum=1, fixed=True
-    )
+    batch_tokens: int = setting(4096, "Centre tokens of a step.", minimum=1, fixed=True)
     row_tokens: int = setting(32, "Centre tokens of a row.", minimum=1, fixed=True)
     steps_per_call: int = setting(
         16, "Steps that one call of the compiled function makes.", minimum=1, fixed=True
@@ -113,7 +111,9 @@ class InputConfig:
         choices=("none", "memory", "disk"),
     )
     block_bytes: int = setting(
-        1 << 20, "Text is read, tokenised and shuffled in blocks of so many bytes.", minimum=1024,
+        1 << 20,
+        "Text is read, tokenised and shuffled in blocks of so many bytes.",
+        minimum=1024,
         fixed=True,
     )
     readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True)
@@ -280,6 +280,8 @@ def check(config: Config) -> None:
             f"--group_tokens={config.model.group_tokens} does not divide "
             f"--batch_tokens={config.input.batch_tokens}; change one of them"
         )
+    if not 0 <= config.run.seed < 2**31:
+        raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
     window = config.run.profile_steps
     if window:
         start, _, stop = window.partition(",")

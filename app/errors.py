@@ -1,5 +1,7 @@
 """The two ways a command can end badly; the mains turn each into one line and an exit code."""
 
+from __future__ import annotations
+
 
 class UsageError(ValueError):
     """The person asked for something that cannot be: exit code 2, before any work.

@@ -148,5 +148,3 @@ def _end(error: object, code: int) -> None:
     print(f"{Path(sys.argv[0]).stem}: {error}".replace("\n", " "), file=sys.stderr)
     sys.stderr.flush()
     sys.exit(code)
-
-

@@ -1,4 +1,8 @@
-"""Token ids kept between epochs, so that text is read and tokenised once."""
+"""Token ids kept between epochs, so that text is read and tokenised once.
+
+Both functions take the blocks of tokens of a corpus, (M,) int32 each, and give them on; what was
+read from end to end without an error is kept. Iterate inside `text.blocks.reported(progress)`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from app.errors import RunError
 from app.files import replacing
+from app.text.reading import Progress
 
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 
 
-def in_memory(blocks: tf.data.Dataset) -> tf.data.Dataset:
-    """Blocks of tokens, (M,) int32 each, held from the first whole pass on: 4 bytes a token."""
+def in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
+    """Keeps the blocks in memory: 4 bytes a token."""
     held: list[np.ndarray] = []
     whole = False
 
@@ -27,37 +33,43 @@ def in_memory(blocks: tf.data.Dataset) -> tf.data.Dataset:
         for block in blocks.as_numpy_iterator():
             held.append(block)
             yield block
-        whole = True
+        whole = progress.error is None
 
     return tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
 
 
-def on_disk(blocks: tf.data.Dataset, path: Path) -> tf.data.Dataset:
-    """The same in a file, which is used as it is when it is there already.
+def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
+    """Keeps the blocks in a file, which is used as it is when it is there already.
 
     `path` must name what the blocks depend on. Beside it, PATH.sizes.npy holds the blocks' sizes;
-    it is written last, so that the file of a killed run is not taken for whole. Iterating raises
-    RunError if they cannot be written.
+    it is written last, so that the file of a killed run is not taken for whole. A file that cannot
+    be written ends the dataset, as a source that cannot be read does.
     """
     sizes_path = path.with_name(path.name + ".sizes.npy")
 
-    def first() -> Iterator[np.ndarray]:
+    def write() -> Iterator[np.ndarray]:
         sizes = []
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            for block in blocks.as_numpy_iterator():
-                sizes.append(len(block))
-                block.tofile(file)
-                yield block
-        with replacing(sizes_path) as temporary, open(temporary, "wb") as file:
-            np.save(file, np.array(sizes, np.int64))
+        try:
+            with replacing(path) as temporary, open(temporary, "wb") as file:
+                for block in blocks.as_numpy_iterator():
+                    sizes.append(len(block))
+                    block.tofile(file)
+                    yield block
+            if progress.error is None:
+                with replacing(sizes_path) as temporary, open(temporary, "wb") as file:
+                    np.save(file, np.array(sizes, np.int64))
+        except RunError as error:
+            progress.error = error
 
     def read() -> Iterator[np.ndarray]:
         if not sizes_path.exists():
-            yield from first()
+            yield from write()
             return
-        ends = np.cumsum(np.load(sizes_path))
-        tokens = np.memmap(path, np.int32, mode="r") if ends.size and ends[-1] else np.empty(0)
-        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+        sizes = np.load(sizes_path)
+        ends = np.cumsum(sizes)
+        # An empty file cannot be mapped.
+        tokens = np.memmap(path, np.int32, mode="r") if sizes.any() else np.empty(0, np.int32)
+        for start, end in zip(ends - sizes, ends, strict=True):
             yield tokens[start:end]
 
     return tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)

@@ -108,10 +108,14 @@ def keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
     return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
 
 
-def expected_batches(counts: np.ndarray, keep_V: np.ndarray, settings: InputConfig) -> int:
-    """About how many batches an epoch has: at least 1."""
-    kept = float((counts * keep_V).sum())
-    return max(1, math.ceil(kept / (settings.batch_tokens * settings.steps_per_call)))
+def expected_batches(
+    counts: np.ndarray, keep_V: np.ndarray, settings: InputConfig, blocks: int = 0
+) -> int:
+    """About how many batches an epoch of so many blocks has: at least 1."""
+    # A block's last row is half full, as things go.
+    rows = float((counts * keep_V).sum()) / settings.row_tokens + blocks / 2
+    batch_rows = settings.steps_per_call * settings.batch_tokens // settings.row_tokens
+    return max(1, math.ceil(rows / batch_rows))
 
 
 def _subsample(tokens_M: tf.Tensor, keep_V: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

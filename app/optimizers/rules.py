@@ -58,8 +58,8 @@ def adagrad(initial: float) -> Optimizer:
 def rowwise_adagrad(initial: float) -> Optimizer:
     """Adagrad with one accumulator a row, of the mean of g^2 over the row's columns.
 
-    The rule that TorchRec and FBGEMM call exact row-wise Adagrad (Mudigere et al. 2022, section
-    4.1.4): D times less state than Adagrad, and the direction of the gradient is kept.
+    What FBGEMM, the kernels under TorchRec, calls EXACT_ROWWISE_ADAGRAD: D times less state than
+    Adagrad, and the direction of the gradient is kept.
     """
 
     def rule(gradients_UD: tf.Tensor, state: State, rate: tf.Tensor) -> tuple[tf.Tensor, State]:

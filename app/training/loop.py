@@ -23,7 +23,7 @@ from app.training.signals import asked_to_stop
 from app.training.step import train_function
 from app.training.workdir import Workdir
 
-# word2vec.c and gensim keep this share of the rate to the end (`starting_alpha * 0.0001`).
+# word2vec.c keeps this share of the rate to the end (`starting_alpha * 0.0001`).
 _LEAST_RATE = 1e-4
 
 
@@ -155,7 +155,8 @@ class _Interval:
             "input_wait": self._waited / seconds,
             "words": round(words),
             "train_seconds": at.seconds,
-            "seconds_left": self._job.words * (self._epochs - at.epoch - at.batch / at.batches)
+            "seconds_left": self._job.words
+            * (self._epochs - at.epoch - at.batch / at.batches)
             / max(speed, 1e-9),
         }
         self._start(at)

@@ -47,8 +47,6 @@ def train_function(
 
     Only the last step's loss is computed: see `losses.logistic`.
     """
-    for table in tables.values():
-        writer.slots(optimizer, table)  # made here, as a compiled function may make no variables
 
     @tf.function(autograph=False)
     def train(
@@ -57,7 +55,7 @@ def train_function(
         # Unrolled, so that a step's draws and lookups run beside the products of the one before.
         for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
             batch = Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))
-            loss = step(model, tables, optimizer, batch, rate)
-        return loss
+            loss_and_examples = step(model, tables, optimizer, batch, rate)
+        return loss_and_examples
 
     return train

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
@@ -87,9 +88,9 @@ def batches(
     )
 
     if config.input.cache == "memory":
-        blocks = cache.in_memory(blocks)
+        blocks = cache.in_memory(blocks, progress)
     elif config.input.cache == "disk":
-        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32")
+        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
 
     def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
         dataset = pipeline.batches(
@@ -98,7 +99,9 @@ def batches(
         with reported(progress):
             yield from dataset.skip(first)
 
-    expected = pipeline.expected_batches(text.vocabulary.counts, keep_V, config.input)
+    sizes = map(os.path.getsize, text.sources)
+    count = sum(-(-size // config.input.block_bytes) for size in sizes)
+    expected = pipeline.expected_batches(text.vocabulary.counts, keep_V, config.input, count)
     return epoch_batches, expected
 
 

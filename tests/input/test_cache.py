@@ -6,12 +6,23 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.input import cache
+from app.text.reading import Progress
 
 BLOCKS = [[1, ~2, 3], [], [4], [5, 6]]
 
 
-def arrays(blocks):
-    return (np.array(block, np.int32) for block in blocks)
+class Source:
+    """A dataset of blocks that counts how often it is read from its start."""
+
+    def __init__(self, blocks):
+        self.blocks, self.passes = blocks, 0
+        signature = tf.TensorSpec([None], tf.int32)
+        self.dataset = tf.data.Dataset.from_generator(self.read, output_signature=signature)
+
+    def read(self):
+        self.passes += 1
+        for block in self.blocks:
+            yield np.array(block, np.int32)
 
 
 def read(dataset):
@@ -19,45 +30,62 @@ def read(dataset):
     return [block.tolist() for block in dataset.as_numpy_iterator()]
 
 
-def makers(path):
-    return cache.in_memory, lambda blocks: cache.on_disk(blocks, path)
+@pytest.fixture(params=["memory", "disk"])
+def kept(request, tmp_path):
+    """From a dataset to the same, kept in one way or the other."""
+    if request.param == "memory":
+        return lambda blocks: cache.in_memory(blocks, Progress.of(()))
+    return lambda blocks: cache.on_disk(blocks, tmp_path / "tokens", Progress.of(()))
 
 
 @pytest.mark.parametrize("blocks", [BLOCKS, [[]], [[], []], []])
-def test_blocks_come_back_as_they_were_in_every_pass(tmp_path, blocks):
-    for make in makers(tmp_path / "tokens"):
-        dataset = make(arrays(blocks))
-        for _ in range(2):
-            assert read(dataset) == blocks
+def test_blocks_come_back_as_they_were_and_are_read_once(kept, blocks):
+    source = Source(blocks)
+    dataset = kept(source.dataset)
+    for _ in range(3):
+        assert read(dataset) == blocks
+    assert source.passes == 1
 
 
-def test_blocks_are_asked_for_once(tmp_path):
-    for make in makers(tmp_path / "tokens"):
-        blocks = arrays(BLOCKS)
-        dataset = make(blocks)
-        assert list(blocks) == []
-        assert read(dataset) == BLOCKS
+def test_a_pass_that_stops_early_keeps_nothing(kept):
+    source = Source(BLOCKS)
+    dataset = kept(source.dataset)
+    assert len(read(dataset.take(2))) == 2
+    assert read(dataset) == BLOCKS
+    assert source.passes == 2
 
 
 def test_a_file_that_is_there_is_used_as_it_is(tmp_path):
     path = tmp_path / "tokens"
-    cache.on_disk(arrays(BLOCKS), path)
-    later = arrays([[9]])
-    assert read(cache.on_disk(later, path)) == BLOCKS
-    assert len(list(later)) == 1
+    read(cache.on_disk(Source(BLOCKS).dataset, path, Progress.of(())))
+    later = Source([[9]])
+    assert read(cache.on_disk(later.dataset, path, Progress.of(()))) == BLOCKS
+    assert later.passes == 0
 
 
 def test_a_file_without_its_sizes_is_made_anew(tmp_path):
     path = tmp_path / "tokens"
     path.write_bytes(b"of a run that was killed")
-    assert read(cache.on_disk(arrays(BLOCKS), path)) == BLOCKS
+    assert read(cache.on_disk(Source(BLOCKS).dataset, path, Progress.of(()))) == BLOCKS
 
 
-def test_a_corpus_that_fails_leaves_nothing_behind(tmp_path):
-    def broken():
-        yield np.array([1], np.int32)
-        raise RunError("the corpus is damaged")
+def test_a_corpus_that_fails_midway_is_not_kept(tmp_path):
+    progress = Progress.of(())
+    source = Source(BLOCKS)
+    for dataset in (
+        cache.in_memory(source.dataset, progress),
+        cache.on_disk(source.dataset, tmp_path / "tokens", progress),
+    ):
+        source.passes = 0
+        progress.error = RunError("the corpus is damaged")
+        read(dataset)
+        progress.error = None
+        assert read(dataset) == BLOCKS
+        assert source.passes == 2
 
-    with pytest.raises(RunError, match="damaged"):
-        cache.on_disk(broken(), tmp_path / "tokens")
-    assert list(tmp_path.iterdir()) == []
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("in the way of a folder")
+    progress = Progress.of(())
+    read(cache.on_disk(Source(BLOCKS).dataset, tmp_path / "file" / "tokens", progress))
+    assert isinstance(progress.error, RunError)
