@@ -74,4 +74,4 @@ def _check_outputs(settings: Options) -> None:
 
 if __name__ == "__main__":
     define()
-    flags.run(main)
+    flags.run(main, arguments=True)

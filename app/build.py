@@ -41,14 +41,13 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
             for name, spec in model.tables().items()
         }
     optimizer = OPTIMIZERS[config.optimizer.optimizer](config.optimizer)
-    batches, expected = words.batches(text, config, workdir)
     return Job(
         model=model,
         tables=tables,
         optimizer=optimizer,
         learning_rate=config.optimizer.learning_rate or optimizer.learning_rate,
-        batches=batches,
-        expected_batches=expected,
+        batches=words.batches(text, config, workdir),
+        expected_batches=text.batches,
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=device,
@@ -68,7 +67,10 @@ def device_name(settings: RunConfig) -> str:
 
 
 def use_machine(settings: RunConfig) -> None:
-    """Sets TensorFlow's threads and memory; call it before anything else asks for a device."""
+    """Sets TensorFlow's threads and memory; call it before anything else asks for a device.
+
+    UsageError for a --device that is not there.
+    """
     cores = os.cpu_count() or 1
     # The operations of a step take 0.1 ms: too little to share, so few cores do best with an
     # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0).
@@ -80,6 +82,7 @@ def use_machine(settings: RunConfig) -> None:
             tf.config.experimental.set_memory_growth(device, True)
     except RuntimeError as error:
         raise AssertionError("use_machine must come before TensorFlow's first operation") from error
+    device_name(settings)
 
 
 def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):

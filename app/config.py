@@ -72,7 +72,7 @@ class CorpusConfig:
 class VocabularyConfig:
     """Which tokens get a row."""
 
-    vocab: str = setting("", "A vocab.tsv to use instead of counting the corpus.")
+    vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True)
     min_count: int = setting(5, "Drop tokens seen fewer times than this.", minimum=1, fixed=True)
     max_vocab_size: int = setting(
         0, "Keep at most this many tokens; 0 keeps all.", minimum=0, fixed=True
@@ -111,14 +111,14 @@ class InputConfig:
         choices=("none", "memory", "disk"),
     )
     block_bytes: int = setting(
-        1 << 20,
+        2 << 20,
         "Text is read, tokenised and shuffled in blocks of so many bytes.",
         minimum=1024,
         fixed=True,
     )
     readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True)
-    map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1 lets tf.data choose.")
-    prefetch: int = setting(-1, "Batches made ahead of the step; -1 lets tf.data choose.")
+    map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
+    prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +145,10 @@ class ModelConfig:
         5, "Weight of the negative samples: as of so many a pair.", minimum=1, fixed=True
     )
     shared_negatives: int = setting(
-        64, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
+        32, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
     )
     group_tokens: int = setting(
-        256, "Centre tokens that share their negative samples.", minimum=1, fixed=True
+        128, "Centre tokens that share their negative samples.", minimum=1, fixed=True
     )
     negative_power: float = setting(
         0.75, "Negatives are drawn in proportion to count ** this.", minimum=0, fixed=True
@@ -175,7 +175,7 @@ class OptimizerConfig:
         0.0, "Rate at the start, falling to 0 linearly; 0 takes the optimizer's own.", minimum=0
     )
     initial_accumulator: float = setting(
-        0.01, "What the accumulators of Adagrad start from.", minimum=1e-30, fixed=True
+        0.1, "What the accumulators of Adagrad start from.", minimum=1e-30, fixed=True
     )
 
 
@@ -269,8 +269,7 @@ def check(config: Config) -> None:
             raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}")
         if minimum is not None and not value >= minimum:
             raise UsageError(f"--{name}={value}: give at least {minimum:g}")
-    rows, remainder = divmod(config.input.batch_tokens, config.input.row_tokens)
-    if remainder or not rows:
+    if config.input.batch_tokens % config.input.row_tokens:
         raise UsageError(
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "
             f"--row_tokens={config.input.row_tokens}; change one of them"
@@ -282,10 +281,12 @@ def check(config: Config) -> None:
         )
     if not 0 <= config.run.seed < 2**31:
         raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
+    if config.input.map_parallelism == 0:
+        raise UsageError("--map_parallelism=0: give at least 1, or -1")
     window = config.run.profile_steps
     if window:
         start, _, stop = window.partition(",")
-        if not (start.isdigit() and stop.isdigit() and int(start) < int(stop)):
+        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
             raise UsageError(f"--profile_steps={window}: give START,STOP such as 100,200")
     if not config.run.workdir and not config.run.plan_only:
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")

@@ -62,6 +62,16 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
             raise
 
 
+def sweep(path: str | Path) -> None:
+    """Removes what killed writers of `path` left beside it; its last name may be a glob.
+
+    For the only writer of `path`: what another one is writing at this moment goes too.
+    """
+    path = Path(path)
+    for leftover in path.parent.glob(f".{path.name}.new-*"):
+        _remove(leftover)
+
+
 @contextlib.contextmanager
 def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
     """What `path` stands for, and a free name in its folder, which is made.
@@ -79,8 +89,13 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
             f"cannot write {path}: {reason}; free the disk or choose another folder"
         ) from error
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there and if it can be."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -78,11 +78,11 @@ def vectors() -> WordVectors:
     return trained.load(given.workdir)
 
 
-def run(main: Callable[[Sequence[str]], None]) -> None:
+def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Parses the flags, calls `main` with the other arguments, and exits.
 
-    Exit code 0; 2 with one line when a flag or a file is not what it should be; 1 with one line
-    when something fails while running.
+    arguments: whether there may be others. Exit code 0; 2 with one line when a flag or a file is
+    not what it should be; 1 with one line when something fails while running.
     """
     _set_up_logging()
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
@@ -90,7 +90,10 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
         print(flags.FLAGS.module_help(__name__))
         return
     try:
-        main(flags.FLAGS(sys.argv)[1:])
+        others = flags.FLAGS(sys.argv)[1:]
+        if others and not arguments:
+            raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
+        main(others)
     except (flags.Error, UsageError) as error:
         _end(error, 2)
     except RunError as error:
@@ -139,8 +142,11 @@ def _stored(path: str) -> dict[str, Any]:
     found = {}
     for name, text in texts.items():
         if name in fields and name != "workdir":
-            flag = flags.FLAGS[name]
-            found[name] = flag.parser.parse(text)
+            try:
+                found[name] = flags.FLAGS[name].parser.parse(text)
+            except ValueError as error:
+                where = f"{path}/flags.cfg: --{name}={text}"
+                raise UsageError(f"{where}: {error}; mend it, or choose a new --workdir") from error
     return found
 
 

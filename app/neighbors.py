@@ -37,4 +37,4 @@ def define() -> None:
 
 if __name__ == "__main__":
     define()
-    flags.run(main)
+    flags.run(main, arguments=True)

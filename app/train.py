@@ -5,6 +5,9 @@ Run it again with the same workdir and it goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
 from collections.abc import Sequence
 
 from absl import logging
@@ -23,21 +26,24 @@ def main(_: Sequence[str]) -> None:
     from app.training import banner, loop, vectors, words
 
     build.use_machine(settings.run)
-    place = workdir.Workdir(settings.run.workdir)
-    with place.held():
+    # A plan looks at the workdir, if one is given, and writes nothing there.
+    place = workdir.Workdir(settings.run.workdir or os.devnull)
+    with contextlib.nullcontext() if settings.run.plan_only else place.held():
         text = words.text(settings, place, finished=loop.is_finished(place))
         job = build.words_job(settings, text, place)
         loop.prepare(job)
         print(banner.banner(settings, text, job), flush=True)
         if settings.run.plan_only:
             return
-        words.record(text, place)
         workdir.write_flags(place.flags, config.settings(settings))
+        words.record(text, place)  # which the flags give a meaning to
         finished = loop.train(job, settings.run, place)
-    again = f"python -m app.train --workdir={place.path}"
+    path = shlex.quote(str(place.path))
     if not finished:
-        raise RunError(f"stopped as asked, and saved; go on with: {again}")
-    logging.info("%s", closing.closing(vectors.load(place.path), str(place.path)))
+        raise RunError(
+            f"stopped as asked, and saved; go on with: python -m app.train --workdir={path}"
+        )
+    logging.info("%s", closing.closing(vectors.load(place.path), path))
 
 
 if __name__ == "__main__":

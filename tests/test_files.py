@@ -145,6 +145,19 @@ def test_a_folder_replaces_only_its_like(tmp_path):
     assert read(tmp_path / "empty") == "text"
 
 
+def test_what_killed_writers_left_is_swept(tmp_path):
+    kept = ["out", "out.new-1", ".other.new-1", ".out", ".out.old-1"]
+    for name in (*kept, ".out.new-1"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / ".out.new-2").mkdir()
+    (tmp_path / ".out.new-2" / MARK).write_text("half")
+    files.sweep(tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    files.sweep(tmp_path / "*")
+    assert sorted(os.listdir(tmp_path)) == sorted(set(kept) - {".other.new-1"})
+    files.sweep(tmp_path / "none" / "out")
+
+
 @pytest.mark.parametrize(
     ("name", "opens"),
     [

@@ -5,8 +5,9 @@ written as plain lines of at most 1,000 words, which both sides read; this is no
 side is measured:
 
 - raw words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
-  metrics.jsonl, in which TensorFlow's compilation counts; gensim's `Word2Vec.train`); both loops
-  read and tokenise the text at every epoch;
+  metrics.jsonl, in which TensorFlow's compilation counts; gensim's `Word2Vec.train`). Both loops
+  read and tokenise the text: gensim at every epoch, ours too unless --cache keeps the token ids of
+  the first, as configs/words.cfg asks;
 - seconds to the vocabulary: from the start of the process, imports included, until words are
   counted and rows made;
 - seconds end to end: from the start of the process to its end, with the vectors saved as a
@@ -64,7 +65,6 @@ _LIKE_GENSIM = {
     "documents": "line",
     "vocab": "",
     "max_vocab_size": 0,
-    "cache": "none",  # which would be filled before the training loop, untimed
     "plan_only": False,
 }
 # A side that counts fewer words than this share has not trained on the text; a batch at the end of

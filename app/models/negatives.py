@@ -14,8 +14,7 @@ class SharedNegatives:
 
     Sharing turns a gather for each pair into a product for each group, as Ji et al. 2016 do within
     one window ("Parallelizing Word2Vec in Shared and Distributed Memory"). Few centres should
-    share: with 128 samples for all 2,048 centres of a step, five epochs of 100 MB of Wikipedia
-    scored .643 on WS-353 and .252 on SimLex-999, and with 64 for each 256 of them .689 and .307.
+    share: 128 samples for all 2,048 centres of a step cost the scores (data/benchmarks/README.md).
 
     counts: (V,) occurrences; ids are drawn in proportion to counts ** power. group: centres that
     share. samples: K. per_pair: the weight of all K together for a centre with one pair, so that

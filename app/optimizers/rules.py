@@ -39,7 +39,7 @@ def sgd() -> Optimizer:
     def rule(gradients_UD: tf.Tensor, state: State, rate: tf.Tensor) -> tuple[tf.Tensor, State]:
         return -rate * gradients_UD, state
 
-    return Optimizer(rule, {}, learning_rate=0.025)
+    return Optimizer(rule, {}, learning_rate=0.005)
 
 
 def adagrad(initial: float) -> Optimizer:
@@ -52,7 +52,7 @@ def adagrad(initial: float) -> Optimizer:
         accumulator = state["accumulator"] + tf.square(gradients_UD)
         return -rate * gradients_UD * tf.math.rsqrt(accumulator), {"accumulator": accumulator}
 
-    return Optimizer(rule, {"accumulator": Slot(0, initial)}, learning_rate=0.1)
+    return Optimizer(rule, {"accumulator": Slot(0, initial)}, learning_rate=0.2)
 
 
 def rowwise_adagrad(initial: float) -> Optimizer:

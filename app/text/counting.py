@@ -32,6 +32,39 @@ def count(
     Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
     when a source cannot be read.
     """
+    return _select(*_tally(sources, corpus, settings, block_bytes, readers), settings)
+
+
+def recount(
+    vocabulary: Vocabulary,
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: VocabularyConfig,
+    block_bytes: int = BLOCK_BYTES,
+    readers: int = 4,
+) -> tuple[np.ndarray, int]:
+    """How often each token of a vocabulary occurs in other sources, and how many tokens those have.
+
+    The counts are (V,) int64. Raises UsageError when no token occurs, else as `count` does.
+    """
+    held, total = _tally(sources, corpus, settings, block_bytes, readers)
+    counts = np.array([held.get(token.encode(), 0) for token in vocabulary.tokens], np.int64)
+    if not counts.any():
+        raise UsageError(
+            f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
+            "give --vocab of such text, tokenised in the same way"
+        )
+    return counts, total
+
+
+def _tally(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: VocabularyConfig,
+    block_bytes: int,
+    readers: int,
+) -> tuple[dict[bytes, int], int]:
+    """The count of every token, as far as memory allows, and how many there are in all."""
     tokenize = tokenizer(corpus)
 
     def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -57,7 +90,7 @@ def count(
     _tell_replaced(sources, progress)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
-    return _select(held, total, settings)
+    return held, total
 
 
 def prune(held: dict[bytes, int], limit: int, threshold: int) -> tuple[dict[bytes, int], int]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import tensorflow as tf
 
 from app import config
 from app.training.loop import Job
 from app.training.words import Text
+
+_NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 
 
 def banner(settings: config.Config, text: Text, job: Job) -> str:
@@ -15,7 +19,10 @@ def banner(settings: config.Config, text: Text, job: Job) -> str:
     defaults = {name: field.default for name, field in config.fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
     size, words = len(text.vocabulary.tokens), text.words
-    known = text.vocabulary.counts.sum() / max(words, 1)
+    # A vocabulary from elsewhere counts other text.
+    known = (
+        "" if settings.vocabulary.vocab else f", {text.vocabulary.counts.sum() / words:.1%} of it"
+    )
     tables = ", ".join(
         f"{name} {table.rows:,} x {table.columns} ({_bytes(table.bytes())})"
         for name, table in job.tables.items()
@@ -24,10 +31,11 @@ def banner(settings: config.Config, text: Text, job: Job) -> str:
     steps = settings.run.epochs * job.expected_batches * job.steps_per_batch
     return "\n".join(
         (
-            f"device      {job.device} of {_devices()}; products in {job.model.dtype.name}",
+            f"device      {job.device} of {_devices()}, products in {job.model.dtype.name}",
+            *_warnings(),
             f"flags       {' '.join(told) or 'all as by default'}",
-            f"corpus      {len(text.sources)} files, {words:,} words",
-            f"vocabulary  {size:,} words, which are {min(known, 1.0):.1%} of the corpus",
+            f"corpus      {words:,} words in {len(text.sources)} file(s)",
+            f"vocabulary  {size:,} words{known}",
             f"tables      {tables}; {_bytes(total)} with the optimizer's slots",
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
             f"{settings.input.batch_tokens:,} words after subsampling",
@@ -38,6 +46,15 @@ def banner(settings: config.Config, text: Text, job: Job) -> str:
 def _devices() -> str:
     devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
     return ", ".join(device.name.removeprefix("/physical_device:") for device in devices)
+
+
+def _warnings() -> list[str]:
+    if tf.config.list_physical_devices("GPU") or not os.path.exists(_NVIDIA_DRIVER):
+        return []
+    return [
+        "            an NVIDIA driver is here, but TensorFlow finds no GPU: run `make setup` again; "
+        "TF_CPP_MIN_LOG_LEVEL=0 tells why"
+    ]
 
 
 def _bytes(count: int) -> str:

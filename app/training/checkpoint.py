@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -16,7 +17,16 @@ from app.errors import RunError
 from app.files import replacing_folder
 
 _TABLES, _STATE = "tables", "state.json"
-_DAMAGE = (tf.errors.OpError, OSError, ValueError, KeyError, AssertionError)
+# What a damaged file makes Python and TensorFlow raise; its readers are not of one mind.
+_DAMAGE = (
+    tf.errors.OpError,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    RuntimeError,
+    AssertionError,
+)
 
 
 @dataclasses.dataclass
@@ -24,16 +34,23 @@ class Position:
     """How far a run has come: everything that it needs to go on besides the tables.
 
     step: steps made. epoch: epochs finished. batch: batches (calls of S steps) made of the epoch
-    after those. batches: how many an epoch has; expected during the first epoch, counted after it.
-    words: of the epochs finished. seconds: spent in training.
+    after those. batches: how many an epoch has; as expected during the first epoch of a text,
+    counted after it. expected: how many were expected. words: of the epochs finished. seconds:
+    spent in training.
     """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     batches: int = 1
+    expected: int = 0
     words: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def done(self) -> float:
+        """Epochs made, with the part of the current one as far as one can tell."""
+        return self.epoch + min(self.batch / self.batches, 1.0)
 
 
 class Checkpoints:
@@ -61,19 +78,25 @@ class Checkpoints:
     def restore(self) -> Position | None:
         """Loads the newest checkpoint that is whole; None if there is none at all.
 
-        A damaged one is passed over and this is logged. RunError if all are damaged.
+        A damaged one is passed over, which is logged, and out of the way of later ones once
+        another is loaded. RunError if all are damaged.
         """
-        found = paths(self._folder)
-        for path in found:
+        damaged: list[Path] = []
+        for path in paths(self._folder):
             try:
-                position = Position(**json.loads((path / _STATE).read_text()))
+                position = _position(path)
                 status = self._saver.read(str(path / _TABLES))
                 status.assert_existing_objects_matched()
-                return position
             except _DAMAGE as error:
-                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-                logging.warning("%s is damaged, trying the one before it: %s", path, reason)
-        if found:
+                _tell_damaged(path, error)
+                damaged.append(path)
+                continue
+            for other in damaged:
+                aside = other.with_name(f"damaged-{other.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                other.rename(aside)
+            return position
+        if damaged:
             raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
         return None
 
@@ -88,20 +111,29 @@ def read_rows(folder: Path, table: str) -> np.ndarray:
 
     RunError if there is none.
     """
-    for path in paths(folder):
+    found = paths(folder)
+    for path in found:
         try:
             reader = tf.train.load_checkpoint(str(path / _TABLES))
             return reader.get_tensor(f"{table}/values/.ATTRIBUTES/VARIABLE_VALUE")
         except _DAMAGE as error:
-            logging.warning("%s is damaged, trying the one before it: %s", path, error)
-    raise RunError(f"no checkpoint to read in {folder}; train first: make train")
+            _tell_damaged(path, error)
+    what = "every checkpoint is damaged" if found else "there is no checkpoint"
+    raise RunError(f"{folder}: {what}; run app.train with this workdir first")
 
 
 def newest_position(folder: Path) -> Position | None:
     """Where the newest checkpoint with a readable state stands; None if there is none."""
     for path in paths(folder):
-        try:
-            return Position(**json.loads((path / _STATE).read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            logging.warning("%s is damaged: %s", path, error)
+        with contextlib.suppress(*_DAMAGE):
+            return _position(path)
     return None
+
+
+def _position(path: Path) -> Position:
+    return Position(**json.loads((path / _STATE).read_text()))
+
+
+def _tell_damaged(path: Path, error: Exception) -> None:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    logging.warning("%s is damaged, trying the one before it: %s", path, reason)

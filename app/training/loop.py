@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import tensorflow as tf
 from absl import logging
@@ -21,7 +22,7 @@ from app.training.metrics import Display, Metrics
 from app.training.profiling import Profiler
 from app.training.signals import asked_to_stop
 from app.training.step import train_function
-from app.training.workdir import Workdir
+from app.training.workdir import Workdir, read_flags
 
 # word2vec.c keeps this share of the rate to the end (`starting_alpha * 0.0001`).
 _LEAST_RATE = 1e-4
@@ -48,9 +49,9 @@ class Job:
 
 
 def is_finished(workdir: Workdir) -> bool:
-    """Whether the newest checkpoint of a workdir is at the end of an epoch."""
+    """Whether all epochs that the workdir's flags ask for are done."""
     at = newest_position(workdir.checkpoints)
-    return at is not None and at.batch == 0 and at.epoch > 0
+    return at is not None and at.epoch >= int(read_flags(workdir.flags).get("epochs", 0))
 
 
 def prepare(job: Job) -> None:
@@ -67,45 +68,43 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     """
     checkpoints = Checkpoints(workdir.checkpoints, job.tables, settings.keep_checkpoints)
     function = train_function(job.model, job.tables, job.optimizer, settings.seed)
-    at = checkpoints.restore() or Position(batches=job.expected_batches)
+    at = checkpoints.restore() or Position()
     if at.step:
-        logging.info("resuming at step %d, epoch %.2f", at.step, at.epoch + at.batch / at.batches)
-    metrics = Metrics(workdir.metrics, workdir.tensorboard, at.step)
-    display = Display(settings.epochs * at.batches, at.epoch * at.batches + at.batch)
-    profiler = Profiler(settings.profile_steps, workdir.tensorboard)
+        logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
+    if at.expected != job.expected_batches:  # no epoch of this text is behind
+        at.batches = at.expected = job.expected_batches
     interval = _Interval(job, settings.epochs, at)
     saved = time.monotonic()
 
-    with asked_to_stop() as stop:
+    with (
+        asked_to_stop() as stop,
+        closing(Metrics(workdir.metrics, workdir.tensorboard, at.step)) as metrics,
+        closing(Display(settings.epochs * at.batches, round(at.done * at.batches))) as display,
+        closing(Profiler(settings.profile_steps, workdir.tensorboard)) as profiler,
+    ):
         while at.epoch < settings.epochs and not stop.is_set():
             for tokens in interval.waiting(job.batches(at.epoch, at.batch)):
-                rate = job.learning_rate * max(1.0 - _progress(at, settings), _LEAST_RATE)
-                with profiler.call(at.step, at.step + job.steps_per_batch):
-                    loss = function(
-                        tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
-                    )
+                if stop.is_set():
+                    break
+                if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
+                    _save(checkpoints, job, at)
+                    saved = time.monotonic()
+                rate = job.learning_rate * max(1.0 - at.done / settings.epochs, _LEAST_RATE)
+                inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
+                with tf.device(job.device), profiler.call(at.step, at.step + job.steps_per_batch):
+                    loss = function(*inputs)
                 at.step += job.steps_per_batch
                 at.batch += 1
                 interval.losses.append(loss)
                 display.advance()
                 if interval.seconds() >= settings.log_seconds:
-                    values = interval.close(at, rate)
-                    metrics.write(at.step, values)
-                    display.show(at.step, values)
-                if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
-                    _save(checkpoints, job, at, interval)
-                    saved = time.monotonic()
-                if stop.is_set():
-                    break
+                    _report(at, interval.close(at, rate), metrics, display)
             else:
                 at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
                 at.words += job.words
         if interval.losses:
-            metrics.write(at.step, interval.close(at, rate))
-        _save(checkpoints, job, at, interval)
-    profiler.close()
-    display.close()
-    metrics.close()
+            _report(at, interval.close(at, rate), metrics, display)
+        _save(checkpoints, job, at)
     return at.epoch >= settings.epochs
 
 
@@ -142,22 +141,20 @@ class _Interval:
         total, examples = (float(tf.add_n(part)) for part in zip(*self.losses, strict=True))
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
-            raise RunError(_not_finite("the loss", self.step, at.step))
+            raise RunError(_not_finite("the loss", f"steps {self.step} and {at.step}"))
         at.seconds = self._total()
         seconds = max(self.seconds(), 1e-9)
         words = _words(at, self._job)
         speed = (words - self._words) / seconds
         values = {
-            "epoch": round(at.epoch + at.batch / at.batches, 4),
+            "epoch": round(at.done, 4),
             "loss": loss,
             "learning_rate": rate,
             "words_per_second": speed,
             "input_wait": self._waited / seconds,
             "words": round(words),
             "train_seconds": at.seconds,
-            "seconds_left": self._job.words
-            * (self._epochs - at.epoch - at.batch / at.batches)
-            / max(speed, 1e-9),
+            "seconds_left": self._job.words * (self._epochs - at.done) / max(speed, 1e-9),
         }
         self._start(at)
         return values
@@ -166,26 +163,27 @@ class _Interval:
         return self._before + time.perf_counter() - self._began
 
 
-def _progress(at: Position, settings: RunConfig) -> float:
-    """How much of the run is behind, 0 to 1; in the first epoch as far as one can tell."""
-    return (at.epoch + min(at.batch / at.batches, 1.0)) / settings.epochs
-
-
 def _words(at: Position, job: Job) -> float:
     """Words of the corpus trained on."""
-    return at.words + job.words * min(at.batch / at.batches, 1.0)
+    return at.words + job.words * (at.done - at.epoch)
 
 
-def _save(checkpoints: Checkpoints, job: Job, at: Position, interval: _Interval) -> None:
+def _report(at: Position, values: dict[str, float], metrics: Metrics, display: Display) -> None:
+    metrics.write(at.step, values)
+    display.show(at.step, values)
+
+
+def _save(checkpoints: Checkpoints, job: Job, at: Position) -> None:
     """Saves tables that are finite; a loss is read now and then only, so it might not tell."""
     for name, table in job.tables.items():
         if not table.is_finite():
-            raise RunError(_not_finite(f"a row of table {name!r}", interval.step, at.step))
+            between = f"the last checkpoint and step {at.step}"
+            raise RunError(_not_finite(f"a row of table {name!r}", between))
     checkpoints.save(at)
 
 
-def _not_finite(what: str, first: int, last: int) -> str:
+def _not_finite(what: str, between: str) -> str:
     return (
-        f"{what} is not finite between steps {first} and {last}; lower --learning_rate "
+        f"{what} is not finite between {between}; lower --learning_rate "
         "(run again to resume from the last checkpoint)"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -21,27 +23,35 @@ class Metrics:
     """
 
     def __init__(self, jsonl: Path, folder: Path, step: int):
-        self._jsonl = jsonl
+        self._jsonl, self._folder = jsonl, folder
         if jsonl.exists():
             _truncate(jsonl, step)
-        self._summary = tf.summary.create_file_writer(str(folder))
+        with _writing(folder):
+            self._summary = tf.summary.create_file_writer(str(folder))
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Values by name at a step. RunError if they cannot be written."""
-        try:
-            with open(self._jsonl, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, **values}) + "\n")
-        except OSError as error:
-            raise RunError(
-                f"cannot write {self._jsonl}: {error.strerror}; free the disk and run again"
-            ) from error
-        with self._summary.as_default(step=step):
+        with _writing(self._jsonl), open(self._jsonl, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+        with _writing(self._folder), self._summary.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
     def close(self) -> None:
-        """Writes out what TensorBoard is to show."""
-        self._summary.close()
+        """Writes out what TensorBoard is to show. RunError if it cannot be written."""
+        with _writing(self._folder):
+            self._summary.close()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        # TensorFlow's reason ends its first line: "<operation> <path>; File too large".
+        known = error.strerror if isinstance(error, OSError) else error.message.splitlines()[0]
+        reason = str(known).rpartition("; ")[2]
+        raise RunError(f"cannot write {path}: {reason}; free the disk and run again") from error
 
 
 def _truncate(jsonl: Path, step: int) -> None:

@@ -13,7 +13,7 @@ from app.optimizers.rules import Optimizer
 from app.tables.base import Table
 from app.types import Batch, Rows
 
-# Called as (tokens_SBL, first step, rate); gives the last step's loss, summed, and its examples.
+# Called as (tokens_SBL, first step, rate); gives the first step's loss, summed, and its examples.
 TrainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
@@ -45,7 +45,8 @@ def train_function(
 ) -> TrainFunction:
     """A compiled function that makes one step for each of the S batches that it is given.
 
-    Only the last step's loss is computed: see `losses.logistic`.
+    Only the first step's loss is computed (see `losses.logistic`); the last batch of an epoch is
+    filled up from behind, so that its first step always has examples.
     """
 
     @tf.function(autograph=False)
@@ -53,9 +54,10 @@ def train_function(
         tokens_SBL: tf.Tensor, first: tf.Tensor, rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         # Unrolled, so that a step's draws and lookups run beside the products of the one before.
+        losses = []
         for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
             batch = Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))
-            loss_and_examples = step(model, tables, optimizer, batch, rate)
-        return loss_and_examples
+            losses.append(step(model, tables, optimizer, batch, rate))
+        return losses[0]
 
     return train

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -24,59 +25,60 @@ from app.training.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The corpus of a run. sources: its files. words: how many it has, unknown ones included."""
+    """The corpus of a run.
+
+    sources: its files. words: how many it has, unknown ones included. batches: about how many an
+    epoch has.
+    """
 
     sources: tuple[str, ...]
     vocabulary: Vocabulary
     words: int
+    batches: int
 
 
 def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     """The corpus with its vocabulary: that of the workdir, or of --vocab, or counted.
 
-    Keeps in the workdir what it counts (`record`). finished: whether all epochs asked for before
-    are done; only then may another corpus follow, with the same vocabulary.
+    finished: whether all epochs asked for before are done; only then may another corpus follow,
+    with the same vocabulary. UsageError where it is not, and for a corpus or a vocabulary that
+    cannot be; RunError when the corpus cannot be read.
     """
     sources = corpus.resolve(config.corpus)
     fingerprint = corpus.fingerprint(sources)
     known = files.read_json(workdir.corpus)
     if known and workdir.vocabulary.exists():
         words = vocabulary.load(str(workdir.vocabulary))
-        total = known["words"]
-        if known["fingerprint"] != fingerprint:
-            if not finished:
-                raise UsageError(
-                    f"--corpus={config.corpus.corpus} is not the text that --workdir="
-                    f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
-                )
-            total = round(total * fingerprint["bytes"] / max(known["fingerprint"]["bytes"], 1))
-            logging.warning("--corpus is other text now; the vocabulary stays as it is")
+        if known["fingerprint"] == fingerprint:
+            return Text(sources, words, known["words"], known["batches"])
+        if not finished:
+            raise UsageError(
+                f"--corpus={config.corpus.corpus} is not the text that --workdir="
+                f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
+            )
+        logging.warning("--corpus is other text now; the vocabulary stays as it is")
     elif config.vocabulary.vocab:
         words = vocabulary.load(config.vocabulary.vocab)
-        total = words.total
     else:
-        words = counting.count(
-            sources,
-            config.corpus,
-            config.vocabulary,
-            config.input.block_bytes,
-            config.input.readers,
-        )
-        total = words.total
-    return Text(sources, words, total)
+        words = counting.count(sources, *_counted(config))
+        return Text(sources, words, words.total, _expected(sources, words, words.counts, config))
+    # The vocabulary does not tell how long this text is, on which the learning rate depends.
+    counts, total = counting.recount(words, sources, *_counted(config))
+    return Text(sources, words, total, _expected(sources, words, counts, config))
 
 
 def record(text: Text, workdir: Workdir) -> None:
     """Keeps the vocabulary and what the corpus was in the workdir."""
     vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     fingerprint = corpus.fingerprint(text.sources)
-    files.write_json(workdir.corpus, {"fingerprint": fingerprint, "words": text.words})
+    known = {"fingerprint": fingerprint, "words": text.words, "batches": text.batches}
+    files.write_json(workdir.corpus, known)
 
 
 def batches(
     text: Text, config: Config, workdir: Workdir
-) -> tuple[Callable[[int, int], Iterator[tf.Tensor]], int]:
-    """From an epoch's number to its batches from a given one on, and about how many it has.
+) -> Callable[[int, int], Iterator[tf.Tensor]]:
+    """From an epoch's number to its batches from a given one on.
 
     Batches are (S, B, L) int32, see `input.pipeline.batches`. Iterating raises RunError when the
     corpus cannot be read.
@@ -99,10 +101,22 @@ def batches(
         with reported(progress):
             yield from dataset.skip(first)
 
-    sizes = map(os.path.getsize, text.sources)
-    count = sum(-(-size // config.input.block_bytes) for size in sizes)
-    expected = pipeline.expected_batches(text.vocabulary.counts, keep_V, config.input, count)
-    return epoch_batches, expected
+    return epoch_batches
+
+
+def _counted(config: Config) -> tuple:
+    """What `text.counting` is to know of the configuration."""
+    read = config.input
+    return config.corpus, config.vocabulary, read.block_bytes, read.readers
+
+
+def _expected(
+    sources: tuple[str, ...], words: Vocabulary, counts: np.ndarray, config: Config
+) -> int:
+    """About how many batches an epoch of sources with these counts has."""
+    keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
+    blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
+    return pipeline.expected_batches(counts, keep_V, config.input, blocks)
 
 
 def _key(text: Text, config: Config) -> str:

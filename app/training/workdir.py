@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from app.errors import RunError, UsageError
-from app.files import replacing
+from app.files import replacing, sweep
 
 
 class Workdir:
@@ -31,32 +30,43 @@ class Workdir:
     def held(self) -> Iterator[None]:
         """Makes the folder and keeps other jobs out of it for the length of the block.
 
-        The lock goes with the process, so that a killed job leaves none. UsageError if the folder
-        cannot be written or another job holds it.
+        The lock goes with the process, so that a killed job leaves none; the half-written files
+        that it may have left are removed. UsageError if the folder cannot be written or another
+        job holds it.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / "lock", "a")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise UsageError(
-                f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
-            ) from error
-        with lock:
+        with contextlib.ExitStack() as stack:
             try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(open(self.path / "lock", "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 raise UsageError(
                     f"--workdir={self.path}: another job is running there; "
                     "wait for it or choose another folder"
                 ) from error
+            except OSError as error:
+                raise UsageError(
+                    f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
+                ) from error
+            written = (self.flags, self.vocabulary, self.corpus, self.metrics)
+            for path in (*written, self.checkpoints / "*", self.cache / "*"):
+                sweep(path)
             yield
 
 
 def read_flags(path: Path) -> dict[str, str]:
-    """The flags of a flagfile that `write_flags` made, as text; none if there is no file."""
-    if not path.exists():
+    """The flags of a flagfile that `write_flags` made, as text; none if there is no file.
+
+    UsageError if it cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read {path}: {error}; mend it, or choose a new --workdir"
+        ) from error
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
     return {name: value for name, _, value in pairs}
 
@@ -74,7 +84,7 @@ def read_json(path: Path) -> Any:
     """The value in a file, or None where there is no file. RunError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); delete it or the workdir") from error
@@ -84,8 +94,3 @@ def write_json(path: Path, value: Any) -> None:
     """Writes the file whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-def size_of(path: Path) -> int:
-    """Bytes of the files below a folder."""
-    return sum(os.path.getsize(file) for file in path.rglob("*") if file.is_file())

@@ -114,7 +114,6 @@ def test_a_missing_peer_is_one_line(corpus, monkeypatch):
         ({"peers": "gensim,other"}, "other is no peer of words; choose from gensim"),
         ({"peers": "lexrow"}, "lexrow is no peer of words"),
         ({"train_flags": "--prefetch=3 --dim=3"}, "--dim is for the benchmark to set"),
-        ({"train_flags": "--cache=memory"}, "--cache is for the benchmark to set"),
         ({"train_flags": "-workdir x"}, "--workdir is for the benchmark to set"),
         ({"train_flags": "--x='"}, "mend the quotes"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),

@@ -106,3 +106,19 @@ def test_a_damaged_source_stops_the_count(tmp_path):
     source = write(tmp_path, "a.txt.gz", packed[:-100])
     with pytest.raises(RunError, match="a.txt.gz is truncated or corrupt"):
         count(source)
+
+
+def test_other_text_is_counted_for_a_vocabulary(tmp_path):
+    vocabulary = count(write(tmp_path, "a.txt", "b b b a a \u00e9"))
+    source = write(tmp_path, "b.txt", "\u00e9 b \u00e9 x\ny b")
+    settings = VocabularyConfig(min_count=5)  # which is for choosing words, and they are chosen
+    counts, total = counting.recount(vocabulary, (source,), CorpusConfig(), settings)
+    assert vocabulary.tokens == ["b", "a", "\u00e9"]
+    assert (counts.tolist(), counts.dtype, total) == ([2, 0, 2], np.int64, 6)
+
+
+def test_a_vocabulary_without_a_token_of_the_text_is_refused(tmp_path):
+    vocabulary = count(write(tmp_path, "a.txt", "a b"))
+    source = write(tmp_path, "b.txt", "x y z")
+    with pytest.raises(UsageError, match="^--corpus=b.txt: none of its 3 tokens is in the vocabul"):
+        counting.recount(vocabulary, (source,), CorpusConfig(corpus="b.txt"), VocabularyConfig())

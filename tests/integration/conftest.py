@@ -1,0 +1,22 @@
+"""A small corpus and a run on it that nothing disturbed, made once for every test process."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.commands import done, train, write_corpus
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A value of --corpus: two files of many blocks."""
+    folder = tmp_path_factory.mktemp("corpus")
+    return f"{write_corpus(folder / 'a.txt')},{write_corpus(folder / 'b.txt', 200, seed=1)}"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, corpus):
+    """A finished workdir with three checkpoints; copy it before changing anything."""
+    folder = tmp_path_factory.mktemp("trained")
+    done(folder, *train(folder / "run", corpus, "--checkpoint_minutes=0"))
+    return folder / "run"

@@ -1,0 +1,46 @@
+"""The configurations in configs/: each is a plan that can be made, and one is run to its end."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from tests.integration.commands import ROOT, done, fresh, run, write_corpus
+
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_configuration(tmp_path, name):
+    text = (ROOT / "configs" / name).read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    # Flags override those of base.cfg, which a nested flagfile brings only if it comes first.
+    flags = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert all(line.startswith("--") for line in flags)
+    assert name == "base.cfg" or flags[0] == "--flagfile=configs/base.cfg"
+    corpus = write_corpus(tmp_path / "a.txt")
+    plan = ("app.train", f"--flagfile=configs/{name}", f"--corpus={corpus}", "--plan_only")
+    assert "plan  " in done(tmp_path, *plan).out
+
+
+def test_the_whole_loop_on_a_shrunken_copy(tmp_path):
+    """As a person runs it: in a fresh process, which says what it should and no more."""
+    config = tmp_path / "small.cfg"
+    config.write_text(
+        (ROOT / "configs/words.cfg").read_text(encoding="utf-8")
+        + f"--corpus={write_corpus(tmp_path / 'a.txt')}\n--dim=8\n--epochs=2\n"
+    )
+    ended = fresh("app.train", f"--flagfile={config}", f"--workdir={tmp_path}/run")
+    assert ended.code == 0
+    assert ended.out.startswith("device      ")
+    said = ended.err.splitlines()
+    assert said[0].startswith("step ") and said[1].startswith("benchmark ")
+    assert "nearest words:" in said
+    for command in said[said.index("next:") + 1 :]:
+        program, *arguments = shlex.split(command)
+        assert program in ("python", "tensorboard")
+        if program == "python" and "--pairs=FILE" not in arguments:
+            replaced = {"--output=vectors.txt": f"--output={tmp_path}/vectors.txt"}
+            argv = [replaced.get(argument, argument) for argument in arguments[1:]]
+            assert run(tmp_path, *argv).code == 0

@@ -1,0 +1,119 @@
+"""A run that was killed or stopped ends as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+
+import pytest
+
+from tests.integration.commands import (
+    Command,
+    checkpoint,
+    done,
+    newest_step,
+    steps_logged,
+    tensors,
+    train,
+)
+
+ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
+
+
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+def test_killed_three_times(tmp_path, corpus, trained, cache):
+    workdir, last = tmp_path / "run", newest_step(trained)
+    draw = random.Random()  # a moment that is another one in every run of the tests
+    for third in range(3):
+        step = draw.randrange(third * last // 3, (third + 1) * last // 3 - 4)
+        later = draw.random() * 0.02  # into the steps or the next checkpoint
+        command = Command(tmp_path, *train(workdir, corpus, f"--cache={cache}", *ALWAYS_SAVE))
+        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
+        assert ended.code == -signal.SIGKILL, (step, later, ended)
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "resuming at step" in ended.err
+    assert tensors(workdir) == tensors(trained)
+    logged = steps_logged(workdir)
+    assert logged == sorted(set(logged)) and logged[-1] == last
+    assert not list(workdir.rglob(".*"))
+
+
+def test_killed_before_the_first_checkpoint(tmp_path, corpus, trained):
+    workdir = tmp_path / "run"
+    for file in ("lock", "flags.cfg", "corpus.json", "metrics.jsonl"):
+        command = Command(tmp_path, *train(workdir, corpus))
+        assert command.signal_when((workdir / file).exists).code == -signal.SIGKILL
+        if file == "lock":
+            assert not (workdir / "flags.cfg").exists()
+        assert newest_step(workdir) == -1
+    done(tmp_path, *train(workdir, corpus))
+    assert tensors(workdir) == tensors(trained)
+    assert steps_logged(workdir) == steps_logged(trained)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
+    workdir = tmp_path / "my run"
+    command = Command(tmp_path, *train(workdir, corpus))
+
+    def is_underway():
+        return len(steps_logged(workdir)) > 4
+
+    ended = command.signal_when(is_underway, number)
+    assert ended.code == 1 and "Traceback" not in ended.err
+    again = f"python -m app.train --workdir='{workdir}'"
+    assert ended.err.splitlines()[-1].endswith(
+        f": stopped as asked, and saved; go on with: {again}"
+    )
+    assert 0 < steps_logged(workdir)[-1] == newest_step(workdir) < newest_step(trained)
+    done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert tensors(workdir) == tensors(trained)
+
+
+def test_stopped_while_counting(tmp_path, corpus):
+    command = Command(tmp_path, *train(tmp_path / "run", corpus))
+    ended = command.signal_when((tmp_path / "run" / "lock").exists, signal.SIGINT)
+    assert ended.code == 1 and "Traceback" not in ended.err
+    assert ended.err.endswith(": interrupted\n")
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_parallel_maps_change_nothing(tmp_path, corpus, trained, parallelism):
+    workdir = tmp_path / "run"
+    done(tmp_path, *train(workdir, corpus, f"--map_parallelism={parallelism}"))
+    assert tensors(workdir) == tensors(trained)
+
+
+def test_the_flags_of_a_run_rerun_it(tmp_path, trained):
+    workdir = tmp_path / "run"
+    done(tmp_path, "app.train", f"--flagfile={trained}/flags.cfg", f"--workdir={workdir}")
+    assert tensors(workdir) == tensors(trained)
+    flags, former = ((d / "flags.cfg").read_text().splitlines() for d in (workdir, trained))
+    assert [line for line in flags if line not in former] == [f"--workdir={workdir}"]
+
+
+def test_a_finished_run_has_nothing_to_do(tmp_path, trained):
+    workdir = shutil.copytree(trained, tmp_path / "run")
+    kept = {path: path.stat().st_mtime_ns for path in checkpoint(workdir).iterdir()}
+    done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert {path: path.stat().st_mtime_ns for path in checkpoint(workdir).iterdir()} == kept
+    assert steps_logged(workdir) == steps_logged(trained)
+
+
+def test_half_written_files_are_swept_and_never_read(tmp_path, trained):
+    workdir = shutil.copytree(trained, tmp_path / "run")
+    left = [workdir / f".{name}.new-0123abcd" for name in ("flags.cfg", "vocab.tsv", "corpus.json")]
+    left += [workdir / ".metrics.jsonl.new-0123abcd", workdir / "cache/.a.int32.new-0123abcd"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    newer = workdir / "checkpoints/.step-000000999999.new-0123abcd"
+    shutil.copytree(checkpoint(workdir), newer)
+    (newer / "tables.index").write_text("half")
+    export = workdir / ".vectors.txt.new-0123abcd"  # which app.export may be writing
+    export.write_text("half")
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "damaged" not in ended.err
+    assert [path for path in (*left, newer, export) if path.exists()] == [export]
+    assert tensors(workdir) == tensors(trained)

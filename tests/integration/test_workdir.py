@@ -1,0 +1,168 @@
+"""What a workdir that is there allows, and what a full disk and damaged files do to it."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+
+import pytest
+
+from tests.integration.commands import (
+    checkpoint,
+    done,
+    logged,
+    newest_step,
+    refusal,
+    run,
+    steps_logged,
+    tensors,
+    train,
+    write_corpus,
+)
+
+
+@pytest.fixture
+def workdir(tmp_path, trained):
+    """A copy of the finished run."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_more_epochs_on_a_finished_run(tmp_path, workdir, trained):
+    last = newest_step(trained)
+    done(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=3")
+    assert 1.4 < newest_step(workdir) / last < 1.6
+    assert steps_logged(workdir)[: len(steps_logged(trained))] == steps_logged(trained)
+    assert "--epochs=3" in (workdir / "flags.cfg").read_text().splitlines()
+    assert tensors(workdir) != tensors(trained)
+    # Once more: what is stored is now three epochs.
+    former = tensors(workdir)
+    done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert tensors(workdir) == former
+
+
+def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
+    vocabulary = (workdir / "vocab.tsv").read_bytes()
+    other = write_corpus(tmp_path / "other.txt", 1000, seed=5)
+    more = (f"--workdir={workdir}", f"--corpus={other}", "--epochs=3")
+    ended = done(tmp_path, "app.train", *more)
+    assert "--corpus is other text now; the vocabulary stays as it is" in ended.err
+    assert (workdir / "vocab.tsv").read_bytes() == vocabulary
+    steps, former = newest_step(workdir) - newest_step(trained), newest_step(trained) / 2
+    assert 1.5 < steps / former < 2.5
+    # The rate falls over the length of this text, not of the one before.
+    rates = [row["learning_rate"] for row in logged(workdir) if row["step"] > newest_step(trained)]
+    assert rates[len(rates) // 2] == pytest.approx(0.3 / 3 / 2, rel=0.1)
+    assert "other text" not in done(tmp_path, "app.train", *more).err
+
+
+def test_other_text_in_the_middle_of_a_run(tmp_path, workdir):
+    flags = workdir / "flags.cfg"
+    flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=9"))
+    before = contents(workdir)
+    other = write_corpus(tmp_path / "other.txt", seed=5)
+    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={other}"))
+    assert line.endswith(
+        f"--corpus={other} is not the text that --workdir={workdir} is in the middle of; "
+        "give that, or a new --workdir"
+    )
+    assert contents(workdir) == before
+
+
+def test_a_flag_that_would_change_what_is_stored(tmp_path, workdir):
+    before = contents(workdir)
+    for flag, stored in (
+        ("--dim=9", 8),
+        ("--noshuffle", True),
+        ("--optimizer=sgd", "rowwise_adagrad"),
+    ):
+        line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", flag))
+        name = flag.strip("-").partition("=")[0].removeprefix("no")
+        assert f"--{name}=" in line
+        assert f"was made with {stored}; give that, or a new --workdir" in line
+    assert contents(workdir) == before
+
+
+def test_damaged_flags(tmp_path, workdir):
+    flags = workdir / "flags.cfg"
+    flags.write_text(flags.read_text().replace("--dim=8", "--dim=eight"))
+    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
+    assert f"{flags}: --dim=eight: " in line and "mend it, or choose a new --workdir" in line
+    flags.write_bytes(b"--dim=\xff\n")
+    assert f"cannot read {flags}: " in refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
+
+
+def test_another_job_in_the_workdir(tmp_path, workdir):
+    before = contents(workdir)
+    with open(workdir / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
+        remedy = "wait for it or choose another folder"
+        assert line.endswith(f"--workdir={workdir}: another job is running there; {remedy}")
+        done(tmp_path, "app.train", f"--workdir={workdir}", "--plan_only")
+    assert contents(workdir) == before
+
+
+def test_the_newest_checkpoints_are_kept(trained):
+    steps = [int(path.name[5:]) for path in sorted((trained / "checkpoints").iterdir())]
+    assert steps == [newest_step(trained) - 4, newest_step(trained) - 2, newest_step(trained)]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, trained):
+    newest = checkpoint(workdir)
+    data = newest / "tables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert f"{newest} is damaged, trying the one before it: " in ended.err
+    assert f"resuming at step {newest_step(trained) - 2}" in ended.err
+    assert tensors(workdir) == tensors(trained)
+    assert "damaged" not in done(tmp_path, "app.evaluate", f"--workdir={workdir}").err
+
+
+def test_all_checkpoints_damaged(tmp_path, workdir):
+    for path in (workdir / "checkpoints").iterdir():
+        (path / "state.json").write_text("{")
+    before = contents(workdir / "checkpoints")
+    ended = run(tmp_path, "app.train", f"--workdir={workdir}")
+    assert ended.code == 1 and "Traceback" not in ended.err
+    assert ended.err.splitlines()[-1].endswith(
+        f"every checkpoint in {workdir}/checkpoints is damaged; train in a new workdir"
+    )
+    assert contents(workdir / "checkpoints") == before
+
+
+def test_a_full_disk_while_saving(tmp_path, corpus):
+    workdir = tmp_path / "run"
+    done(tmp_path, *train(workdir, corpus, "--dim=300", "--epochs=1"))
+    before = contents(workdir / "checkpoints")
+    more = ("app.train", f"--workdir={workdir}", "--epochs=2")
+    ended = run(tmp_path, *more, file_limit=50_000)
+    assert ended.code == 1 and "Traceback" not in ended.err
+    last = ended.err.splitlines()[-1]
+    assert f"cannot write {workdir}/checkpoints/step-" in last
+    assert last.endswith("; free the disk or choose another folder")
+    assert contents(workdir / "checkpoints") == before
+    done(tmp_path, *more)
+    assert 1.8 < newest_step(workdir) / int(min(before)[5:17]) < 2.2
+
+
+def test_a_full_disk_while_caching(tmp_path, corpus):
+    ended = run(tmp_path, *train(tmp_path / "run", corpus, "--cache=disk"), file_limit=20_000)
+    assert ended.code == 1 and "Traceback" not in ended.err
+    assert f"cannot write {tmp_path}/run/cache/" in ended.err.splitlines()[-1]
+    assert list((tmp_path / "run/cache").iterdir()) == []
+
+
+def test_a_full_disk_while_logging(tmp_path, corpus):
+    ended = run(tmp_path, *train(tmp_path / "run", corpus), file_limit=3_000)
+    assert ended.code == 1 and "Traceback" not in ended.err
+    last = ended.err.splitlines()[-1]
+    assert f"cannot write {tmp_path}/run/" in last
+    assert last.endswith(": File too large; free the disk and run again")

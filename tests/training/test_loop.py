@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.config import RunConfig
+from app.errors import RunError
+from app.optimizers import rules
+from app.tables.device import DeviceTable
+from app.training import loop, workdir
+from app.training.workdir import Workdir
+
+STEPS = 2  # of a call
+
+
+class Model:
+    """Draws the rows that a batch names towards a number that the step draws."""
+
+    def lookups(self, batch):
+        return {"input": tf.reshape(batch.tokens_BL, [-1])}
+
+    def loss(self, batch, rows):
+        target = tf.random.stateless_uniform([], batch.seed)
+        values_ND = tf.gather(rows["input"].values_UD, rows["input"].positions_N)
+        return tf.reduce_sum(tf.square(values_ND - target)), tf.cast(tf.size(values_ND), tf.float32)
+
+
+class Run:
+    """A run on `length` batches an epoch; `asked` for are (epoch, first batch)."""
+
+    def __init__(self, folder, length=5, expected=5, rate=0.1, words=100, during=lambda *_: None):
+        self.place = Workdir(folder)
+        self.asked, self.during, self.length = [], during, length
+        self.table = DeviceTable(10, 4, tf.zeros)
+        self.job = loop.Job(
+            model=Model(),
+            tables={"input": self.table},
+            optimizer=rules.adagrad(0.1),
+            learning_rate=rate,
+            batches=self.batches,
+            expected_batches=expected,
+            words=words,
+            steps_per_batch=STEPS,
+            device="CPU:0",
+        )
+
+    def batches(self, epoch, first):
+        self.asked.append((epoch, first))
+        for batch in range(first, self.length):
+            self.during(epoch, batch)
+            draw = np.random.default_rng([epoch, batch])
+            yield tf.constant(draw.integers(0, 10, (STEPS, 1, 6)), tf.int32)
+
+    def train(self, epochs=2, **settings):
+        settings = {"log_seconds": 0.0, "workdir": str(self.place.path), **settings}
+        return loop.train(self.job, RunConfig(epochs=epochs, **settings), self.place)
+
+    def state(self):
+        slot = self.table.slots["accumulator"].values.numpy().tobytes()
+        return self.table.values.numpy().tobytes(), slot
+
+    def rows(self):
+        return [json.loads(line) for line in self.place.metrics.read_text().splitlines()]
+
+    def steps(self):
+        return sorted(int(path.name[5:]) for path in self.place.checkpoints.iterdir())
+
+
+def test_every_batch_of_every_epoch(tmp_path):
+    run = Run(tmp_path)
+    assert run.train()
+    assert run.asked == [(0, 0), (1, 0)]
+    rows = run.rows()
+    assert [row["step"] for row in rows] == list(range(2, 21, 2))
+    assert [row["epoch"] for row in rows] == pytest.approx([i / 5 for i in range(1, 11)])
+    assert [row["words"] for row in rows] == list(range(20, 201, 20))
+    assert run.steps() == [20]
+
+
+@pytest.mark.parametrize("expected", [5, 2, 10])
+def test_the_rate_falls_to_the_end(tmp_path, expected):
+    run = Run(tmp_path, expected=expected)
+    run.train()
+    rates = [row["learning_rate"] for row in run.rows()]
+    # In the first epoch as far as was expected; then it is known how long one is.
+    first = [0.1 * (1 - min(batch / expected, 1) / 2) for batch in range(5)]
+    assert rates[:5] == pytest.approx(first)
+    assert rates[5:] == pytest.approx([0.05, 0.04, 0.03, 0.02, 0.01])
+
+
+def test_the_rate_never_falls_to_nothing(tmp_path):
+    run = Run(tmp_path, length=4, expected=2)
+    run.train(epochs=1)
+    assert [row["learning_rate"] for row in run.rows()] == pytest.approx([0.1, 0.05, 1e-5, 1e-5])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", [(0, 0), (0, 3), (1, 0), (1, 4)])
+def test_a_stop_saves_and_a_resumed_run_ends_the_same(tmp_path, number, when):
+    whole = Run(tmp_path / "whole")
+    whole.train()
+
+    def stop(*place):
+        if place == when:
+            os.kill(os.getpid(), number)
+
+    first = Run(tmp_path / "run", during=stop)
+    assert not first.train()
+    second = Run(tmp_path / "run")
+    assert second.train()
+    assert second.asked[0] == when
+    assert second.state() == whole.state()
+    for name in ("step", "epoch", "loss", "learning_rate", "words"):
+        assert [row[name] for row in second.rows()] == [row[name] for row in whole.rows()]
+
+
+def test_checkpoints_as_time_goes(tmp_path):
+    run = Run(tmp_path)
+    run.train(checkpoint_minutes=0.0, keep_checkpoints=4)
+    assert run.steps() == [14, 16, 18, 20]
+    at = loop.newest_position(run.place.checkpoints)
+    assert (at.step, at.epoch, at.batch, at.batches, at.words) == (20, 2, 0, 5, 200)
+    (run.place.path / "none").mkdir()
+    hourly = Run(tmp_path / "none")
+    hourly.train(checkpoint_minutes=60.0)
+    assert hourly.steps() == [20]
+
+
+def test_more_epochs_and_longer_text(tmp_path):
+    Run(tmp_path).train()
+    same = Run(tmp_path)
+    assert same.train() and same.asked == []
+    longer = Run(tmp_path, length=10, expected=9, words=200)
+    longer.train(epochs=3)
+    assert longer.asked == [(2, 0)]
+    rows = [row for row in longer.rows() if row["step"] > 20]
+    rates = [0.1 * (1 - (2 + min(batch / 9, 1)) / 3) for batch in range(9)]
+    assert [row["learning_rate"] for row in rows][:9] == pytest.approx(rates)
+    assert rows[-1]["words"] == 400
+
+
+def test_whether_a_workdir_is_finished(tmp_path):
+    place = Workdir(tmp_path)
+    assert not loop.is_finished(place)
+    workdir.write_flags(place.flags, {"epochs": 2})
+    assert not loop.is_finished(place)
+    run = Run(tmp_path, during=lambda *at: at == (1, 2) and os.kill(os.getpid(), signal.SIGTERM))
+    run.train()
+    assert not loop.is_finished(place)
+    Run(tmp_path).train()
+    assert loop.is_finished(place)
+    workdir.write_flags(place.flags, {"epochs": 3})
+    assert not loop.is_finished(place)
+
+
+def spoiling(run):
+    """Makes the rows of the run's table NaN before its fourth batch."""
+
+    def spoil(epoch, batch):
+        if (epoch, batch) == (0, 3):
+            run.table.values.assign(run.table.values * float("nan"))
+
+    return spoil
+
+
+@pytest.mark.parametrize(("log_seconds", "window"), [(0.0, "6 and 8"), (1e9, "0 and 20")])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, log_seconds, window):
+    run = Run(tmp_path)
+    run.during = spoiling(run)
+    message = f"^the loss is not finite between steps {window}; lower --learning_rate "
+    with pytest.raises(RunError, match=message):
+        run.train(log_seconds=log_seconds)
+    assert not run.place.checkpoints.exists()
+
+
+def test_rows_that_are_not_finite_are_not_saved(tmp_path):
+    run = Run(tmp_path)
+    run.during = spoiling(run)
+    between = "between the last checkpoint and step 6"
+    with pytest.raises(RunError, match=f"^a row of table 'input' is not finite {between}; lower"):
+        run.train(log_seconds=1e9, checkpoint_minutes=0.0)
+    assert run.steps() == [0, 2, 4]
+    assert Run(tmp_path).train()
+
+
+def test_input_that_fails_is_told_and_saves_nothing(tmp_path):
+    def fail(epoch, batch):
+        if (epoch, batch) == (1, 2):
+            raise RunError("the corpus is damaged")
+
+    run = Run(tmp_path, during=fail)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RunError, match="^the corpus is damaged$"):
+        run.train()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not run.place.checkpoints.exists()
+    assert len(run.rows()) == 7
+
+
+def test_an_epoch_without_a_batch(tmp_path):
+    run = Run(tmp_path, length=0)
+    assert run.train()
+    assert run.steps() == [0] and not run.place.metrics.exists()
+
+
+def test_values_are_read_at_intervals_only(tmp_path):
+    run = Run(tmp_path)
+    run.train(log_seconds=1e9)
+    assert [row["step"] for row in run.rows()] == [20]

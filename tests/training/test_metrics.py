@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+import tensorflow as tf
+
+from app.errors import RunError
+from app.training.metrics import Display, Metrics
+
+VALUES = {
+    "epoch": 0.5,
+    "words_per_second": 12345.6,
+    "loss": 1.5,
+    "learning_rate": 0.25,
+    "input_wait": 0.031,
+    "seconds_left": 125.0,
+}
+
+
+def steps(path):
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_a_line_a_step(tmp_path):
+    metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "tensorboard", 0)
+    metrics.write(3, {"loss": 1.5})
+    metrics.write(7, {"loss": 0.1})
+    metrics.close()
+    lines = (tmp_path / "m.jsonl").read_text().splitlines()
+    assert lines == ['{"step": 3, "loss": 1.5}', '{"step": 7, "loss": 0.1}']
+    events = list((tmp_path / "tensorboard").iterdir())
+    assert len(events) == 1
+    found = [
+        (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
+        for event in tf.compat.v1.train.summary_iterator(str(events[0]))
+        for value in event.summary.value
+    ]
+    assert found == [(3, "loss", 1.5), (7, "loss", pytest.approx(0.1))]
+
+
+def test_lines_after_the_step_of_the_checkpoint_go(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 2}\n{"step": 4}\n{"step": 6}\n{"st')
+    metrics = Metrics(path, tmp_path / "tensorboard", 4)
+    assert steps(path) == [2, 4]
+    metrics.write(6, {"loss": 1.0})
+    metrics.close()
+    assert steps(path) == [2, 4, 6]
+    Metrics(path, tmp_path / "tensorboard", 0).close()
+    assert steps(path) == []
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    metrics = Metrics(tmp_path / "file" / "m.jsonl", tmp_path / "tensorboard", 0)
+    with pytest.raises(RunError, match="m.jsonl: Not a directory; free the disk and run again$"):
+        metrics.write(1, {"loss": 1.0})
+    metrics.close()
+    with pytest.raises(RunError, match="^cannot write .*/file/tensorboard: [^\n]*; free the disk"):
+        metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "file" / "tensorboard", 0)
+        metrics.write(1, {"loss": 1.0})
+
+
+def test_a_line_where_there_is_no_terminal(caplog):
+    display = Display(10, 0)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        display.advance()
+        display.show(64, VALUES)
+        display.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 64: epoch 0.50, 12,346 words/s, loss 1.5000, rate 0.2500, "
+        "waiting for input 3.1%, 2:05 left"
+    ]
+
+
+def test_a_bar_on_a_terminal(monkeypatch, caplog):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    display = Display(10, 4)
+    display.show(64, VALUES)
+    display.advance()
+    display.close()
+    assert "4/10" in terminal.getvalue() and "12,346 words/s, loss 1.5000" in terminal.getvalue()
+    assert not caplog.records

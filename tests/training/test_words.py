@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
+from app.errors import UsageError
+from app.text import vocabulary
+from app.training import words
+from app.training.workdir import Workdir
+
+LINES = "a b a c\nb a\n" * 50  # a 150, b 100, c 50
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Workdir(tmp_path / "run")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(LINES)
+    return str(path)
+
+
+def config(corpus, vocab="", cache="none", subsample=0.0):
+    sizes = {"batch_tokens": 16, "row_tokens": 4, "steps_per_call": 2, "block_bytes": 1024}
+    return Config(
+        corpus=CorpusConfig(corpus=corpus),
+        vocabulary=VocabularyConfig(vocab=vocab, min_count=1),
+        input=InputConfig(cache=cache, subsample=subsample, **sizes),
+    )
+
+
+def test_a_corpus_is_counted_once(place, corpus):
+    found = words.text(config(corpus), place, finished=False)
+    assert found.sources == (corpus,)
+    assert (found.vocabulary.tokens, found.vocabulary.counts.tolist()) == (
+        list("abc"),
+        [150, 100, 50],
+    )
+    assert found.words == 300
+    assert not place.path.exists()
+    words.record(found, place)
+    place.vocabulary.write_text("b\t9\na\t1\n")  # as if counted so: it is not counted again
+    again = words.text(config(corpus), place, finished=False)
+    assert again.vocabulary.tokens == ["b", "a"]
+    assert (again.words, again.batches) == (found.words, found.batches)
+
+
+def test_batches_are_about_as_many_as_expected(place, corpus):
+    for subsample in (0.0, 0.05):
+        settings = config(corpus, subsample=subsample)
+        found = words.text(settings, place, finished=False)
+        batches = words.batches(found, settings, place)
+        assert len(list(batches(0, 0))) == pytest.approx(found.batches, abs=1)
+
+
+def test_a_vocabulary_of_other_text(place, corpus, tmp_path):
+    other = tmp_path / "words.tsv"
+    other.write_text("b\t9000\nc\t5000\nz\t4000\n")
+    found = words.text(config(corpus, vocab=str(other)), place, finished=False)
+    assert found.vocabulary.tokens == ["b", "c", "z"]
+    assert found.vocabulary.counts.tolist() == [9000, 5000, 4000]
+    assert found.words == 300
+    counted = words.text(config(corpus), place, finished=False)
+    assert found.batches == pytest.approx(counted.batches / 2, abs=1)
+
+
+def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
+    words.record(words.text(config(corpus), place, finished=False), place)
+    longer = tmp_path / "b.txt"
+    longer.write_text("c b c b x\n" * 400)
+    with pytest.raises(UsageError, match=f"^--corpus={longer} is not the text that --workdir="):
+        words.text(config(str(longer)), place, finished=False)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found = words.text(config(str(longer)), place, finished=True)
+    assert "--corpus is other text now; the vocabulary stays as it is" in caplog.text
+    assert found.vocabulary.tokens == list("abc")
+    assert found.words == 2000
+    assert found.batches == pytest.approx(1600 / 32, abs=3)
+
+
+def test_a_corpus_that_was_moved_is_the_same(place, corpus, tmp_path):
+    words.record(words.text(config(corpus), place, finished=False), place)
+    (tmp_path / "deep").mkdir()
+    moved = (tmp_path / "a.txt").rename(tmp_path / "deep" / "a.txt")
+    assert words.text(config(str(moved)), place, finished=False).words == 300
+
+
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
+    settings = config(corpus, cache=cache, subsample=0.05)
+    found = words.text(settings, place, finished=False)
+    plain = words.batches(found, config(corpus, subsample=0.05), place)
+    expected = [[batch.numpy() for batch in plain(epoch, 0)] for epoch in range(2)]
+    assert not np.array_equal(expected[0][0], expected[1][0])
+    batches = words.batches(found, settings, place)
+    for epoch, first in ((0, 3), (0, 0), (1, 0), (1, 2)):
+        got = [batch.numpy() for batch in batches(epoch, first)]
+        np.testing.assert_array_equal(got, expected[epoch][first:])
+
+
+def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
+    settings = config(corpus, cache="disk")
+    found = words.text(settings, place, finished=False)
+    for _ in range(2):
+        list(words.batches(found, settings, place)(0, 0))
+        assert len(list(place.cache.glob("*.int32"))) == 1
+    fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
+    other = words.Text(found.sources, fewer, found.words, found.batches)
+    assert len(list(words.batches(other, settings, place)(0, 0))) < found.batches
+    assert len(list(place.cache.glob("*.int32"))) == 2
