@@ -145,10 +145,10 @@ class ModelConfig:
         5, "Weight of the negative samples: as of so many a pair.", minimum=1, fixed=True
     )
     shared_negatives: int = setting(
-        32, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
+        64, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
     )
     group_tokens: int = setting(
-        128, "Centre tokens that share their negative samples.", minimum=1, fixed=True
+        256, "Centre tokens that share their negative samples.", minimum=1, fixed=True
     )
     negative_power: float = setting(
         0.75, "Negatives are drawn in proportion to count ** this.", minimum=0, fixed=True

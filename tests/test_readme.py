@@ -21,8 +21,16 @@ REPLACED = {
     "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
     # It serves until it is stopped, so only what it would serve is checked.
     "make tensorboard": "make --dry-run tensorboard | grep 'dir=.*data/runs/words/'",
-    # The run that this test is a part of.
+    # The same run on a small corpus.
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/profiled "
+    "--profile_steps=200,300": "python -m app.train --flagfile=configs/words.cfg --epochs=3 "
+    "--workdir=data/runs/profiled --corpus=corpus.txt --profile_steps=16,32",
+    # As `make tensorboard`.
+    "tensorboard --logdir=data/runs": "test -d data/runs/mine/tensorboard",
+    # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",
+    "make lint": "true",
+    "make smoke": "true",
 }
 
 

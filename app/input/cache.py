@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.files import replacing
+from app.text.blocks import without_tuning_thread
 from app.text.reading import Progress
 
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
@@ -35,7 +36,8 @@ def in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
             yield block
         whole = progress.error is None
 
-    return tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    return without_tuning_thread(kept)
 
 
 def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
@@ -72,4 +74,5 @@ def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.
         for start, end in zip(ends - sizes, ends, strict=True):
             yield tokens[start:end]
 
-    return tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    return without_tuning_thread(kept)

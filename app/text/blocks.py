@@ -46,12 +46,25 @@ def block_dataset(
         signature = tf.TensorSpec([], tf.string)
         return tf.data.Dataset.from_generator(read, args=(index,), output_signature=signature)
 
-    return tf.data.Dataset.range(len(sources)).interleave(
+    blocks = tf.data.Dataset.range(len(sources)).interleave(
         blocks_of,
         cycle_length=min(readers, len(sources)),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
+    return without_tuning_thread(blocks)
+
+
+def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset, and what is made of it, without the thread that tunes tf.data's parameters.
+
+    In TensorFlow 2.21 an iterator that is deleted waits until that thread wakes, which takes longer
+    and longer: 4 seconds after an epoch of 8, up to a minute later. AUTOTUNE then means as many
+    calls at a time as there are threads; a prefetch still finds its own depth.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 @contextlib.contextmanager

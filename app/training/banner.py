@@ -52,7 +52,7 @@ def _warnings() -> list[str]:
     if tf.config.list_physical_devices("GPU") or not os.path.exists(_NVIDIA_DRIVER):
         return []
     return [
-        "            an NVIDIA driver is here, but TensorFlow finds no GPU: run `make setup` again; "
+        "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
         "TF_CPP_MIN_LOG_LEVEL=0 tells why"
     ]
 
