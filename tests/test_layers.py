@@ -135,7 +135,8 @@ def test_imports_run_strictly_downward(modules):
 
 
 def test_no_import_cycles(modules):
-    graphlib.TopologicalSorter(imports_between(modules)).prepare()
+    order = tuple(graphlib.TopologicalSorter(imports_between(modules)).static_order())
+    assert set(order) >= modules.keys()  # a cycle would have raised
 
 
 def test_only_the_top_layers_know_flags(modules):
