@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from app.config import Config, ModelConfig, RunConfig
+from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.models.cbow import Cbow
 from app.models.negatives import SharedNegatives
 from app.models.skipgram import SkipGram
-from app.optimizers import rules
+from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
+from app.optimizers.base import Gradients, Optimizer
 from app.tables.device import DeviceTable
 from app.text.vocabulary import Vocabulary
 from app.training import words
@@ -19,10 +22,18 @@ from app.training.loop import Job
 from app.training.workdir import Workdir
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
-OPTIMIZERS = {
-    "sgd": lambda settings: rules.sgd(),
-    "adagrad": lambda settings: rules.adagrad(settings.initial_accumulator),
-    "rowwise_adagrad": lambda settings: rules.rowwise_adagrad(settings.initial_accumulator),
+OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
+    "sgd": lambda settings: sgd.sgd(),
+    "momentum": lambda settings: sgd.momentum(settings.momentum, settings.nesterov),
+    "adagrad": lambda settings: adagrad.adagrad(settings.initial_accumulator),
+    "rowwise_adagrad": lambda settings: adagrad.rowwise_adagrad(settings.initial_accumulator),
+    "ftrl": lambda settings: ftrl.ftrl(
+        settings.l1, settings.l2, initial=settings.initial_accumulator
+    ),
+    "lazy_adam": lambda settings: adam.lazy_adam(**_adam(settings)),
+    "lazy_adamw": lambda settings: adam.lazy_adamw(
+        **_adam(settings), weight_decay=settings.weight_decay
+    ),
 }
 TABLES = {"device": DeviceTable}
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
@@ -40,12 +51,12 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
             name: TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
             for name, spec in model.tables().items()
         }
-    optimizer = OPTIMIZERS[config.optimizer.optimizer](config.optimizer)
+    optimizer = _optimizer(config.optimizer)
     return Job(
         model=model,
         tables=tables,
         optimizer=optimizer,
-        learning_rate=config.optimizer.learning_rate or optimizer.learning_rate,
+        learning_rate=_schedule(config.optimizer, optimizer),
         batches=words.batches(text, config, workdir),
         expected_batches=text.batches,
         words=text.words,
@@ -83,6 +94,27 @@ def use_machine(settings: RunConfig) -> None:
     except RuntimeError as error:
         raise AssertionError("use_machine must come before TensorFlow's first operation") from error
     device_name(settings)
+
+
+def _optimizer(settings: OptimizerConfig) -> Optimizer:
+    def clip(gradients: Gradients) -> Gradients:
+        if settings.clip_row_norm:
+            gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
+        if settings.clip_global_norm:
+            gradients = clipping.by_global_norm(gradients, settings.clip_global_norm)
+        return gradients
+
+    return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)
+
+
+def _adam(settings: OptimizerConfig) -> dict[str, float]:
+    names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _schedule(settings: OptimizerConfig, optimizer: Optimizer) -> Callable[[float], float]:
+    greatest = settings.learning_rate or optimizer.learning_rate
+    return lambda done: greatest * schedules.factor(settings.schedule, settings.warmup, done)
 
 
 def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):

@@ -1,4 +1,4 @@
-"""Every setting of a run: frozen dataclasses, one per concern, and their cross-checks.
+"""Every setting of a run: frozen dataclasses, one per concern.
 
 A field is a flag: `app.flags` turns its name, type, default and help into an absl flag, so that a
 new setting is one new field here. Standard library only, so that any layer may import it.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
-
-from app.errors import UsageError
 
 
 def setting(
@@ -21,8 +19,8 @@ def setting(
 ) -> Any:
     """A dataclass field that doubles as a flag.
 
-    choices, minimum: what `check` holds the value to. fixed: whether the value gives a meaning to
-    what a workdir stores, so that a run cannot be resumed with another one.
+    choices, minimum: what `settings.check` holds the value to. fixed: whether the value gives a
+    meaning to what a workdir stores, so that a run cannot be resumed with another one.
     """
     metadata = {"help": help, "choices": choices, "minimum": minimum, "fixed": fixed}
     return dataclasses.field(default=default, metadata=metadata)
@@ -168,15 +166,53 @@ class OptimizerConfig:
     optimizer: str = setting(
         "rowwise_adagrad",
         "The rule that updates rows.",
-        choices=("sgd", "adagrad", "rowwise_adagrad"),
+        choices=(
+            "sgd",
+            "momentum",
+            "adagrad",
+            "rowwise_adagrad",
+            "ftrl",
+            "lazy_adam",
+            "lazy_adamw",
+        ),
         fixed=True,
     )
     learning_rate: float = setting(
-        0.0, "Rate at the start, falling to 0 linearly; 0 takes the optimizer's own.", minimum=0
+        0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0
+    )
+    schedule: str = setting(
+        "linear",
+        "How the rate goes on from its greatest: `constant`, or to 0 as a straight line or a "
+        "cosine.",
+        choices=("constant", "linear", "cosine"),
+    )
+    warmup: float = setting(
+        0.0, "Share of the training in which the rate first rises from 0, below 1.", minimum=0
+    )
+    clip_row_norm: float = setting(
+        0.0, "The most that the L2 norm of a row's gradient may be; 0 does not clip.", minimum=0
+    )
+    clip_global_norm: float = setting(
+        0.0, "The same of all gradients of a step together, after --clip_row_norm.", minimum=0
     )
     initial_accumulator: float = setting(
-        0.1, "What the accumulators of Adagrad start from.", minimum=1e-30, fixed=True
+        0.1, "Where the accumulators of Adagrad and FTRL start.", minimum=1e-30, fixed=True
     )
+    momentum: float = setting(0.9, "Share of its velocity that a row keeps (momentum).", minimum=0)
+    nesterov: bool = setting(False, "Nesterov's momentum (momentum).")
+    beta_1: float = setting(0.9, "Decay of the first moment (Adam).", minimum=0)
+    beta_2: float = setting(0.999, "Decay of the second moment (Adam).", minimum=0)
+    epsilon: float = setting(1e-7, "Added to the root of the second moment (Adam).", minimum=1e-30)
+    weight_decay: float = setting(
+        0.004, "Share of itself, times the rate, that a row loses (lazy_adamw).", minimum=0
+    )
+    correct_skipped: bool = setting(
+        False,
+        "Decay the moments of a row by the steps in which it was not touched (Adam).",
+        fixed=True,
+    )
+    l1: float = setting(0.0, "lambda_1: numbers that it outweighs become 0 (ftrl).", minimum=0)
+    l2: float = setting(0.0, "lambda_2 (ftrl).", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +249,9 @@ class RunConfig:
     profile_steps: str = setting(
         "", "START,STOP: record a profile for TensorBoard between these two steps."
     )
+    audit: bool = setting(
+        True, "At the start, look for operations of the step that touch a whole table, and warn."
+    )
     plan_only: bool = setting(False, "Print what would be trained, with its bytes, and stop.")
 
 
@@ -227,74 +266,3 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     table: TableConfig = TableConfig()
     run: RunConfig = RunConfig()
-
-
-def settings(config: Config) -> dict[str, Any]:
-    """Every setting by its flag's name, in the order of the dataclasses."""
-    return {
-        field.name: getattr(part, field.name)
-        for part in vars(config).values()
-        for field in dataclasses.fields(part)
-    }
-
-
-def fields() -> dict[str, dataclasses.Field]:
-    """The field behind every flag, by name."""
-    parts = [field.default for field in dataclasses.fields(Config)]
-    return {field.name: field for part in parts for field in dataclasses.fields(part)}
-
-
-def from_settings(values: dict[str, Any]) -> Config:
-    """The inverse of `settings`; a name that is missing takes its default."""
-    return Config(
-        **{
-            part.name: type(part.default)(
-                **{
-                    field.name: values[field.name]
-                    for field in dataclasses.fields(part.default)
-                    if field.name in values
-                }
-            )
-            for part in dataclasses.fields(Config)
-        }
-    )
-
-
-def check(config: Config) -> None:
-    """Raises UsageError for the first value, or combination of values, that cannot be."""
-    for name, field in fields().items():
-        value = settings(config)[name]
-        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}")
-        if minimum is not None and not value >= minimum:
-            raise UsageError(f"--{name}={value}: give at least {minimum:g}")
-    if config.input.batch_tokens % config.input.row_tokens:
-        raise UsageError(
-            f"--batch_tokens={config.input.batch_tokens} is no multiple of "
-            f"--row_tokens={config.input.row_tokens}; change one of them"
-        )
-    if config.input.batch_tokens % config.model.group_tokens:
-        raise UsageError(
-            f"--group_tokens={config.model.group_tokens} does not divide "
-            f"--batch_tokens={config.input.batch_tokens}; change one of them"
-        )
-    if not 0 <= config.run.seed < 2**31:
-        raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
-    if config.input.map_parallelism == 0:
-        raise UsageError("--map_parallelism=0: give at least 1, or -1")
-    window = config.run.profile_steps
-    if window:
-        start, _, stop = window.partition(",")
-        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
-            raise UsageError(f"--profile_steps={window}: give START,STOP such as 100,200")
-    if not config.run.workdir and not config.run.plan_only:
-        raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
-
-
-def changed(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """The first flag that differs and is fixed for the life of a workdir, or None."""
-    for name, field in fields().items():
-        if field.metadata["fixed"] and name in stored and stored[name] != wanted[name]:
-            return name
-    return None

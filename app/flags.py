@@ -12,7 +12,8 @@ from typing import Any
 
 from absl import flags, logging
 
-from app import config
+from app import settings
+from app.config import Config
 from app.errors import RunError, UsageError
 from app.exporting import word2vec_reader
 from app.training import workdir
@@ -28,33 +29,33 @@ _DEFINE = {
 
 def define() -> None:
     """Defines a flag for every setting of a training run."""
-    for name, field in config.fields().items():
+    for name, field in settings.fields().items():
         choices = field.metadata["choices"]
         text = field.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
         _DEFINE[type(field.default)](name, field.default, text)
 
 
-def parsed() -> config.Config:
+def parsed() -> Config:
     """The settings of this run, checked.
 
     A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
     there already. UsageError for a value that cannot be, and for one that would change the meaning
     of what the workdir holds.
     """
-    values = {name: flags.FLAGS[name].value for name in config.fields()}
+    values = {name: flags.FLAGS[name].value for name in settings.fields()}
     stored = _stored(values["workdir"])
     for name in stored:
         if not flags.FLAGS[name].present:
             values[name] = stored[name]
-    settings = config.from_settings(values)
-    config.check(settings)
-    name = config.changed(stored, values)
+    config = settings.from_names(values)
+    settings.check(config)
+    name = settings.changed(stored, values)
     if name:
         raise UsageError(
             f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
             f"{stored[name]}; give that, or a new --workdir"
         )
-    return settings
+    return config
 
 
 def define_vectors() -> None:
@@ -137,7 +138,7 @@ def _set_up_logging() -> None:
 
 
 def _stored(path: str) -> dict[str, Any]:
-    fields = config.fields()
+    fields = settings.fields()
     texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
     found = {}
     for name, text in texts.items():

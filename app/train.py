@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from app import config, flags
+from app import flags
 from app.errors import RunError
 from app.evaluation import closing
+from app.settings import by_name
 from app.training import workdir
 
 
@@ -35,7 +36,7 @@ def main(_: Sequence[str]) -> None:
         print(banner.banner(settings, text, job), flush=True)
         if settings.run.plan_only:
             return
-        workdir.write_flags(place.flags, config.settings(settings))
+        workdir.write_flags(place.flags, by_name(settings))
         words.record(text, place)  # which the flags give a meaning to
         finished = loop.train(job, settings.run, place)
     path = shlex.quote(str(place.path))

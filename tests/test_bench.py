@@ -7,7 +7,7 @@ from absl import flags
 
 from app import bench
 from app.benchmarks import options
-from app.benchmarks.options import Options
+from app.benchmarks.options import SparseOptions, WordsOptions
 from app.benchmarks.report import Measure, Report, panels, results, table
 from app.errors import UsageError
 
@@ -16,7 +16,7 @@ MEASURE = Measure("speed", "words/s", ",.0f")
 
 @pytest.fixture
 def command(monkeypatch):
-    """Runs the command with the given arguments; the case `words` only echoes its options."""
+    """Runs the command with the given arguments; the cases only echo their options."""
     given = flags.FlagValues()
     monkeypatch.setattr(bench.absl_flags, "FLAGS", given)
     for name, define in (("int", flags.DEFINE_integer), ("str", flags.DEFINE_string)):
@@ -33,7 +33,8 @@ def command(monkeypatch):
         record = {"dim": settings.dim, "machine": machine, **found}
         return Report("a title", record, table(found, [MEASURE]), panels(found, [MEASURE]))
 
-    monkeypatch.setitem(bench.CASES, "words", echo)
+    for name, case in list(bench.CASES.items()):
+        monkeypatch.setitem(bench.CASES, name, case._replace(run=echo))
     return lambda *arguments: bench.main(given(["bench", *arguments])[1:])
 
 
@@ -52,7 +53,10 @@ def test_the_table_is_printed_and_the_record_written(command, tmp_path, capsys):
     ("arguments", "message"),
     [
         ([], "no case: name one case of words"),
-        (["words", "sparse"], "words sparse: name one case of words"),
+        (["words", "sparse"], "words sparse: name one case of words, sparse"),
+        (["words", "--rows=3"], "--rows=3 means nothing to words, only to sparse; leave it out"),
+        (["sparse", "--window=5"], "--window=5 means nothing to sparse, only to words; leave"),
+        (["sparse", "--steps=0"], "--steps=0: give at least 1"),
         (["wrds"], "wrds: no such case; choose from words"),
         (["words", "--repeats=0"], "--repeats=0: give at least 1"),
         (["words", "--model=glove"], "--model=glove: not one of skipgram, cbow"),
@@ -68,6 +72,22 @@ def test_what_cannot_be_is_refused(command, tmp_path, arguments, message):
         command(*(argument.format(folder=tmp_path) for argument in arguments))
 
 
+def test_the_defaults_are_those_of_the_case(command, tmp_path):
+    record = tmp_path / "out.json"
+    for case, dim in (("words", 100), ("sparse", 512)):
+        command(case, f"--json={record}")
+        assert json.loads(record.read_text())["dim"] == dim
+
+
+def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
+    known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
+    assert known["repeats"] == "Runs of each side; medians are reported. (default: 1)"
+    assert known["rows"] == "sparse: Rows of the table. (default: 793471)"
+    assert known["dim"].startswith("words: Columns of a vector. (default: 100) sparse: Columns")
+
+
 def test_the_defaults_are_those_of_training():
-    options.check(Options())
-    assert (Options().dim, Options().window, Options().min_count) == (100, 5, 5)
+    for defaults in (WordsOptions(), SparseOptions()):
+        options.check(defaults)
+    words = WordsOptions()
+    assert (words.dim, words.window, words.min_count) == (100, 5, 5)

@@ -5,7 +5,8 @@ import sys
 import pytest
 from absl import flags as absl_flags
 
-from app import config, flags
+from app import flags
+from app import settings as names
 from app.errors import RunError, UsageError
 from app.training import workdir
 
@@ -32,8 +33,8 @@ def parse(monkeypatch):
 def stored(tmp_path, parse):
     """A workdir with flags that are not the defaults."""
     settings = parse("--dim=7", "--noshuffle", "--learning_rate=0.1", f"--workdir={tmp_path}")
-    workdir.write_flags(tmp_path / "flags.cfg", config.settings(settings))
-    for name in config.fields():
+    workdir.write_flags(tmp_path / "flags.cfg", names.by_name(settings))
+    for name in names.fields():
         absl_flags.FLAGS[name].unparse()
     return f"--workdir={tmp_path}"
 
@@ -42,7 +43,7 @@ def test_every_setting_is_a_flag(parse):
     settings = parse(
         "--workdir=none", "--dim=7", "--subsample=1e-5", "--nofold_case", "--corpus=a,b"
     )
-    expected = {name: field.default for name, field in config.fields().items()}
+    expected = {name: field.default for name, field in names.fields().items()}
     expected |= {
         "workdir": "none",
         "dim": 7,
@@ -50,12 +51,19 @@ def test_every_setting_is_a_flag(parse):
         "fold_case": False,
         "corpus": "a,b",
     }
-    assert config.settings(settings) == expected
+    assert names.by_name(settings) == expected
 
 
 def test_choices_are_told(parse):
-    text = absl_flags.FLAGS["optimizer"].help
-    assert text.endswith(" One of sgd, adagrad, rowwise_adagrad.")
+    text = absl_flags.FLAGS["schedule"].help
+    assert text.endswith(" One of constant, linear, cosine.")
+
+
+@pytest.mark.parametrize("value", ["-1", "-1e-9", "nan"])
+def test_a_learning_rate_that_is_not_positive(parse, value):
+    message = f"^--learning_rate={float(value)}: give at least 0$"
+    with pytest.raises(UsageError, match=message):
+        parse("--workdir=none", f"--learning_rate={value}")
 
 
 def test_a_flag_that_is_not_given_is_that_of_the_workdir(parse, stored):

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = (
     {"errors"},
     {"config"},
+    {"settings"},
     {"files"},
     {"types"},
     {"text", "tables"},

@@ -25,12 +25,19 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
     @tf.custom_gradient
     def taken(values_UD: tf.Tensor):
         def gradient(upstream_ND: tf.Tensor) -> tf.Tensor:
-            summed = _sum_rows(tf.cast(upstream_ND, tf.float32), rows.positions_N)
-            return summed[: tf.shape(values_UD)[0]]
+            return sum_rows(upstream_ND, rows.positions_N, tf.shape(values_UD)[0])
 
         return tf.gather(tf.cast(values_UD, dtype), rows.positions_N), gradient
 
     return taken(rows.values_UD)
+
+
+def sum_rows(values_ND: tf.Tensor, positions_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """The float32 sum of the values at each of `count` positions, (count, D)."""
+    values_ND = tf.cast(values_ND, tf.float32)
+    if not values_ND.shape.is_fully_defined():
+        return tf.math.unsorted_segment_sum(values_ND, positions_N, count)
+    return _sum_rows(values_ND, positions_N)[:count]
 
 
 @tf.function(jit_compile=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from app.models.base import TableSpec
+from app.tables.variable import drawn
 from app.types import Batch
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
@@ -24,6 +25,7 @@ def word_tables(size: int, dim: int, seed: int) -> dict[str, TableSpec]:
 
     def uniform(shape: tuple[int, int]) -> tf.Tensor:
         limit = 0.5 / dim
-        return tf.random.stateless_uniform(shape, [_STREAMS["initial"] << 40, seed], -limit, limit)
+        seeds = [_STREAMS["initial"] << 40, seed]
+        return drawn(lambda: tf.random.stateless_uniform(shape, seeds, -limit, limit))
 
     return {"input": TableSpec(size, dim, uniform), "output": TableSpec(size, dim, tf.zeros)}

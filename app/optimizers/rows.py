@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
-from app.optimizers.rules import Optimizer
+from app.optimizers.base import Optimizer, Rule
 from app.tables.base import Table
+from app.tables.variable import VariableRows
 
 
 def slots(optimizer: Optimizer, table: Table) -> dict[str, Table]:
@@ -23,15 +26,32 @@ def update(
     rows_UD: tf.Tensor,
     gradients_UD: tf.Tensor,
     rate: tf.Tensor,
+    step: tf.Tensor,
 ) -> None:
-    """Applies the rule to the rows of unique ids, and touches nothing else.
+    """Applies the optimizer's rule to the rows of unique ids, and touches nothing else.
 
-    rows_UD: what `table.gather(ids_U)` gave in this step. Rows are assigned, not added to, as that
-    is faster; a table must have a single writer.
+    rows_UD: what `table.gather(ids_U)` gave in this step. rate: float32; step: int64, 1 for the
+    first update.
     """
-    tables = slots(optimizer, table)
-    state = {name: slot.gather(ids_U) for name, slot in tables.items()}
-    change_UD, state = optimizer.rule(gradients_UD, state, rate)
+    write(optimizer.rule, table, slots(optimizer, table), ids_U, rows_UD, gradients_UD, rate, step)
+
+
+def write(
+    rule: Rule,
+    table: VariableRows,
+    state: Mapping[str, VariableRows],
+    ids_U: tf.Tensor,
+    rows_UD: tf.Tensor,
+    gradients_UD: tf.Tensor,
+    rate: tf.Tensor,
+    step: tf.Tensor,
+) -> None:
+    """`update` where the slots are known: `state`, by the rule's names for them.
+
+    Rows are assigned, not added to, as that is faster; a table must have a single writer.
+    """
+    before = {name: slot.gather(ids_U) for name, slot in state.items()}
+    change_UD, after = rule(rows_UD, gradients_UD, before, rate, step)
     table.assign(ids_U, rows_UD + change_UD)
-    for name, slot in tables.items():
-        slot.assign(ids_U, state[name])
+    for name, slot in state.items():
+        slot.assign(ids_U, after[name])

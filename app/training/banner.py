@@ -6,17 +6,18 @@ import os
 
 import tensorflow as tf
 
-from app import config
+from app.config import Config
+from app.settings import by_name, fields
 from app.training.loop import Job
 from app.training.words import Text
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 
 
-def banner(settings: config.Config, text: Text, job: Job) -> str:
+def banner(settings: Config, text: Text, job: Job) -> str:
     """Devices, settings that are not the defaults, vocabulary, bytes of the tables, and steps."""
-    given = config.settings(settings)
-    defaults = {name: field.default for name, field in config.fields().items()}
+    given = by_name(settings)
+    defaults = {name: field.default for name, field in fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
     size, words = len(text.vocabulary.tokens), text.words
     # A vocabulary from elsewhere counts other text.

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,8 @@ from app.errors import RunError
 from app.files import replacing_folder
 
 _TABLES, _STATE = "tables", "state.json"
+# What a checkpoint's key of a variable ends with.
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # What a damaged file makes Python and TensorFlow raise; its readers are not of one mind.
 _DAMAGE = (
     tf.errors.OpError,
@@ -79,14 +81,19 @@ class Checkpoints:
         """Loads the newest checkpoint that is whole; None if there is none at all.
 
         A damaged one is passed over, which is logged, and out of the way of later ones once
-        another is loaded. RunError if all are damaged.
+        another is loaded. RunError if all are damaged, and if the tables or their slots have other
+        shapes than those saved.
         """
         damaged: list[Path] = []
         for path in paths(self._folder):
             try:
                 position = _position(path)
+                saved = tf.train.load_checkpoint(str(path / _TABLES)).get_variable_to_shape_map()
+                self._check_shapes(path, saved)
                 status = self._saver.read(str(path / _TABLES))
                 status.assert_existing_objects_matched()
+            except RunError:
+                raise
             except _DAMAGE as error:
                 _tell_damaged(path, error)
                 damaged.append(path)
@@ -99,6 +106,18 @@ class Checkpoints:
         if damaged:
             raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
         return None
+
+    def _check_shapes(self, path: Path, saved: Mapping[str, list[int]]) -> None:
+        for name, table in self._tables.items():
+            for place, variable in _variables(table):
+                shape = saved.get("/".join((name, *place, _VALUE)), variable.shape)
+                if shape != variable.shape:
+                    slot = f"slot {place[-2]!r} of " if len(place) > 1 else ""
+                    raise RunError(
+                        f"{path} holds {slot}table {name!r} with shape {tuple(shape)}, where "
+                        f"{tuple(variable.shape)} is asked for; give the flags and the vocabulary "
+                        "that it was made with, or train in a new workdir"
+                    )
 
 
 def paths(folder: Path) -> list[Path]:
@@ -115,7 +134,7 @@ def read_rows(folder: Path, table: str) -> np.ndarray:
     for path in found:
         try:
             reader = tf.train.load_checkpoint(str(path / _TABLES))
-            return reader.get_tensor(f"{table}/values/.ATTRIBUTES/VARIABLE_VALUE")
+            return reader.get_tensor(f"{table}/values/{_VALUE}")
         except _DAMAGE as error:
             _tell_damaged(path, error)
     what = "every checkpoint is damaged" if found else "there is no checkpoint"
@@ -128,6 +147,15 @@ def newest_position(folder: Path) -> Position | None:
         with contextlib.suppress(*_DAMAGE):
             return _position(path)
     return None
+
+
+def _variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
+    """Every variable of a table, and the attributes that lead to it: its key in a checkpoint."""
+    for name, child in tf.train.TrackableView(root).children(root).items():
+        if isinstance(child, tf.Variable):
+            yield (name,), child
+        else:
+            yield from (((name, *rest), variable) for rest, variable in _variables(child))
 
 
 def _position(path: Path) -> Position:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 import tensorflow as tf
@@ -14,33 +14,32 @@ from absl import logging
 from app.config import RunConfig
 from app.errors import RunError
 from app.models.base import Model
+from app.optimizers.base import Optimizer
 from app.optimizers.rows import slots
-from app.optimizers.rules import Optimizer
 from app.tables.base import Table
+from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.metrics import Display, Metrics
 from app.training.profiling import Profiler
 from app.training.signals import asked_to_stop
-from app.training.step import train_function
+from app.training.step import TrainFunction, train_function
 from app.training.workdir import Workdir, read_flags
-
-# word2vec.c keeps this share of the rate to the end (`starting_alpha * 0.0001`).
-_LEAST_RATE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
     """What there is to train.
 
-    batches: from an epoch's number and a batch's to the batches of that epoch from that one on,
-    each (S, ...) for S steps; the same in every process. expected_batches: about how many an epoch
-    has. words: in an epoch, counted as in the corpus.
+    learning_rate: from the share of the training that is done. batches: from an epoch's number and
+    a batch's to the batches of that epoch from that one on, each (S, ...) for S steps; the same in
+    every process. expected_batches: about how many an epoch has. words: in an epoch, counted as in
+    the corpus.
     """
 
     model: Model
     tables: dict[str, Table]
     optimizer: Optimizer
-    learning_rate: float
+    learning_rate: Callable[[float], float]
     batches: Callable[[int, int], Iterator[tf.Tensor]]
     expected_batches: int
     words: int
@@ -74,6 +73,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     if at.expected != job.expected_batches:  # no epoch of this text is behind
         at.batches = at.expected = job.expected_batches
     interval = _Interval(job, settings.epochs, at)
+    audited = not settings.audit
     saved = time.monotonic()
 
     with (
@@ -89,8 +89,11 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
                 if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
                     _save(checkpoints, job, at)
                     saved = time.monotonic()
-                rate = job.learning_rate * max(1.0 - at.done / settings.epochs, _LEAST_RATE)
+                rate = job.learning_rate(at.done / settings.epochs)
                 inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
+                if not audited:
+                    _audit(function, job, inputs)
+                    audited = True
                 with tf.device(job.device), profiler.call(at.step, at.step + job.steps_per_batch):
                     loss = function(*inputs)
                 at.step += job.steps_per_batch
@@ -106,6 +109,13 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
             _report(at, interval.close(at, rate), metrics, display)
         _save(checkpoints, job, at)
     return at.epoch >= settings.epochs
+
+
+def _audit(function: TrainFunction, job: Job, inputs: Sequence[tf.Tensor]) -> None:
+    with tf.device(job.device):  # where it is called, or it would be traced twice
+        found = audit(function, job.tables, job.optimizer, inputs)
+    if found:
+        logging.warning("in each call of %d steps, %s", job.steps_per_batch, found)
 
 
 class _Interval:

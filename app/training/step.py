@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.models.base import Model
 from app.models.rows import distinct
 from app.optimizers import rows as writer
-from app.optimizers.rules import Optimizer
+from app.optimizers.base import Optimizer
 from app.tables.base import Table
 from app.types import Batch, Rows
 
@@ -23,10 +23,12 @@ def step(
     optimizer: Optimizer,
     batch: Batch,
     rate: tf.Tensor,
+    number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Trains on one batch; its loss before the update, summed, and its examples.
 
     Reads, differentiates and writes the distinct rows that the batch needs, and no others.
+    number: int64, 1 for the first step of the tables.
     """
     wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
     values = {name: tables[name].gather(ids_U) for name, (ids_U, _) in wanted.items()}
@@ -34,9 +36,9 @@ def step(
         tape.watch(values)
         rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
         total, examples = model.loss(batch, rows)
-    gradients = tape.gradient(total, values)
+    gradients = optimizer.clip(tape.gradient(total, values))
     for name, (ids_U, _) in wanted.items():
-        writer.update(optimizer, tables[name], ids_U, values[name], gradients[name], rate)
+        writer.update(optimizer, tables[name], ids_U, values[name], gradients[name], rate, number)
     return total, examples
 
 
@@ -57,7 +59,7 @@ def train_function(
         losses = []
         for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
             batch = Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))
-            losses.append(step(model, tables, optimizer, batch, rate))
+            losses.append(step(model, tables, optimizer, batch, rate, first + index + 1))
         return losses[0]
 
     return train

@@ -31,28 +31,20 @@ def test_it_starts_as_its_initial_values_which_are_made_once():
     np.testing.assert_array_equal(all_rows(table), np.ones((6, 2)))
 
 
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_rows_are_gathered_added_to_and_assigned_and_no_others(table, dtype):
-    ids = tf.constant([4, 1], dtype)
-    np.testing.assert_array_equal(table.gather(tf.constant([4, 1, 4], dtype)), ROWS[[4, 1, 4]])
-    assert table.gather(ids).dtype == tf.float32
-
-    expected = ROWS.copy()
-    table.add(ids, tf.constant([[10.0, 20.0], [30.0, 40.0]]))
-    expected[[4, 1]] += [[10, 20], [30, 40]]
-    np.testing.assert_array_equal(all_rows(table), expected)
-
-    table.assign(ids, tf.constant([[-1.0, -2.0], [-3.0, -4.0]]))
-    expected[[4, 1]] = [[-1, -2], [-3, -4]]
-    np.testing.assert_array_equal(all_rows(table), expected)
-
-
-def test_no_ids_are_nothing_to_do(table):
-    none = tf.zeros([0], tf.int32)
-    assert table.gather(none).shape == (0, 2)
-    table.add(none, tf.zeros([0, 2]))
-    table.assign(none, tf.zeros([0, 2]))
-    np.testing.assert_array_equal(all_rows(table), ROWS)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+def test_rows_are_stored_as_asked_and_slots_as_float32(dtype):
+    table = DeviceTable(6, 2, lambda shape: tf.fill(shape, 1 / 3), dtype)
+    assert table.values.dtype == dtype
+    assert table.gather(tf.constant([0])).dtype == tf.float32
+    third = np.float32(1 / 3).astype(dtype.as_numpy_dtype).astype(np.float32)
+    np.testing.assert_array_equal(all_rows(table), np.full((6, 2), third))
+    assert table.bytes() == 12 * dtype.size
+    slot = table.slot("accumulator", 1, 0.1)
+    assert slot.values.dtype == tf.float32
+    assert table.bytes() == 12 * dtype.size + 6 * 4
+    assert table.is_finite()
+    table.assign(tf.constant([5]), tf.constant([[1.0, float("inf")]]))
+    assert not table.is_finite()
 
 
 def test_a_compiled_function_never_reads_the_whole_table(table):

@@ -151,10 +151,33 @@ def test_all_damaged(tmp_path, tables):
     assert checkpoint.newest_position(tmp_path) is None
 
 
-def test_tables_of_another_shape_are_not_taken(tmp_path, tables):
-    save(tmp_path, tables, [5])
-    with pytest.raises(RunError, match="every checkpoint"):
-        Checkpoints(tmp_path, {"input": DeviceTable(50, 9, tf.zeros)}).restore()
+def slotted(columns, width):
+    """A table under the name `input`, and its slot of another width."""
+    table = DeviceTable(50, columns, tf.zeros)
+    table.slot("accumulator", width, 0.5)
+    return {"input": table}
+
+
+@pytest.mark.parametrize(
+    ("other", "what", "wanted"),
+    [
+        (lambda: {"output": DeviceTable(51, 8, tf.zeros)}, "table 'output' .*50, 8", "51, 8"),
+        (lambda: slotted(9, 1), "table 'input' .*50, 8", "50, 9"),
+        (lambda: slotted(8, 8), "slot 'accumulator' of table 'input' .*50, 1", "50, 8"),
+    ],
+)
+def test_tables_of_another_shape_are_not_taken(tmp_path, tables, other, what, wanted):
+    save(tmp_path, tables, [5, 6])
+    message = rf"step-000000000006 holds {what}\), where \({wanted}\) is asked for; give the flags"
+    with pytest.raises(RunError, match=message) as raised:
+        Checkpoints(tmp_path, other()).restore()
+    assert "\n" not in str(raised.value)
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+
+
+def test_the_shapes_of_every_slot_are_compared(tables):
+    places = [place for place, _ in checkpoint._variables(tables["input"])]
+    assert sorted(places) == [("slots", "accumulator", "values"), ("values",)]
 
 
 def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from app.config import RunConfig
 from app.errors import RunError
-from app.optimizers import rules
+from app.optimizers.adagrad import adagrad
+from app.optimizers.schedules import factor
 from app.tables.device import DeviceTable
 from app.training import loop, workdir
 from app.training.workdir import Workdir
@@ -40,8 +41,8 @@ class Run:
         self.job = loop.Job(
             model=Model(),
             tables={"input": self.table},
-            optimizer=rules.adagrad(0.1),
-            learning_rate=rate,
+            optimizer=adagrad(0.1),
+            learning_rate=lambda done: rate * factor("linear", 0.0, done),
             batches=self.batches,
             expected_batches=expected,
             words=words,

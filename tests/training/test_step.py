@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.tokens import decode
+from app.input.tokens import PAD, decode
+from app.optimizers import clipping
 from app.optimizers import rows as writer
-from app.optimizers import rules
+from app.optimizers.adagrad import adagrad, rowwise_adagrad
+from app.optimizers.adam import lazy_adam
+from app.optimizers.ftrl import ftrl
+from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
 from app.training.step import step, train_function
 from tests.reference import words
@@ -60,6 +66,11 @@ def contents(tables, optimizer):
     return found
 
 
+def run_step(model, tables, optimizer, batch, number, rate=RATE):
+    number = tf.constant(number, tf.int64)
+    return step(model, tables, optimizer, batch, tf.constant(rate), number)
+
+
 def assert_same_bits(one, other):
     assert one.keys() == other.keys()
     for name in one:
@@ -97,12 +108,12 @@ def dense_loss(name, model, batch, tables):
 
 @both
 def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
-    model, optimizer, tables = make_model(name, COUNTS), rules.adagrad(0.01), make_tables()
+    model, optimizer, tables = make_model(name, COUNTS), adagrad(0.01), make_tables()
     dense = {table: tf.Variable(tables[table].values) for table in tables}
     accumulators = {table: tf.Variable(tf.fill([SIZE, DIM], 0.01)) for table in tables}
     for number in range(4):
         batch = make_batch(make_tokens(USED, seed=number), number)
-        total, examples = step(model, tables, optimizer, batch, tf.constant(RATE))
+        total, examples = run_step(model, tables, optimizer, batch, number + 1)
 
         with tf.GradientTape() as tape:
             loss = dense_loss(name, model, batch, dense)
@@ -123,9 +134,7 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
 
 
 @both
-@pytest.mark.parametrize(
-    "optimizer", [rules.sgd(), rules.adagrad(0.01), rules.rowwise_adagrad(0.01)]
-)
+@pytest.mark.parametrize("optimizer", [sgd(), adagrad(0.01), rowwise_adagrad(0.01)])
 def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer):
     tables = make_tables()
     before = contents(tables, optimizer)
@@ -140,9 +149,64 @@ def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer)
         assert (after[table][used] != before[table][used]).any(axis=1).all()
 
 
+@both
+@pytest.mark.parametrize("optimizer", [momentum(), ftrl(), lazy_adam()], ids=["m", "f", "a"])
+def test_padding_and_unused_negatives_move_no_row(name, optimizer):
+    model, tables = make_model(name, COUNTS), make_tables()
+    for number in range(1, 4):
+        batch = make_batch(make_tokens(range(25), seed=number), number)
+        run_step(model, tables, optimizer, batch, number)
+    tokens_BL = make_tokens([1, 2, 3])
+    tokens_BL[2:] = PAD  # all centres of the second group of negatives
+    batch = make_batch(tokens_BL, 4)
+    unused = np.setdiff1d(np.arange(SIZE), [1, 2, 3, *samples_of(model, batch)[0]])
+    asked = {table: np.intersect1d(ids, unused) for table, ids in model.lookups(batch).items()}
+    assert asked["input"].tolist() == [0] and len(asked["output"]) > 2
+
+    before = contents(tables, optimizer)
+    run_step(model, tables, optimizer, batch, 4)
+    after = contents(tables, optimizer)
+    for part in before:
+        assert before[part][asked[part.split(".")[0]]].any(axis=1).all()
+        assert after[part][unused].tobytes() == before[part][unused].tobytes()
+        assert (after[part] != before[part]).any()
+
+
+@both
+def test_gradients_are_clipped_before_the_update(name):
+    model, batch, moves = make_model(name, COUNTS), make_batch(make_tokens(USED)), []
+    for clip in (lambda gradients: gradients, lambda given: clipping.by_global_norm(given, 0.5)):
+        tables = make_tables()
+        before = contents(tables, sgd())
+        run_step(model, tables, dataclasses.replace(sgd(), clip=clip), batch, 1, rate=1.0)
+        after = contents(tables, sgd())
+        moves.append(np.concatenate([after[table] - before[table] for table in tables]))
+    free, clipped = moves
+    assert np.linalg.norm(free) > 5
+    np.testing.assert_allclose(np.linalg.norm(clipped), 0.5, rtol=1e-4)
+    np.testing.assert_allclose(clipped, free * 0.5 / np.linalg.norm(free), rtol=1e-3, atol=1e-5)
+
+
+@both
+def test_the_optimizer_is_told_the_number_of_the_step(name):
+    numbers = []
+
+    def rule(rows_UD, gradients_UD, state, rate, step):
+        tf.py_function(lambda step: numbers.append(int(step)), [step], [])
+        assert step.dtype == tf.int64
+        return tf.zeros_like(rows_UD), state
+
+    tables = make_tables()
+    optimizer = dataclasses.replace(sgd(), rule=rule)
+    train = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
+    tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(3)])
+    train(tf.constant(tokens_SBL), tf.constant(2**33, tf.int64), tf.constant(RATE))
+    assert sorted(numbers) == sorted(2 * [2**33 + 1, 2**33 + 2, 2**33 + 3])
+
+
 def trained(name, tokens_SBL, calls, size=SIZE, dim=DIM, counts=COUNTS, first=0):
     """Tables and slots after all steps, made in so many equal calls, and the first loss."""
-    optimizer, tables = rules.rowwise_adagrad(0.01), make_tables(size, dim)
+    optimizer, tables = rowwise_adagrad(0.01), make_tables(size, dim)
     train = train_function(make_model(name, counts, dim), tables, optimizer, seed=1)
     losses = []
     for part in np.split(tokens_SBL, calls):
@@ -182,7 +246,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(name):
 
 @both
 def test_only_the_first_steps_loss_is_computed(name):
-    model, optimizer, tables = make_model(name, COUNTS), rules.sgd(), make_tables()
+    model, optimizer, tables = make_model(name, COUNTS), sgd(), make_tables()
     train = train_function(model, tables, optimizer, seed=1)
     operations = executed(
         train.get_concrete_function(
@@ -203,7 +267,7 @@ def test_training_learns_which_words_come_together(name):
         table: DeviceTable(spec.rows, spec.columns, spec.initial)
         for table, spec in model.tables().items()
     }
-    train = train_function(model, tables, rules.adagrad(0.01), seed=1)
+    train = train_function(model, tables, adagrad(0.01), seed=1)
     words_SB72 = 2 * np.random.default_rng(0).integers(1, 12, size=(200, 4, 7, 1)) + [0, 1]
     words_SB72[..., 0] = ~words_SB72[..., 0]
     tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)

@@ -4,53 +4,54 @@ import dataclasses
 
 import pytest
 
-from app import config
+from app import settings
+from app.config import Config
 from app.errors import UsageError
 
-DEFAULTS = {name: field.default for name, field in config.fields().items()}
+DEFAULTS = {name: field.default for name, field in settings.fields().items()}
 GIVEN = DEFAULTS | {"workdir": "run"}
 
 
 def test_every_setting_has_a_name_of_its_own():
-    parts = vars(config.Config()).values()
-    assert len(config.fields()) == sum(len(dataclasses.fields(part)) for part in parts)
+    parts = vars(Config()).values()
+    assert len(settings.fields()) == sum(len(dataclasses.fields(part)) for part in parts)
 
 
 def test_settings_and_back():
     values = DEFAULTS | {"dim": 7, "corpus": "a.txt", "shuffle": False}
-    made = config.from_settings(values)
+    made = settings.from_names(values)
     assert (made.model.dim, made.corpus.corpus, made.input.shuffle) == (7, "a.txt", False)
-    assert config.settings(made) == values
-    assert config.from_settings({}) == config.Config()
+    assert settings.by_name(made) == values
+    assert settings.from_names({}) == Config()
 
 
 def test_every_setting_is_explained_and_its_default_passes():
-    config.check(config.from_settings(GIVEN))
-    for name, field in config.fields().items():
+    settings.check(settings.from_names(GIVEN))
+    for name, field in settings.fields().items():
         assert field.metadata["help"].endswith("."), name
         assert type(field.default) in (bool, int, float, str), name
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, field in config.fields().items() if field.metadata["choices"]]
+    "name", [name for name, field in settings.fields().items() if field.metadata["choices"]]
 )
 def test_a_choice_that_does_not_exist(name):
     with pytest.raises(UsageError, match=f"^--{name}=other: not one of "):
-        config.check(config.from_settings(GIVEN | {name: "other"}))
+        settings.check(settings.from_names(GIVEN | {name: "other"}))
 
 
 @pytest.mark.parametrize(
     ("name", "least"),
     [
         (name, field.metadata["minimum"])
-        for name, field in config.fields().items()
+        for name, field in settings.fields().items()
         if field.metadata["minimum"] is not None
     ],
 )
 def test_a_number_that_is_too_small(name, least):
     for value in (least - 1, float("nan")):
         with pytest.raises(UsageError, match=f"^--{name}={value}: give at least "):
-            config.check(config.from_settings(GIVEN | {name: value}))
+            settings.check(settings.from_names(GIVEN | {name: value}))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,11 @@ def test_a_number_that_is_too_small(name, least):
         ({"batch_tokens": 16}, "--batch_tokens=16 is no multiple of --row_tokens=32; change"),
         ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
+        ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
+        ({"momentum": 1.0}, "--momentum=1.0: give less than 1"),
+        ({"beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
+        ({"beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
+        ({"epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
         ({"seed": 2**31}, "--seed=2147483648: give a number from 0 to 2147483647"),
         ({"profile_steps": "5"}, "--profile_steps=5: give START,STOP such as 100,200"),
         ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
@@ -70,17 +76,24 @@ def test_a_number_that_is_too_small(name, least):
 )
 def test_a_combination_that_cannot_be(values, message):
     with pytest.raises(UsageError, match=f"^{message}"):
-        config.check(config.from_settings(GIVEN | values))
+        settings.check(settings.from_names(GIVEN | values))
 
 
 def test_a_plan_needs_no_workdir():
-    config.check(config.from_settings(DEFAULTS | {"plan_only": True}))
+    settings.check(settings.from_names(DEFAULTS | {"plan_only": True}))
 
 
 def test_what_may_change_in_a_workdir():
     free = {
         "epochs",
         "learning_rate",
+        "schedule",
+        "warmup",
+        "clip_row_norm",
+        "clip_global_norm",
+        "momentum",
+        "beta_2",
+        "weight_decay",
         "corpus",
         "cache",
         "device",
@@ -88,7 +101,19 @@ def test_what_may_change_in_a_workdir():
         "keep_checkpoints",
     }
     for name in free:
-        assert config.changed(GIVEN, GIVEN | {name: "other"}) is None
-    for name in ("dim", "tokenizer", "min_count", "vocab", "seed", "steps_per_call", "optimizer"):
-        assert config.changed(GIVEN, GIVEN | {name: "other"}) == name
-    assert config.changed({}, GIVEN) is None
+        assert settings.changed(GIVEN, GIVEN | {name: "other"}) is None
+    fixed = {
+        "dim",
+        "tokenizer",
+        "min_count",
+        "vocab",
+        "seed",
+        "steps_per_call",
+        "optimizer",
+        "initial_accumulator",
+        "correct_skipped",
+        "table_dtype",
+    }
+    for name in fixed:
+        assert settings.changed(GIVEN, GIVEN | {name: "other"}) == name
+    assert settings.changed({}, GIVEN) is None

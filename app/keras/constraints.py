@@ -1,0 +1,36 @@
+"""Constraints of Keras on single rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from app.optimizers.base import Rule, State, touched
+
+_BY_NORM = (
+    keras.constraints.MaxNorm,
+    keras.constraints.MinMaxNorm,
+    keras.constraints.UnitNorm,
+)
+
+
+def by_row(constraint: Any) -> bool:
+    """Whether it looks at one row of a (V, D) table at a time, so that some can be done alone."""
+    if isinstance(constraint, _BY_NORM):
+        return constraint.axis in (1, -1, [1], [-1], (1,), (-1,))
+    return isinstance(constraint, keras.constraints.NonNeg)
+
+
+def constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
+    """The rule, with the constraint applied to the rows that it changes."""
+
+    def constrained(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        change_UD, state = rule(rows_UD, gradients_UD, state, rate, step)
+        change_UD = constraint(rows_UD + change_UD) - rows_UD
+        return tf.where(touched(gradients_UD), change_UD, 0.0), state
+
+    return constrained

@@ -1,0 +1,229 @@
+"""What makes an optimizer of Keras row-sparse: the part that those of app.keras share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from app.keras.backend import in_place, require_tensorflow
+from app.keras.constraints import by_row, constrained
+from app.keras.merged import Merged
+from app.optimizers import rows as writer
+from app.optimizers.base import Rule
+from app.tables.variable import VariableRows
+
+# A dense gradient of a smaller table costs less than a millisecond.
+_LARGE = 16 << 20
+
+
+class RowSparse:
+    """A mixin before an optimizer of Keras: row-sparse gradients change the rows that they name.
+
+    All other variables get the rule of the Keras optimizer, by its own code. A gradient is
+    row-sparse (tf.IndexedSlices) where rows were gathered, by RowEmbedding, keras.layers.Embedding
+    or tf.gather. Rows that occur more than once in a batch have their gradients summed before
+    anything else, so that clipping sees the dense gradient's norm. Arithmetic is float32 whatever
+    the variable's dtype.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        require_tensorflow()
+        super().__init__(*args, **kwargs)
+        rate = self._learning_rate
+        if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
+            raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+
+    def add_variable(
+        self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
+    ) -> keras.Variable:
+        """As Keras', with the initial value made in one buffer."""
+        return super().add_variable(shape, in_place(initializer), *args, **kwargs)
+
+    def row_rule(self, decay: float) -> Rule:
+        """The rule for rows, with a weight decay of `decay`."""
+        raise NotImplementedError
+
+    def row_slots(self, index: int) -> dict[str, keras.Variable]:
+        """The variables that hold the rule's state for the index-th variable."""
+        raise NotImplementedError
+
+    @property
+    def loss_scale_factor(self) -> float | None:
+        """What the loss is multiplied by."""
+        return self._loss_scale_factor
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, value: float | None) -> None:
+        # Keras' LossScaleOptimizer, and nothing else of Keras, takes it back once it was set.
+        self.checks_whole_tables = value is None and hasattr(self, "_loss_scale_factor")
+        self._loss_scale_factor = value
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Changes the variables; see keras.optimizers.Optimizer.apply.
+
+        ValueError for what would keep a second whole table: use_ema, gradient_accumulation_steps.
+        """
+        variables = list(trainable_variables or self._trainable_variables)
+        sparse = [
+            variable
+            for gradient, variable in zip(grads, variables, strict=False)
+            if isinstance(gradient, tf.IndexedSlices)
+        ]
+        if sparse:
+            self._refuse_whole_tables(sparse)
+        if variables and not self.built and not tf.distribute.has_strategy():
+            # Made in the trace of a step, as Keras does, a slot takes its memory twice.
+            with tf.init_scope():
+                self.build(variables)
+        super().apply(grads, trainable_variables)
+
+    def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
+        names = ", ".join(_name(table) for table in tables)
+        for name in ("use_ema", "gradient_accumulation_steps"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{self.name}: {name} would read and write every row of {names} at each step; "
+                    "leave it out"
+                )
+        if self.checks_whole_tables and any(_bytes(table) >= _LARGE for table in tables):
+            warnings.warn(
+                f"keras.optimizers.LossScaleOptimizer looks at every row of {names} at each step; "
+                f"compile with app.keras.LossScaleOptimizer({type(self).__name__}(...))",
+                stacklevel=2,
+            )
+        for table in tables:
+            constraint = getattr(table, "constraint", None)
+            if constraint and not _constraint_by_row(table) and _bytes(table) >= _LARGE:
+                warnings.warn(
+                    f"the constraint {type(constraint).__name__} of {_name(table)} reads and "
+                    "writes every row at each step; app.keras.RowEmbedding has those by row",
+                    stacklevel=2,
+                )
+
+    def _filter_empty_gradients(
+        self, grads: Sequence[Any], vars: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        grads, variables = super()._filter_empty_gradients(grads, vars)
+        # After the update Keras constrains the whole of each variable of its own that it is given;
+        # TensorFlow's variable below has no constraint. `update_step` constrains the rows.
+        below = [
+            v.value if isinstance(g, tf.IndexedSlices) and _constraint_by_row(v) else v
+            for g, v in zip(grads, variables, strict=True)
+        ]
+        return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
+        """Clips as Keras does, with the rows of a table in place of the whole."""
+        dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        clipped = super()._clip_gradients(dense)
+        return [
+            Merged(values, g.indices, g.dense_shape) if isinstance(g, tf.IndexedSlices) else values
+            for g, values in zip(grads, clipped, strict=True)
+        ]
+
+    def _backend_update_step(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
+    ) -> None:
+        plain = [g.plain() if isinstance(g, Merged) else g for g in grads]
+        super()._backend_update_step(plain, trainable_variables, learning_rate)
+
+    def _backend_apply_gradients(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any]
+    ) -> None:
+        pairs = zip(grads, trainable_variables, strict=True)
+        self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
+        super()._backend_apply_gradients(grads, trainable_variables)
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        """To the dense ones; the rule for rows has its own."""
+        super()._apply_weight_decay([v for v in variables if self._var_key(v) not in self._tables])
+
+    def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
+        """Changes one variable, or the rows of it that the gradient names."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            self._tell_dense(variable)
+            super().update_step(gradient, variable, learning_rate)
+            return
+        _tell_read_whole(variable)
+        if self._distribution_strategy.num_replicas_in_sync > 1:
+            # The rows of each replica are distinct; those of all together need not be.
+            gradient = Merged.of(gradient, variable)
+        index = self._get_variable_index(variable)
+        decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
+        rule = self.row_rule(decay)
+        if constraint := _constraint_by_row(self._trainable_variables[index]):
+            rule = constrained(rule, constraint)
+        slots = self.row_slots(index)
+        table = _Matrix(variable)
+        writer.write(
+            rule,
+            table,
+            {name: _Matrix(slot.value) for name, slot in slots.items()},
+            gradient.indices,
+            table.gather(gradient.indices),
+            tf.reshape(gradient.values, (-1, table.columns)),
+            tf.cast(learning_rate, tf.float32),
+            tf.cast(self.iterations, tf.int64) + 1,
+        )
+
+    def _tell_dense(self, variable: tf.Variable) -> None:
+        own = self._trainable_variables[self._get_variable_index(variable)]
+        embeds = getattr(own, "is_table", False) or _name(own).endswith("/embeddings")
+        if embeds and _bytes(own) >= _LARGE:
+            warnings.warn(
+                f"the gradient of {_name(own)} is dense: every one of its {own.shape[0]:,} rows is "
+                "read and written at each step; app.keras.audit(model) finds out why",
+                stacklevel=2,
+            )
+
+
+class _Matrix(VariableRows):
+    """The rows of a variable of any rank, each as a vector."""
+
+    def __init__(self, values: tf.Variable):
+        super().__init__(values)
+        self.columns = values.shape[1:].num_elements()
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(super().gather(ids_U), (-1, self.columns))
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
+
+
+def _constraint_by_row(variable: Any) -> Any:
+    """The constraint of a variable of Keras that single rows can be given alone, or None."""
+    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
+        return None
+    return variable.constraint if by_row(variable.constraint) else None
+
+
+def _tell_read_whole(variable: tf.Variable) -> None:
+    """Warns if the step that is being traced also reads the whole of a table that it writes."""
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or _bytes(variable) < _LARGE:
+        return
+    readers = set()
+    while hasattr(graph, "outer_graph"):  # the update may be in a branch of the step
+        handle = graph.capture(variable.handle)
+        readers |= {operation.type for operation in handle.consumers()}
+        graph = graph.outer_graph
+    if "ReadVariableOp" in readers:
+        warnings.warn(
+            f"{_name(variable)} ({_bytes(variable):,} bytes) is copied as a whole at each step: "
+            "keras.layers.Embedding and keras.ops.take read it so; app.keras.RowEmbedding reads "
+            "the rows of the batch, and app.keras.audit(model) tells more",
+            stacklevel=2,
+        )
+
+
+def _name(variable: Any) -> str:
+    return getattr(variable, "path", variable.name)
+
+
+def _bytes(variable: Any) -> int:
+    return variable.shape.num_elements() * tf.as_dtype(variable.dtype).size

@@ -1,0 +1,42 @@
+"""Adagrad, with an accumulator a number or a row."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from app.optimizers.base import Optimizer, Slot, State
+
+
+def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
+    """Adagrad: a <- a + g^2; x <- x - rate g / sqrt(a + epsilon).
+
+    Duchi et al. 2011, section 1.1, diagonal. `initial`, where the accumulators start, or `epsilon`
+    is to be positive. 0.1 and no epsilon are TensorFlow's; Keras adds an epsilon of 1e-7.
+    """
+
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
+        change_UD = -rate * gradients_UD * tf.math.rsqrt(accumulator_UD + epsilon)
+        return change_UD, {"accumulator": accumulator_UD}
+
+    return Optimizer(rule, {"accumulator": Slot(0, initial)}, learning_rate=0.2)
+
+
+def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
+    """Adagrad with one accumulator a row, of the mean of g^2 over the row's columns.
+
+    What FBGEMM, the kernels under TorchRec, calls EXACT_ROWWISE_ADAGRAD: D times less state than
+    Adagrad, and the direction of the gradient is kept.
+    """
+
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        mean_U1 = tf.reduce_mean(tf.square(gradients_UD), axis=1, keepdims=True)
+        accumulator_U1 = state["accumulator"] + mean_U1
+        change_UD = -rate * tf.math.rsqrt(accumulator_U1 + epsilon) * gradients_UD
+        return change_UD, {"accumulator": accumulator_U1}
+
+    return Optimizer(rule, {"accumulator": Slot(1, initial)}, learning_rate=0.3)

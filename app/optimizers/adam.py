@@ -1,0 +1,98 @@
+"""Adam and AdamW on the rows that a step touches."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from app.optimizers.base import Optimizer, Slot, State, touched
+
+# float32 counts up to here without a gap.
+_COUNTED = 1 << 24
+
+
+def lazy_adam(
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-7,
+    correct_skipped: bool = False,
+    amsgrad: bool = False,
+    weight_decay: float = 0.0,
+) -> Optimizer:
+    """Adam (Kingma & Ba 2015), in the form before their section 2.1, as TensorFlow and Keras do:
+
+    m <- beta_1 m + (1 - beta_1) g; v <- beta_2 v + (1 - beta_2) g^2;
+    x <- x - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon).
+
+    t counts the steps of the table, not of the row. Lazy: a row that is not touched keeps its
+    moments and does not move, where dense Adam would let both decay and move it on.
+
+    correct_skipped: a row that is touched again first has its moments decayed by the steps that it
+    missed, as if its gradient had been 0 in them (tensorflow issue 23668). From then on moments and
+    changes are those of dense Adam; only its moves in the steps between are left out. Costs one
+    number a row. A gap of 2^24 steps or more counts modulo that.
+
+    amsgrad: v never falls (Reddi et al. 2018, algorithm 2). weight_decay: see `lazy_adamw`. The
+    defaults are the paper's but for epsilon, which is Keras'.
+    """
+    slots = {"momentum": Slot(0, 0.0), "velocity": Slot(0, 0.0)}
+    if amsgrad:
+        slots["greatest_velocity"] = Slot(0, 0.0)
+    if correct_skipped:
+        slots["last_step"] = Slot(1, 0.0)
+
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        touched_U1 = touched(gradients_UD)
+        new = {}
+        steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was touched
+        if correct_skipped:
+            now = tf.cast(step % _COUNTED, tf.float32)
+            steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_COUNTED))
+            new["last_step"] = tf.where(touched_U1, now, state["last_step"])
+
+        # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
+        decay_1_U1 = tf.where(touched_U1, tf.pow(beta_1, steps_U1), 1.0)
+        decay_2_U1 = tf.where(touched_U1, tf.pow(beta_2, steps_U1), 1.0)
+        momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
+        velocity_UD = decay_2_U1 * state["velocity"] + (1 - beta_2) * tf.square(gradients_UD)
+        new |= {"momentum": momentum_UD, "velocity": velocity_UD}
+        if amsgrad:
+            velocity_UD = tf.maximum(state["greatest_velocity"], velocity_UD)
+            new["greatest_velocity"] = velocity_UD
+
+        bias = tf.sqrt(_one_minus_power(beta_2, step)) / _one_minus_power(beta_1, step)
+        rate_U1 = tf.where(touched_U1, -rate * bias, 0.0)
+        change_UD = rate_U1 * momentum_UD / (tf.sqrt(velocity_UD) + epsilon)
+        if weight_decay:
+            # (1 - rate x weight_decay) ** steps - 1, where float32 would round the base to 1.
+            lost_U1 = tf.math.expm1(steps_U1 * tf.math.log1p(-rate * weight_decay))
+            change_UD += tf.where(touched_U1, lost_U1, 0.0) * rows_UD
+        return change_UD, new
+
+    return Optimizer(rule, slots, learning_rate=0.02)
+
+
+def lazy_adamw(
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-7,
+    correct_skipped: bool = False,
+    amsgrad: bool = False,
+    weight_decay: float = 0.004,
+) -> Optimizer:
+    """Lazy Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
+
+    A row that is touched also shrinks by rate x weight_decay of itself, apart from the moments;
+    with correct_skipped, once for every step since it was touched, at the present rate. 0.004 is
+    Keras' weight decay. All else as in `lazy_adam`.
+    """
+    return lazy_adam(beta_1, beta_2, epsilon, correct_skipped, amsgrad, weight_decay)
+
+
+def _one_minus_power(beta: float, step: tf.Tensor) -> tf.Tensor:
+    """1 - beta ** step, also right where beta is near 1 and the power near it."""
+    exponent = math.log(beta) if beta else -math.inf
+    return -tf.math.expm1(exponent * tf.cast(step, tf.float32))

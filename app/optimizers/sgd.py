@@ -1,0 +1,41 @@
+"""Gradient descent, plain and with momentum."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from app.optimizers.base import Optimizer, Slot, State, touched
+
+
+def sgd() -> Optimizer:
+    """Stochastic gradient descent: x <- x - rate g."""
+
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        return -rate * gradients_UD, state
+
+    return Optimizer(rule, {}, learning_rate=0.005)
+
+
+def momentum(momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
+    """Lazy momentum: v <- momentum v - rate g; x <- x + v (Sutskever et al. 2013, section 2).
+
+    nesterov: x <- x + momentum v - rate g instead, with the new v. As keras.optimizers.SGD, but
+    that a row which is not touched neither moves on nor slows down. 0.9 is the usual momentum
+    (Keras' and PyTorch's guides).
+    """
+
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        touched_U1 = touched(gradients_UD)
+        descent_UD = -rate * gradients_UD
+        velocity_UD = tf.where(touched_U1, momentum, 1.0) * state["velocity"] + descent_UD
+        if nesterov:
+            change_UD = tf.where(touched_U1, momentum, 0.0) * velocity_UD + descent_UD
+        else:
+            change_UD = tf.where(touched_U1, 1.0, 0.0) * velocity_UD
+        return change_UD, {"velocity": velocity_UD}
+
+    return Optimizer(rule, {"velocity": Slot(0, 0.0)}, learning_rate=0.0005)

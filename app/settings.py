@@ -1,0 +1,84 @@
+"""Settings by name: from flags to dataclasses and back, and the checks across them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from app.config import Config
+from app.errors import UsageError
+
+
+def by_name(config: Config) -> dict[str, Any]:
+    """Every setting by its flag's name, in the order of the dataclasses."""
+    return {
+        field.name: getattr(part, field.name)
+        for part in vars(config).values()
+        for field in dataclasses.fields(part)
+    }
+
+
+def fields() -> dict[str, dataclasses.Field]:
+    """The field behind every flag, by name."""
+    parts = [field.default for field in dataclasses.fields(Config)]
+    return {field.name: field for part in parts for field in dataclasses.fields(part)}
+
+
+def from_names(values: dict[str, Any]) -> Config:
+    """The inverse of `by_name`; a name that is missing takes its default."""
+    return Config(
+        **{
+            part.name: type(part.default)(
+                **{
+                    field.name: values[field.name]
+                    for field in dataclasses.fields(part.default)
+                    if field.name in values
+                }
+            )
+            for part in dataclasses.fields(Config)
+        }
+    )
+
+
+def check(config: Config) -> None:
+    """Raises UsageError for the first value, or combination of values, that cannot be."""
+    values = by_name(config)
+    for name, field in fields().items():
+        value = values[name]
+        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
+        if choices and value not in choices:
+            raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}")
+        if minimum is not None and not value >= minimum:
+            raise UsageError(f"--{name}={value}: give at least {minimum:g}")
+    if config.input.batch_tokens % config.input.row_tokens:
+        raise UsageError(
+            f"--batch_tokens={config.input.batch_tokens} is no multiple of "
+            f"--row_tokens={config.input.row_tokens}; change one of them"
+        )
+    if config.input.batch_tokens % config.model.group_tokens:
+        raise UsageError(
+            f"--group_tokens={config.model.group_tokens} does not divide "
+            f"--batch_tokens={config.input.batch_tokens}; change one of them"
+        )
+    for name in ("warmup", "momentum", "beta_1", "beta_2"):
+        if values[name] >= 1:
+            raise UsageError(f"--{name}={values[name]}: give less than 1")
+    if not 0 <= config.run.seed < 2**31:
+        raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
+    if config.input.map_parallelism == 0:
+        raise UsageError("--map_parallelism=0: give at least 1, or -1")
+    window = config.run.profile_steps
+    if window:
+        start, _, stop = window.partition(",")
+        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+            raise UsageError(f"--profile_steps={window}: give START,STOP such as 100,200")
+    if not config.run.workdir and not config.run.plan_only:
+        raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def changed(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """The first flag that differs and is fixed for the life of a workdir, or None."""
+    for name, field in fields().items():
+        if field.metadata["fixed"] and name in stored and stored[name] != wanted[name]:
+            return name
+    return None

@@ -1,0 +1,63 @@
+"""The rows of a tf.Variable, read and written one by one and never as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def drawn(make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """What `make` gives, where that is random, without temporary copies of it.
+
+    A random initial value is drawn, scaled and shifted: three tables' worth of memory eagerly, one
+    in a graph, which works in place. Constant folding must be off meanwhile: it makes the whole
+    value once to see that it is too large to keep.
+    """
+    folding = tf.config.optimizer.get_experimental_options().get("constant_folding", True)
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    try:
+        return tf.function(make, autograph=False)()
+    finally:
+        tf.config.optimizer.set_experimental_options({"constant_folding": folding})
+
+
+class VariableRows:
+    """Row access to a variable of shape (V, D) and any float dtype; rows are float32 outside.
+
+    values: the variable, or a distributed one where its handle can be had (in a replica, or within
+    `tf.distribute.StrategyExtended.update`). Ids are int32 or int64, and are not checked: on a CPU
+    TensorFlow refuses one out of range, a GPU reads zeros and writes nothing, and code compiled by
+    XLA takes the nearest row (see `tables.ids.checked`).
+    """
+
+    def __init__(self, values: tf.Variable):
+        self.values = values
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """The rows of the ids, (U, D) float32."""
+        # tf.gather would read the whole of a distributed variable.
+        rows_UD = tf.raw_ops.ResourceGather(
+            resource=self.values.handle, indices=ids_U, dtype=self.values.dtype
+        )
+        return tf.cast(rows_UD, tf.float32)
+
+    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+        """Adds to the rows of unique ids."""
+        tf.raw_ops.ResourceScatterAdd(
+            resource=self.values.handle,
+            indices=ids_U,
+            updates=tf.cast(delta_UD, self.values.dtype),
+        )
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replaces the rows of unique ids, rounded to the nearest number that the dtype has.
+
+        On a CPU this copies whole rows, 3 to 5 times faster than `add`, whose kernel goes through
+        an Eigen expression a row (2,048 ids of 100 columns: 45 against 155 microseconds).
+        """
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self.values.handle,
+            indices=ids_U,
+            updates=tf.cast(rows_UD, self.values.dtype),
+        )

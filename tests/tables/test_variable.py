@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.tables.variable import VariableRows
+
+# Numbers that every type holds.
+ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
+DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
+WAYS = {"eager": lambda function: function, "xla": tf.function(jit_compile=True, autograph=False)}
+
+
+@pytest.fixture(params=DTYPES)
+def rows(request):
+    return VariableRows(tf.Variable(tf.constant(ROWS, DTYPES[request.param])))
+
+
+@pytest.fixture(params=WAYS)
+def compiled(request):
+    return WAYS[request.param]
+
+
+def held(rows):
+    return tf.cast(rows.values, tf.float32).numpy()
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_rows_are_gathered_added_to_and_assigned_and_no_others(rows, compiled, dtype):
+    def change(ids_U, delta_UD, rows_UD):
+        before_UD = rows.gather(tf.concat([ids_U, ids_U], axis=0))
+        rows.add(ids_U[:2], delta_UD)
+        rows.assign(ids_U[2:], rows_UD)
+        return before_UD
+
+    delta, new = np.float32([[0.5, 2], [-4, 8]]), np.float32([[1, -1], [0.25, 0]])
+    found = compiled(change)(tf.constant([4, 1, 0, 5], dtype), delta, new)
+    assert found.dtype == tf.float32
+    np.testing.assert_array_equal(found, ROWS[[4, 1, 0, 5] * 2])
+    expected = ROWS.copy()
+    expected[[4, 1]] += delta
+    expected[[0, 5]] = new
+    np.testing.assert_array_equal(held(rows), expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_one_row_asked_for_many_times(rows, compiled, dtype):
+    found = compiled(rows.gather)(tf.fill([1000], tf.constant(3, dtype)))
+    np.testing.assert_array_equal(found, np.tile(ROWS[3], (1000, 1)))
+
+
+def test_no_ids_are_nothing_to_do(rows, compiled):
+    def change(ids_U, rows_UD):
+        rows.add(ids_U, rows_UD)
+        rows.assign(ids_U, rows_UD)
+        return rows.gather(ids_U)
+
+    assert compiled(change)(tf.zeros([0], tf.int32), tf.zeros([0, 2])).shape == (0, 2)
+    np.testing.assert_array_equal(held(rows), ROWS)
+
+
+def test_what_is_stored_is_the_nearest_number_that_the_type_has(rows, compiled):
+    third = tf.constant([[1 / 3, -1 / 3]])
+    found = compiled(
+        lambda: rows.assign(tf.constant([2]), third) or rows.gather(tf.constant([2]))
+    )()
+    nearest = np.float32([1 / 3, -1 / 3]).astype(rows.values.dtype.as_numpy_dtype)
+    np.testing.assert_array_equal(found[0], nearest.astype(np.float32))
+
+
+def test_a_row_that_is_not_there_is_refused_on_a_cpu(rows):
+    with tf.device("CPU:0"):
+        cpu = VariableRows(tf.Variable(rows.values))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"6 is not in \[0, 6\)"):
+            cpu.gather(tf.constant([6]))
