@@ -7,29 +7,37 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import machine, options, picture, words
-from app.benchmarks.options import Options
+from app.benchmarks import machine, options, picture, sparse, words
+from app.benchmarks.options import Options, SparseOptions, WordsOptions
 from app.benchmarks.report import Report
 from app.errors import UsageError
 from app.files import replacing
 
-CASES: dict[str, Callable[[Options], Report]] = {"words": words.run}
+
+class Case(NamedTuple):
+    """A benchmark: what it can be told, and how it runs."""
+
+    options: type[Options]
+    run: Callable[[Any], Report]
+
+
+CASES = {"words": Case(WordsOptions, words.run), "sparse": Case(SparseOptions, sparse.run)}
 
 _DEFINE = {int: absl_flags.DEFINE_integer, str: absl_flags.DEFINE_string}
 
 
 def main(arguments: Sequence[str]) -> None:
     """Runs the case, prints its table, and writes what --json and --plot ask for."""
-    names = [field.name for field in dataclasses.fields(Options)]
-    settings = Options(**{name: absl_flags.FLAGS[name].value for name in names})
     case = _case(arguments)
+    settings = _settings(case)
     options.check(settings)
     _check_outputs(settings)
-    report = CASES[case](settings)
+    report = CASES[case].run(settings)
     described = machine.line(report.record["machine"])
     print(f"{report.title}\n{described}\n\n{report.table}", flush=True)
     if settings.json:
@@ -41,9 +49,44 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def define() -> None:
-    """Defines the flags of this command."""
-    for field in dataclasses.fields(Options):
-        _DEFINE[type(field.default)](field.name, field.default, field.metadata["help"])
+    """Defines the flags of this command: a flag for every setting of some case."""
+    for name, by_case in _fields().items():
+        kinds = {type(field.default) for field in by_case.values()}
+        (kind,) = kinds  # cases agree on what a flag of theirs is
+        _DEFINE[kind](name, None, _help(by_case))
+
+
+def _fields() -> dict[str, dict[str, dataclasses.Field]]:
+    """Flag -> case -> the field behind it."""
+    found: dict[str, dict[str, dataclasses.Field]] = {}
+    for name, case in CASES.items():
+        for field in dataclasses.fields(case.options):
+            found.setdefault(field.name, {})[name] = field
+    return found
+
+
+def _help(by_case: dict[str, dataclasses.Field]) -> str:
+    """What the flag means to each case and its default there, said once where it is the same."""
+    cases: dict[str, list[str]] = {}
+    for name, field in by_case.items():
+        default = "" if field.default == "" else f" (default: {field.default})"
+        cases.setdefault(field.metadata["help"] + default, []).append(name)
+    if list(cases.values()) == [list(CASES)]:
+        return next(iter(cases))
+    return " ".join(f"{', '.join(names)}: {text}" for text, names in cases.items())
+
+
+def _settings(case: str) -> Options:
+    """The flags that were given, over the defaults of the case; no other may have been given."""
+    known = _fields()
+    given = {name: absl_flags.FLAGS[name].value for name in known if absl_flags.FLAGS[name].present}
+    for name, value in given.items():
+        if case not in known[name]:
+            raise UsageError(
+                f"--{name}={value} means nothing to {case}, only to {', '.join(known[name])}; "
+                "leave it out"
+            )
+    return CASES[case].options(**given)
 
 
 def _case(arguments: Sequence[str]) -> str:
@@ -60,7 +103,7 @@ def _check_outputs(settings: Options) -> None:
     if settings.plot:
         picture.check(settings.plot)
     for name in ("json", "plot", "keep"):
-        value = getattr(settings, name)
+        value = getattr(settings, name, "")
         if name != "keep" and value and Path(value).is_dir():
             raise UsageError(f"--{name}={value} is a folder; give the name of a file")
         folder = Path(value) if name == "keep" else Path(value).parent

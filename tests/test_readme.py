@@ -27,6 +27,14 @@ REPLACED = {
     "--workdir=data/runs/profiled --corpus=corpus.txt --profile_steps=16,32",
     # As `make tensorboard`.
     "tensorboard --logdir=data/runs": "test -d data/runs/mine/tensorboard",
+    # What it would install.
+    "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
+    "python -m zipfile --list wheels/lexrow-*.whl | grep app/keras/embedding.py",
+    # The same case on a small table.
+    "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
+        "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "
+        "--rows=1000 --dim=8 --steps=3 --vocabularies=500,1000"
+    ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",
     "make lint": "true",
@@ -83,6 +91,25 @@ def test_every_command_runs(copy):
     for command in commands_in(markdown):
         ended = run(REPLACED.get(command, command), copy)
         assert ended.returncode == 0, f"{command} ended {ended.returncode}:\n{ended.stdout[-4000:]}"
+
+
+def test_the_recipe_for_keras_runs(copy):
+    """The model before and after the change, each on ids and labels that README.md leaves out."""
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", (copy / "README.md").read_text(), re.DOTALL | re.M)
+    assert len(re.findall(r"^\+", diff, re.MULTILINE)) <= 5
+    data = "import keras, numpy\nids = numpy.arange(640).reshape(32, 20)\nlabels = numpy.ones(32)\n"
+    ended = {}
+    for side, other in ("+-", "-+"):
+        lines = [line[1:] for line in diff.splitlines() if not line.startswith(other)]
+        ended[side] = subprocess.run(
+            [sys.executable, "-W", "error", "-c", data + "\n".join(lines)],
+            cwd=copy,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert ended[side].returncode == 0, ended[side].stdout[-4000:]
+    assert "no operation on a whole table" in ended["+"].stdout
 
 
 def test_every_replacement_is_of_a_command():

@@ -21,6 +21,17 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def free_bytes() -> int:
+    """Memory that a new process can take: what Linux deems available; elsewhere, all there is.
+
+    A limit of the control group (version 2), such as a container has, counts.
+    """
+    available = _field(Path("/proc/meminfo"), "MemAvailable")
+    free = int(available.split()[0]) * 1024 if available else _memory_bytes()
+    limit = _text(Path("/sys/fs/cgroup/memory.max")) or "max"
+    return free if limit.strip() == "max" else min(free, int(limit))
+
+
 def describe(packages: Sequence[str]) -> dict[str, Any]:
     """Processor, memory, accelerators, system, and versions of Python and of the packages.
 
@@ -33,7 +44,7 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": cores(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": _memory_bytes(),
         "accelerators": _accelerators(),
         "system": platform.platform(),
         "load": load,
@@ -50,6 +61,10 @@ def line(machine: dict[str, Any]) -> str:
     )
 
 
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _processor() -> str:
     return _field(Path("/proc/cpuinfo"), "model name") or platform.processor() or "processor ?"
 
@@ -62,9 +77,15 @@ def _accelerators() -> list[str]:
 
 def _field(path: Path, name: str) -> str | None:
     """The value of the first line `name : value` of a file of the proc file system."""
+    text = _text(path)
+    if text is None:
+        return None
+    pairs = (line.partition(":") for line in text.splitlines())
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
+
+
+def _text(path: Path) -> str | None:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return None
-    pairs = (line.partition(":") for line in lines)
-    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)

@@ -1,23 +1,33 @@
-"""The settings of a benchmark: a field is a flag of `app.bench`; a case uses those it knows."""
+"""The settings of the benchmarks: a dataclass a case, whose fields are flags of `app.bench`."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
-from app import config
 from app.config import setting
 from app.errors import UsageError
+from app.settings import fields
 
 
 def _as_in_training(name: str) -> object:
     """A setting that both sides share: our trainer's flag of that name, its default included."""
-    field = config.fields()[name]
+    field = fields()[name]
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to compare, how often, and where the results go."""
+    """What every case can be told: how often, and where the results go."""
+
+    repeats: int = setting(1, "Runs of each side; medians are reported.", minimum=1)
+    json: str = setting("", "Write every number to this file.")
+    plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).")
+
+
+@dataclasses.dataclass(frozen=True)
+class WordsOptions(Options):
+    """Word vectors from text, beside gensim."""
 
     corpus: str = _as_in_training("corpus")
     model: str = _as_in_training("model")
@@ -25,12 +35,33 @@ class Options:
     window: int = _as_in_training("window")
     epochs: int = _as_in_training("epochs")
     min_count: int = _as_in_training("min_count")
-    repeats: int = setting(1, "Runs of each side; medians are reported.", minimum=1)
     peers: str = setting("gensim", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = setting("", "More flags for our side, as on the command line of app.train.")
-    json: str = setting("", "Write every number to this file.")
-    plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).")
     keep: str = setting("", "A folder in which to keep the vectors and logs of every run.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseOptions(Options):
+    """One step of an embedding table, beside Keras."""
+
+    optimizers: str = setting(
+        "sgd,momentum,adagrad,rowwise_adagrad,ftrl,lazy_adam,lazy_adamw",
+        "Comma-separated optimizers to compare; empty compares none.",
+    )
+    peers: str = setting(
+        "hand,keras,keras_jit",
+        "Comma-separated peers to run beside ours: a gather and scatter by hand, stock Keras, and "
+        "stock Keras with jit_compile; empty runs none.",
+    )
+    # The sizes of keras issue 4365.
+    rows: int = setting(793_471, "Rows of the table.", minimum=1)
+    dim: int = setting(512, "Columns of the table.", minimum=1)
+    steps: int = setting(100, "Steps that are timed together; a slow side makes fewer.", minimum=1)
+    vocabularies: str = setting(
+        "100000,1000000,8000000",
+        "Comma-separated numbers of rows (128 columns) between which our step is compared; empty "
+        "compares none.",
+    )
 
 
 def check(options: Options) -> None:
@@ -42,3 +73,18 @@ def check(options: Options) -> None:
             raise UsageError(f"--{field.name}={value}: not one of {', '.join(choices)}")
         if minimum is not None and not value >= minimum:
             raise UsageError(f"--{field.name}={value}: give at least {minimum:g}")
+
+
+def chosen(flag: str, value: str, known: Collection[str], what: str) -> list[str]:
+    """The names in a comma-separated value, each once; UsageError for one that is not `known`."""
+    names = items(value)
+    for name in names:
+        if name not in known:
+            choices = ", ".join(known)
+            raise UsageError(f"--{flag}={value}: {name} is no {what}; choose from {choices}")
+    return names
+
+
+def items(value: str) -> list[str]:
+    """What is between commas, without white space and repetitions."""
+    return list(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))

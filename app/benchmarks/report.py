@@ -24,11 +24,28 @@ class Measure(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Bars of one measure: a value by side, and the values of its single runs."""
+    """Bars of one measure: a value by side, and the values of its single runs.
+
+    title: instead of the measure's. ours: how many sides, the first ones, are ours. log: whether
+    bars are drawn on a logarithmic scale, which all panels that ask for it share.
+    """
 
     measure: Measure
     values: dict[str, float]
     runs: dict[str, list[float]]
+    title: str = ""
+    ours: int = 1
+    log: bool = False
+
+
+class Curve(NamedTuple):
+    """A measure of ours against a size: values and those of single runs by size, in its order."""
+
+    measure: Measure
+    values: dict[int, float]
+    runs: dict[int, list[float]]
+    title: str
+    size: str
 
 
 class Report(NamedTuple):
@@ -40,7 +57,7 @@ class Report(NamedTuple):
     title: str
     record: dict[str, Any]
     table: str
-    panels: list[Panel]
+    panels: list[Panel | Curve]
 
 
 def results(runs: dict[str, list[dict[str, Any]]], measures: Sequence[Measure]) -> dict[str, Any]:

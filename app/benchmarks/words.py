@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.benchmarks import lines, machine, processes, trials
-from app.benchmarks.options import Options
+from app.benchmarks.options import WordsOptions, chosen
 from app.benchmarks.report import Measure, Report, panels, results, table
 from app.config import CorpusConfig
 from app.errors import RunError, UsageError
@@ -87,7 +87,7 @@ class Job(NamedTuple):
         return self.folder / "vectors.bin"
 
 
-def run(options: Options) -> Report:
+def run(options: WordsOptions) -> Report:
     """Runs both sides `options.repeats` times and reports.
 
     UsageError for a peer, a corpus or a flag that cannot be; RunError when a side fails.
@@ -131,11 +131,8 @@ def run(options: Options) -> Report:
 
 
 def _peers(value: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    names = chosen("peers", value, [side for side in SIDES if side != OURS], "peer of words")
     for name in names:
-        if name not in SIDES or name == OURS:
-            known = ", ".join(side for side in SIDES if side != OURS)
-            raise UsageError(f"--peers={value}: {name} is no peer of words; choose from {known}")
         if importlib.util.find_spec(_LIBRARIES[name]) is None:
             raise UsageError(f"--peers={value}: {name} is not installed; pip install {name}")
     return names
@@ -147,7 +144,7 @@ def _train_flags(value: str) -> list[str]:
         flags = shlex.split(value)
     except ValueError as error:
         raise UsageError(f"--train_flags={value}: {error}; mend the quotes") from None
-    fixed = {*_shared(Options(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
+    fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
     for flag in flags:
         name = flag.lstrip("-").partition("=")[0]
         if flag.startswith("-") and name in fixed:
@@ -157,7 +154,7 @@ def _train_flags(value: str) -> list[str]:
     return flags
 
 
-def _shared(options: Options, repeat: int) -> dict[str, Any]:
+def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
     names = ("model", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
@@ -242,7 +239,7 @@ def _scores(vectors: Path) -> dict[str, Any]:
     return values | {"scores": scoring.summary(scores)}
 
 
-def _title(options: Options, words: int) -> str:
+def _title(options: WordsOptions, words: int) -> str:
     runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
     return (
         f"{words:,} words, {options.model}, epochs {options.epochs}, dim {options.dim}, window "

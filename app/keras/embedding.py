@@ -15,7 +15,7 @@ from app.tables.ids import checked
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowEmbedding(keras.layers.Embedding):
-    """keras.layers.Embedding, row by row: same arguments, weights, masks and files.
+    """keras.layers.Embedding, row by row: same arguments, weights and masks.
 
     Keras' layer reads its whole table to look up a batch, and copies it if an optimizer has written
     single rows; this one gathers the rows of the batch. The gradient is row-sparse, and stays so
@@ -27,6 +27,10 @@ class RowEmbedding(keras.layers.Embedding):
     input_dim - 1, or a call fails with InvalidArgumentError, which names the smallest and the
     largest that is not. Code compiled by XLA (Keras' default where there is a GPU) runs no such
     check: there an id out of range takes the nearest row. `compile(jit_compile=False)` checks.
+
+    Weights of a trained keras.layers.Embedding come by `set_weights` or tf.train.Checkpoint. In a
+    weights file Keras calls layers by their class: rename them first, with
+    keras.saving.KerasFileEditor and `rename_object("layers/embedding", "row_embedding")`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):

@@ -30,6 +30,9 @@ class RowSparse:
     the variable's dtype.
     """
 
+    # Whether it is in a loss scale that looks at whole gradients.
+    checks_whole_tables = False
+
     def __init__(self, *args: Any, **kwargs: Any):
         require_tensorflow()
         super().__init__(*args, **kwargs)
@@ -51,16 +54,11 @@ class RowSparse:
         """The variables that hold the rule's state for the index-th variable."""
         raise NotImplementedError
 
-    @property
-    def loss_scale_factor(self) -> float | None:
-        """What the loss is multiplied by."""
-        return self._loss_scale_factor
-
-    @loss_scale_factor.setter
-    def loss_scale_factor(self, value: float | None) -> None:
-        # Keras' LossScaleOptimizer, and nothing else of Keras, takes it back once it was set.
-        self.checks_whole_tables = value is None and hasattr(self, "_loss_scale_factor")
-        self._loss_scale_factor = value
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras' LossScaleOptimizer, and nothing else of Keras, sets it to None a second time.
+        if name == "loss_scale_factor" and value is None and hasattr(self, name):
+            self.checks_whole_tables = True
+        super().__setattr__(name, value)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Changes the variables; see keras.optimizers.Optimizer.apply.

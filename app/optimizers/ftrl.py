@@ -44,4 +44,4 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
         return tf.where(touched_U1, change_UD, 0.0), state
 
     slots = {"accumulator": Slot(0, initial), "linear": Slot(0, 0.0)}
-    return Optimizer(rule, slots, learning_rate=0.2)
+    return Optimizer(rule, slots, learning_rate=0.3)

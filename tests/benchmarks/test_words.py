@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.benchmarks import processes, words
-from app.benchmarks.options import Options
+from app.benchmarks.options import WordsOptions
 from app.errors import RunError, UsageError
 from app.exporting import word2vec
 from app.types import WordVectors
@@ -54,7 +54,7 @@ def sides(monkeypatch):
 
 
 def test_both_sides_get_the_same_text_and_settings(corpus, sides):
-    words.run(Options(corpus=corpus, repeats=2, dim=7, train_flags="--prefetch=3 --readers=2"))
+    words.run(WordsOptions(corpus=corpus, repeats=2, dim=7, train_flags="--prefetch=3 --readers=2"))
     assert [seconds for seconds, _ in sides] == [2.0, 6.0, 6.0, 2.0]
     jobs = [job for _, job in sides]
     assert len({job.text for job in jobs}) == 1
@@ -65,7 +65,7 @@ def test_both_sides_get_the_same_text_and_settings(corpus, sides):
 
 
 def test_the_record_is_whole(corpus, sides, tmp_path):
-    options = Options(corpus=corpus, repeats=3, epochs=4, keep=str(tmp_path))
+    options = WordsOptions(corpus=corpus, repeats=3, epochs=4, keep=str(tmp_path))
     report = words.run(options)
     record = json.loads(json.dumps(report.record, allow_nan=False))
     assert record["case"] == "words" and record["corpus"]["words"] == 2000
@@ -92,20 +92,20 @@ def test_waiting_is_a_share_of_all_the_training():
 
 
 def test_ours_alone_needs_no_peer(corpus, sides):
-    report = words.run(Options(corpus=corpus, peers=""))
+    report = words.run(WordsOptions(corpus=corpus, peers=""))
     assert report.record["sides"].keys() == {"lexrow"} and report.record["compared"] == {}
 
 
 def test_a_side_that_skips_text_has_no_speed(corpus, sides, monkeypatch):
     monkeypatch.setitem(words.SIDES, "gensim", stand_in(6.0, trained=0.1))
     with pytest.raises(RunError, match="gensim trained on 1,000 words, not on the 10,000"):
-        words.run(Options(corpus=corpus))
+        words.run(WordsOptions(corpus=corpus))
 
 
 def test_a_missing_peer_is_one_line(corpus, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="--peers=gensim: gensim is not installed; pip install"):
-        words.run(Options(corpus=corpus))
+        words.run(WordsOptions(corpus=corpus))
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_a_missing_peer_is_one_line(corpus, monkeypatch):
 )
 def test_what_cannot_be_is_refused_before_any_work(corpus, sides, options, message):
     with pytest.raises(UsageError, match=message):
-        words.run(Options(**{"corpus": corpus} | options))
+        words.run(WordsOptions(**{"corpus": corpus} | options))
     assert sides == []
 
 
 def test_a_corpus_without_words_is_refused(tmp_path, sides):
     (tmp_path / "text").write_text(" \n\n")
     with pytest.raises(UsageError, match="no word in it"):
-        words.run(Options(corpus=str(tmp_path / "text")))
+        words.run(WordsOptions(corpus=str(tmp_path / "text")))
 
 
 def test_gensim_trains_on_every_word(tmp_path):
@@ -136,7 +136,7 @@ def test_gensim_trains_on_every_word(tmp_path):
     random = np.random.default_rng(0)
     lines = [" ".join(random.choice(PAIRED, size=900)) for _ in range(20)]
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    settings = words._shared(Options(dim=8, epochs=2), 0)
+    settings = words._shared(WordsOptions(dim=8, epochs=2), 0)
     job = words.Job(tmp_path / "text", tmp_path, settings, [])
     values = words._gensim(job)
     assert values["words"] >= 2 * 20 * 900
@@ -151,7 +151,7 @@ def test_trainer_and_gensim_side_by_side(tmp_path):
     random = np.random.default_rng(0)
     lines = [" ".join(random.choice(PAIRED, size=200)) for _ in range(200)]
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    report = words.run(Options(corpus=str(tmp_path / "text"), dim=8, epochs=2))
+    report = words.run(WordsOptions(corpus=str(tmp_path / "text"), dim=8, epochs=2))
     ours = report.record["sides"]["lexrow"]["median"]
     assert ours["words_per_second"] > 0 and 0 <= ours["input_wait"] <= 1
     assert 0 < ours["vocabulary_seconds"] < ours["total_seconds"]

@@ -1,0 +1,111 @@
+"""The step of `sparse` by hand: the gather, formula and scatter that one writes without Lexrow.
+
+Plain TensorFlow and one tf.function; formulas and constants are those of keras.optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Called as (ids of any shape, rate, number of the step from 1); gives the loss before the update.
+Step = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Formula(NamedTuple):
+    """A way to change rows.
+
+    slots: (columns, initial value) of each, with 0 columns for as many as the table has. update:
+    from rows, gradients, a list of slots, rate and number of the step to the new rows and slots.
+    """
+
+    slots: tuple[tuple[int, float], ...]
+    update: Callable[..., tuple[tf.Tensor, ...]]
+
+
+def step(
+    values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
+) -> Step:
+    """Mean squared error of the vectors of the ids against `target`, (N, D), and their update."""
+
+    @tf.function(autograph=False)
+    def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        ids_U, positions_N = tf.unique(tf.reshape(ids, [-1]))
+        rows_UD = _gather(values, ids_U)
+        vectors_ND = tf.gather(rows_UD, positions_N)
+        with tf.GradientTape() as tape:
+            tape.watch(vectors_ND)
+            loss = tf.reduce_mean(tf.square(vectors_ND - target))
+        gradients_UD = tf.math.unsorted_segment_sum(
+            tape.gradient(loss, vectors_ND), positions_N, tf.size(ids_U)
+        )
+        before = [_gather(slot, ids_U) for slot in slots]
+        after = formula.update(rows_UD, gradients_UD, *before, rate, tf.cast(number, tf.float32))
+        for variable, rows in zip([values, *slots], after, strict=True):
+            tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids_U, updates=rows)
+        return loss
+
+    return train
+
+
+def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
+    """The variables of the formula's state for a table of `rows` x `columns`."""
+    return [_filled((rows, width or columns), initial) for width, initial in formula.slots]
+
+
+def _filled(shape: tuple[int, int], value: float) -> tf.Variable:
+    return tf.Variable(lambda: tf.fill(shape, tf.constant(value)), trainable=False)
+
+
+def _gather(variable: tf.Variable, ids_U: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids_U, dtype=tf.float32)
+
+
+def _sgd(x, g, rate, number):
+    return (x - rate * g,)
+
+
+def _momentum(x, g, m, rate, number):
+    m = 0.9 * m - rate * g
+    return x + m, m
+
+
+def _adagrad(x, g, a, rate, number):
+    a += tf.square(g)
+    return x - rate * g * tf.math.rsqrt(a + 1e-7), a
+
+
+def _rowwise_adagrad(x, g, a, rate, number):
+    a += tf.reduce_mean(tf.square(g), axis=1, keepdims=True)
+    return x - rate * tf.math.rsqrt(a) * g, a
+
+
+def _ftrl(x, g, n, z, rate, number):
+    new = n + tf.square(g)
+    root = tf.sqrt(new)
+    z += g - (root - tf.sqrt(n)) / rate * x
+    return -z * rate / root, new, z
+
+
+def _adam(x, g, m, v, rate, number):
+    m += 0.1 * (g - m)
+    v += 0.001 * (tf.square(g) - v)
+    rate *= tf.sqrt(1 - tf.pow(0.999, number)) / (1 - tf.pow(0.9, number))
+    return x - rate * m / (tf.sqrt(v) + 1e-7), m, v
+
+
+def _adamw(x, g, m, v, rate, number):
+    return _adam(x - 0.004 * rate * x, g, m, v, rate, number)
+
+
+FORMULAS = {
+    "sgd": Formula((), _sgd),
+    "momentum": Formula(((0, 0.0),), _momentum),
+    "adagrad": Formula(((0, 0.1),), _adagrad),
+    "rowwise_adagrad": Formula(((1, 0.1),), _rowwise_adagrad),
+    "ftrl": Formula(((0, 0.1), (0, 0.0)), _ftrl),
+    "lazy_adam": Formula(((0, 0.0), (0, 0.0)), _adam),
+    "lazy_adamw": Formula(((0, 0.0), (0, 0.0)), _adamw),
+}
