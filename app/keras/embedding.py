@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import AutocastScope
 
 from app.keras.backend import in_place, require_tensorflow
 from app.keras.constraints import by_row
@@ -110,8 +109,8 @@ class RowEmbedding(keras.layers.Embedding):
         inputs = tf.convert_to_tensor(inputs)
         if inputs.dtype in (tf.int32, tf.int64):
             return inputs
-        wide = inputs.dtype in (tf.uint32, tf.uint64) or self.input_dim > tf.int32.max
-        ids = tf.cast(inputs, tf.int64 if wide else tf.int32)
+        short = inputs.dtype.is_integer and inputs.dtype.size < 4
+        ids = tf.cast(inputs, tf.int32 if short else tf.int64)
         if not inputs.dtype.is_floating:
             return ids
         if self.input_dim > _counted(inputs.dtype):
@@ -128,8 +127,7 @@ class RowEmbedding(keras.layers.Embedding):
 
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     """The rows of the ids, with a row-sparse gradient."""
-    with AutocastScope(None):  # mixed precision would cast the whole table
-        values = variable.value
+    values = variable.value  # as stored: Keras casts no variable of this layer (`autocast`)
     # A variable of tf.distribute is read whole by tf.gather; its part in this replica is not.
     values = values._get() if isinstance(values, tf.distribute.DistributedValues) else values
     return tf.gather(values, ids)

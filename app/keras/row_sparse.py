@@ -73,6 +73,7 @@ class RowSparse:
         ]
         if sparse:
             self._refuse_whole_tables(sparse)
+            self._tell_whole_tables([table for table in sparse if _bytes(table) >= _LARGE])
         if variables and not self.built and not tf.distribute.has_strategy():
             # Made in the trace of a step, as Keras does, a slot takes its memory twice.
             with tf.init_scope():
@@ -87,15 +88,20 @@ class RowSparse:
                     f"{self.name}: {name} would read and write every row of {names} at each step; "
                     "leave it out"
                 )
-        if self.checks_whole_tables and any(_bytes(table) >= _LARGE for table in tables):
-            warnings.warn(
-                f"keras.optimizers.LossScaleOptimizer looks at every row of {names} at each step; "
-                f"compile with app.keras.LossScaleOptimizer({type(self).__name__}(...))",
-                stacklevel=2,
-            )
+
+    def _tell_whole_tables(self, tables: Sequence[Any]) -> None:
+        """Warns of what reads or writes whole tables beside the update, which does not."""
         for table in tables:
+            _tell_read_whole(table)
+            if self.checks_whole_tables:
+                warnings.warn(
+                    f"keras.optimizers.LossScaleOptimizer looks at every row of {_name(table)} at "
+                    "each step; compile with "
+                    f"app.keras.LossScaleOptimizer({type(self).__name__}(...))",
+                    stacklevel=2,
+                )
             constraint = getattr(table, "constraint", None)
-            if constraint and not _constraint_by_row(table) and _bytes(table) >= _LARGE:
+            if constraint is not None and not _constraint_by_row(table):
                 warnings.warn(
                     f"the constraint {type(constraint).__name__} of {_name(table)} reads and "
                     "writes every row at each step; app.keras.RowEmbedding has those by row",
@@ -146,7 +152,6 @@ class RowSparse:
             self._tell_dense(variable)
             super().update_step(gradient, variable, learning_rate)
             return
-        _tell_read_whole(variable)
         if self._distribution_strategy.num_replicas_in_sync > 1:
             # The rows of each replica are distinct; those of all together need not be.
             gradient = Merged.of(gradient, variable)
@@ -200,16 +205,18 @@ def _constraint_by_row(variable: Any) -> Any:
     return variable.constraint if by_row(variable.constraint) else None
 
 
-def _tell_read_whole(variable: tf.Variable) -> None:
+def _tell_read_whole(variable: Any) -> None:
     """Warns if the step that is being traced also reads the whole of a table that it writes."""
-    graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or _bytes(variable) < _LARGE:
+    if tf.executing_eagerly():
         return
-    readers = set()
-    while hasattr(graph, "outer_graph"):  # the update may be in a branch of the step
-        handle = graph.capture(variable.handle)
-        readers |= {operation.type for operation in handle.consumers()}
-        graph = graph.outer_graph
+    handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
+    graph, readers = tf.compat.v1.get_default_graph(), set()
+    while graph is not None:  # the update may be in a branch of the step
+        if graph._get_control_flow_context() is not None:
+            return  # XLA's, in which a read of the whole copies nothing
+        if isinstance(graph, tf.__internal__.FuncGraph):
+            readers |= {operation.type for operation in graph.capture(handle).consumers()}
+        graph = getattr(graph, "outer_graph", None)
     if "ReadVariableOp" in readers:
         warnings.warn(
             f"{_name(variable)} ({_bytes(variable):,} bytes) is copied as a whole at each step: "
@@ -220,7 +227,7 @@ def _tell_read_whole(variable: tf.Variable) -> None:
 
 
 def _name(variable: Any) -> str:
-    return getattr(variable, "path", variable.name)
+    return getattr(variable, "path", variable.name.removesuffix(":0"))
 
 
 def _bytes(variable: Any) -> int:

@@ -1,0 +1,105 @@
+"""float16 and bfloat16 models with tables, and the loss scale of float16."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import LazyAdam, LossScaleOptimizer
+from tests.keras.graphs import as_large_as
+from tests.keras.models import BATCH, LENGTH, fit, make_data, make_model, near
+from tests.reference.dense_embedding import DenseEmbedding
+
+
+@pytest.fixture
+def policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)
+
+
+half = pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
+
+
+def first_batch():
+    (left, right), y = make_data()
+    return (left[:BATCH], right[:BATCH]), y[:BATCH]
+
+
+def held(model):
+    return {v.path: v.numpy() for v in (*model.variables, *model.optimizer.variables)}
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"], indirect=True)
+def test_it_trains_as_the_dense_model_in_the_same_precision(policy):
+    ours, theirs = LazyAdam(0.02), keras.optimizers.Adam(0.02)
+    if policy == "mixed_float16":
+        ours, theirs = LossScaleOptimizer(ours), keras.optimizers.LossScaleOptimizer(theirs)
+    models = make_model(ours), make_model(theirs, DenseEmbedding, run_eagerly=True)
+    before = models[0].get_weights()[0]
+    losses = [fit(model, epochs=4).history["loss"] for model in models]
+    assert models[0].optimizer is ours  # not wrapped once more
+    assert models[0].get_layer("words").compute_dtype == policy.removeprefix("mixed_")
+    assert models[0].get_layer("words").embeddings.dtype == "float32"
+    assert np.abs(models[0].get_weights()[0] - before).max() > 0.1
+    near(*models, error=1e-2)
+    np.testing.assert_allclose(*losses, rtol=1e-2)
+
+
+@half
+def test_a_step_with_a_loss_scale_makes_nothing_as_large_as_a_table(policy):
+    model = make_model(LossScaleOptimizer(LazyAdam(0.1)), words=97)
+    ids = tf.TensorSpec([BATCH, LENGTH], tf.int32)
+    step = tf.function(model.train_step, autograph=False)
+    traced = step.get_concrete_function(((ids, ids), tf.TensorSpec([BATCH, 1])))
+    assert as_large_as(traced, 97) == []
+
+
+@half
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_step_that_overflows_is_skipped_and_halves_the_scale(policy, run_eagerly):
+    optimizer = LossScaleOptimizer(LazyAdam(0.1), initial_scale=256.0, dynamic_growth_steps=2)
+    model = make_model(optimizer, run_eagerly=run_eagerly)
+    x, y = first_batch()
+    model.train_on_batch(x, y)
+    before = held(model)
+    model.train_on_batch(x, np.full_like(y, 1e6))
+    after = held(model)
+    changed = {path for path in before if after[path].tobytes() != before[path].tobytes()}
+    assert changed == {f"{optimizer.name}/{v}" for v in ("dynamic_scale", "step_counter")}
+    assert optimizer.dynamic_scale.numpy() == 128.0
+    for _ in range(2):
+        model.train_on_batch(x, y)
+    assert optimizer.dynamic_scale.numpy() == 256.0  # grown again
+    assert (model.get_weights()[0] != before["words/embeddings"]).any(axis=1).all()
+
+
+@half
+def test_overflow_in_one_table_alone_is_seen(policy):
+    optimizer = LossScaleOptimizer(LazyAdam(0.1))
+    variables = [keras.Variable(tf.ones([4, 2])), keras.Variable(tf.ones([2]))]
+    for number, bad in enumerate((np.inf, np.nan, 1.0)):
+        gradient = tf.IndexedSlices(
+            tf.constant([[1.0, bad], [1.0, 1.0]]), tf.constant([1, 1]), [4, 2]
+        )
+        optimizer.apply([gradient, tf.ones([2])], variables)
+        assert int(optimizer.iterations) == (number == 2)
+        moved = [bool((v.numpy() != 1).any()) for v in variables]
+        assert moved == [number == 2] * 2
+
+
+@half
+def test_keras_own_loss_scale_trains_the_same(policy):
+    ours, theirs = (
+        make_model(make(LazyAdam(0.1)), run_eagerly=True)
+        for make in (LossScaleOptimizer, keras.optimizers.LossScaleOptimizer)
+    )
+    for model in (ours, theirs):
+        model.train_on_batch(*first_batch())
+    near(ours, theirs, error=1e-6)
+    assert LossScaleOptimizer.from_config(ours.optimizer.get_config()).get_config() == (
+        ours.optimizer.get_config()
+    )

@@ -1,0 +1,149 @@
+"""What cannot be row by row is refused, or warned about, in words; small tables are let be."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import (
+    SGD,
+    Adagrad,
+    LazyAdam,
+    LazyAdamW,
+    LossScaleOptimizer,
+    RowwiseAdagrad,
+    row_sparse,
+)
+from tests.keras.models import BATCH, LENGTH, make_data, make_model
+
+ALL = pytest.mark.parametrize("kind", [SGD, Adagrad, RowwiseAdagrad, LazyAdam, LazyAdamW])
+
+
+@pytest.fixture(params=["large", "small"])
+def large(request, monkeypatch):
+    """Whether the tables of the model count as large."""
+    if request.param == "large":
+        monkeypatch.setattr(row_sparse, "_LARGE", 4 * 13 * 4)  # the bytes of "words"
+    return request.param == "large"
+
+
+def step(model):
+    """The warnings of one traced step."""
+    (left, right), y = make_data()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.train_on_batch((left[:BATCH], right[:BATCH]), y[:BATCH])
+    return {str(warning.message) for warning in caught}
+
+
+def only(found, large, *words):
+    if large:
+        assert len(found) == 1 and all(word in min(found) for word in words), found
+        assert "\n" not in min(found)
+    else:
+        assert found == set()
+
+
+@ALL
+@pytest.mark.parametrize("rate", [0.0, -0.1, float("nan")])
+def test_a_learning_rate_that_is_not_positive_is_refused(kind, rate):
+    with pytest.raises(ValueError, match=rf"^learning_rate={rate:g}: give a positive number$"):
+        kind(rate)
+
+
+@pytest.mark.parametrize("option", [{"use_ema": True}, {"gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize("embedding", [None, keras.layers.Embedding])
+def test_what_keeps_a_second_whole_table_is_refused(option, embedding):
+    optimizer = LazyAdam(0.1, name="mine", **option)
+    model = make_model(optimizer, **({"embedding": embedding} if embedding else {}))
+    before = model.get_weights()[0]
+    with pytest.raises(ValueError, match=f"mine: {min(option)} .* words/embeddings") as raised:
+        step(model)
+    assert "leave it out" in str(raised.value)
+    assert not optimizer.built and model.get_weights()[0].tobytes() == before.tobytes()
+
+
+def test_ours_say_nothing_of_large_tables(large):
+    assert step(make_model(LazyAdam(0.1))) == set()
+    assert step(make_model(LazyAdam(0.1, loss_scale_factor=8.0))) == set()
+    optimizer = SGD(0.1)
+    optimizer.loss_scale_factor = 8.0
+    assert step(make_model(optimizer)) == set()
+
+
+def test_a_large_table_of_a_plain_embedding_is_warned_of(large):
+    model = make_model(SGD(0.1), keras.layers.Embedding)
+    only(step(model), large, "words/embeddings (208 bytes)", "RowEmbedding", "audit")
+
+
+def test_compiled_by_xla_it_is_not_as_nothing_is_copied(monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    assert step(make_model(SGD(0.1), keras.layers.Embedding, jit_compile=True)) == set()
+
+
+def test_so_it_is_under_a_loss_scale(large):
+    model = make_model(LossScaleOptimizer(SGD(0.1)), keras.layers.Embedding)
+    only(step(model), large, "words/embeddings", "208 bytes", "RowEmbedding")
+
+
+def test_keras_own_loss_scale_is_warned_of(large):
+    model = make_model(keras.optimizers.LossScaleOptimizer(LazyAdam(0.1)))
+    only(step(model), large, "words/embeddings", "app.keras.LossScaleOptimizer(LazyAdam(...))")
+
+
+def test_the_loss_scale_that_compile_adds_is_warned_of(monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make_model(SGD(0.1))
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert any("app.keras.LossScaleOptimizer(SGD(...))" in text for text in step(model))
+
+
+def test_a_dense_gradient_of_a_large_table_is_warned_of(large):
+    """Here by a regularizer, which a plain Embedding may have."""
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    table = keras.layers.Embedding(13, 4, name="words", embeddings_regularizer="l2")
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(table(inputs))))
+    model.compile(SGD(0.1), "mse")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.train_on_batch(np.ones([2, LENGTH], np.int32), np.ones([2, 1]))
+    only({str(w.message) for w in caught}, large, "words/embeddings is dense", "13 rows", "audit")
+
+
+def test_a_constraint_on_whole_columns_of_a_large_table_is_warned_of(large):
+    constraint = keras.constraints.UnitNorm(axis=0)
+    model = make_model(SGD(0.1), keras.layers.Embedding, constraint=constraint)
+    found = step(model)
+    assert any("UnitNorm of words/embeddings" in text for text in found) == large
+
+
+def test_a_large_kernel_is_not_taken_for_a_table(monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(50), keras.layers.Dense(1)])
+    model.compile(LazyAdam(0.1), "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.train_on_batch(np.ones([2, 3]), np.ones([2, 1]))
+
+
+def test_gradients_without_variables_are_refused_as_by_keras():
+    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), [4, 2])
+    with pytest.raises(ValueError, match="must already be built"):
+        SGD(0.1).apply([gradient])
+    optimizer = SGD(0.1)
+    optimizer.build([keras.Variable(tf.ones([4, 2]))])
+    with pytest.raises(ValueError, match="2 gradients, .* is tracking 1 trainable"):
+        optimizer.apply([gradient, gradient])
+    with pytest.raises(ValueError, match="Unknown variable"):
+        optimizer.apply([gradient], [keras.Variable(tf.ones([4, 2]))])
+    with pytest.raises(ValueError, match="No gradients provided"):
+        optimizer.apply([None])
