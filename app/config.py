@@ -16,13 +16,15 @@ def setting(
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
     fixed: bool = False,
+    only: tuple[str, ...] = (),
 ) -> Any:
     """A dataclass field that doubles as a flag.
 
     choices, minimum: what `settings.check` holds the value to. fixed: whether the value gives a
-    meaning to what a workdir stores, so that a run cannot be resumed with another one.
+    meaning to what a workdir stores, so that a run cannot be resumed with another one. only: the
+    name of another setting, and the values of it for which this one means anything.
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "fixed": fixed}
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "fixed": fixed, "only": only}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -159,6 +161,11 @@ class ModelConfig:
     )
 
 
+_MOMENTUM = ("optimizer", "momentum")
+_ADAM = ("optimizer", "lazy_adam", "lazy_adamw")
+_FTRL = ("optimizer", "ftrl")
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """How a row changes."""
@@ -190,29 +197,54 @@ class OptimizerConfig:
         0.0, "Share of the training in which the rate first rises from 0, below 1.", minimum=0
     )
     clip_row_norm: float = setting(
-        0.0, "The most that the L2 norm of a row's gradient may be; 0 does not clip.", minimum=0
+        0.0, "The greatest L2 norm that a row's gradient may have; 0 does not clip.", minimum=0
     )
     clip_global_norm: float = setting(
-        0.0, "The same of all gradients of a step together, after --clip_row_norm.", minimum=0
+        0.0,
+        "The greatest L2 norm that all gradients of a step together may have; 0 does not clip.",
+        minimum=0,
     )
     initial_accumulator: float = setting(
-        0.1, "Where the accumulators of Adagrad and FTRL start.", minimum=1e-30, fixed=True
+        0.1,
+        "Where the accumulators of Adagrad and FTRL start.",
+        minimum=1e-30,
+        fixed=True,
+        only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
     )
-    momentum: float = setting(0.9, "Share of its velocity that a row keeps (momentum).", minimum=0)
-    nesterov: bool = setting(False, "Nesterov's momentum (momentum).")
-    beta_1: float = setting(0.9, "Decay of the first moment (Adam).", minimum=0)
-    beta_2: float = setting(0.999, "Decay of the second moment (Adam).", minimum=0)
-    epsilon: float = setting(1e-7, "Added to the root of the second moment (Adam).", minimum=1e-30)
-    weight_decay: float = setting(
-        0.004, "Share of itself, times the rate, that a row loses (lazy_adamw).", minimum=0
+    momentum: float = setting(
+        0.9, "Share of its velocity that a row keeps.", minimum=0, only=_MOMENTUM
+    )
+    nesterov: bool = setting(False, "Nesterov's momentum.", only=_MOMENTUM)
+    beta_1: float = setting(0.9, "Decay of the first moment of Adam.", minimum=0, only=_ADAM)
+    beta_2: float = setting(0.999, "Decay of the second moment of Adam.", minimum=0, only=_ADAM)
+    epsilon: float = setting(
+        1e-7, "Added to the root of the second moment of Adam.", minimum=1e-30, only=_ADAM
     )
     correct_skipped: bool = setting(
         False,
-        "Decay the moments of a row by the steps in which it was not touched (Adam).",
+        "Decay the moments of a row by the steps in which it was not touched.",
         fixed=True,
+        only=_ADAM,
     )
-    l1: float = setting(0.0, "lambda_1: numbers that it outweighs become 0 (ftrl).", minimum=0)
-    l2: float = setting(0.0, "lambda_2 (ftrl).", minimum=0)
+    weight_decay: float = setting(
+        0.004,
+        "Share of itself, times the learning rate, that a row loses in a step that touches it.",
+        minimum=0,
+        only=("optimizer", "lazy_adamw"),
+    )
+    l1: float = setting(
+        0.0,
+        "Strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
+        minimum=0,
+        fixed=True,
+        only=_FTRL,
+    )
+    l2: float = setting(
+        0.0,
+        "Strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
+        minimum=0,
+        only=_FTRL,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from app.config import Config
@@ -50,6 +51,15 @@ def check(config: Config) -> None:
             raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}")
         if minimum is not None and not value >= minimum:
             raise UsageError(f"--{name}={value}: give at least {minimum:g}")
+        if isinstance(value, float) and math.isinf(value):
+            raise UsageError(f"--{name}={value}: give a finite number")
+        if field.metadata["only"] and value != field.default:
+            other, *known = field.metadata["only"]
+            if values[other] not in known:
+                raise UsageError(
+                    f"--{name}={value} means nothing to --{other}={values[other]}, only to "
+                    f"{', '.join(known)}; leave it out"
+                )
     if config.input.batch_tokens % config.input.row_tokens:
         raise UsageError(
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "

@@ -62,9 +62,9 @@ def test_a_number_that_is_too_small(name, least):
         ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
         ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
-        ({"momentum": 1.0}, "--momentum=1.0: give less than 1"),
-        ({"beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
-        ({"beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
+        ({"optimizer": "momentum", "momentum": 1.0}, "--momentum=1.0: give less than 1"),
+        ({"optimizer": "lazy_adam", "beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
+        ({"optimizer": "lazy_adam", "beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
         ({"epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
         ({"seed": 2**31}, "--seed=2147483648: give a number from 0 to 2147483647"),
         ({"profile_steps": "5"}, "--profile_steps=5: give START,STOP such as 100,200"),
@@ -117,3 +117,24 @@ def test_what_may_change_in_a_workdir():
     for name in fixed:
         assert settings.changed(GIVEN, GIVEN | {name: "other"}) == name
     assert settings.changed({}, GIVEN) is None
+
+
+def test_a_setting_of_another_optimizer_is_refused():
+    given = GIVEN | {"optimizer": "lazy_adam", "nesterov": True}
+    message = "^--nesterov=True means nothing to --optimizer=lazy_adam, only to momentum; leave it"
+    with pytest.raises(UsageError, match=message):
+        settings.check(settings.from_names(given))
+    settings.check(settings.from_names(given | {"optimizer": "momentum"}))
+
+
+def test_what_a_setting_belongs_to_exists():
+    fields = settings.fields()
+    for field in fields.values():
+        if field.metadata["only"]:
+            other, *known = field.metadata["only"]
+            assert known and set(known) <= set(fields[other].metadata["choices"])
+
+
+def test_an_infinite_number_is_refused():
+    with pytest.raises(UsageError, match="^--clip_row_norm=inf: give a finite number$"):
+        settings.check(settings.from_names(GIVEN | {"clip_row_norm": float("inf")}))

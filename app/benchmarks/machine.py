@@ -28,8 +28,11 @@ def free_bytes() -> int:
     """
     available = _field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else _memory_bytes()
-    limit = _text(Path("/sys/fs/cgroup/memory.max")) or "max"
-    return free if limit.strip() == "max" else min(free, int(limit))
+    limit = (_text(Path("/sys/fs/cgroup/memory.max")) or "max").strip()
+    if limit == "max":
+        return free
+    used = int(_text(Path("/sys/fs/cgroup/memory.current")) or 0)
+    return min(free, int(limit) - used)
 
 
 def describe(packages: Sequence[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -25,7 +26,11 @@ class RowEmbedding(keras.layers.Embedding):
     floating-point ids where the dtype cannot tell them apart. Ids must be whole numbers in 0 ..
     input_dim - 1, or a call fails with InvalidArgumentError, which names the smallest and the
     largest that is not. Code compiled by XLA (Keras' default where there is a GPU) runs no such
-    check: there an id out of range takes the nearest row. `compile(jit_compile=False)` checks.
+    check; where there is a GPU, the vector of an id out of range is therefore NaN, so that the loss
+    tells. `compile(jit_compile=False)` has the error.
+
+    Give the model an optimizer of `app.keras` too: those of Keras write every row all the same.
+    A constraint holds for the rows that were trained; the others stay as they were made.
 
     Weights of a trained keras.layers.Embedding come by `set_weights` or tf.train.Checkpoint. In a
     weights file Keras calls layers by their class: rename them first, with
@@ -88,6 +93,9 @@ class RowEmbedding(keras.layers.Embedding):
                 scale * tf.matmul(factors, tf.cast(self.lora_embeddings_b, factors.dtype)),
                 rows.dtype,
             )
+        if tf.config.list_physical_devices("GPU"):
+            outside = tf.logical_or(ids < 0, ids >= self.input_dim)
+            rows = tf.where(outside[..., tf.newaxis], tf.cast(math.nan, rows.dtype), rows)
         return tf.cast(rows, self.compute_dtype)
 
     def _dequantized(self, ids: tf.Tensor) -> tf.Tensor:

@@ -54,7 +54,7 @@ class RowwiseAdagrad(Adagrad):
         super(keras.optimizers.Adagrad, self).build(var_list)
         initial = keras.initializers.Constant(self.initial_accumulator_value)
         self._accumulators = [
-            _row_slot(self, variable, "accumulator", initial)
+            self.add_slot(variable, (variable.shape[0], 1), "accumulator", initial)
             if getattr(variable, "is_table", False)
             else self.add_variable_from_reference(variable, "accumulator", initial)
             for variable in var_list
@@ -95,7 +95,9 @@ class _LazyAdam(RowSparse):
         super().build(var_list)
         if self.correct_skipped:
             self._last_steps = [
-                _row_slot(self, variable, "last_step", "zeros") if variable.shape.rank else None
+                self.add_slot(variable, (variable.shape[0], 1), "last_step", "zeros")
+                if variable.shape.rank
+                else None
                 for variable in var_list
             ]
 
@@ -123,6 +125,7 @@ class _LazyAdam(RowSparse):
 class LazyAdam(_LazyAdam, keras.optimizers.Adam):
     """keras.optimizers.Adam that leaves rows which are not touched, and their moments, alone.
 
+    A row is touched when its gradient in the batch is not all zeros; masked ids are not.
     Arguments are those of Keras' Adam, and `correct_skipped`, which brings the moments of a row
     back to those of dense Adam when it is touched again (see `app.optimizers.adam`).
     """
@@ -130,7 +133,10 @@ class LazyAdam(_LazyAdam, keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
-    """keras.optimizers.AdamW in the same way; the weights of a row decay when it is touched."""
+    """keras.optimizers.AdamW in the same way; the weights of a row decay when it is touched.
+
+    A rare row so decays far less than Keras' AdamW would have it, unless `correct_skipped`.
+    """
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -141,29 +147,12 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     to see whether it is finite; this one looks at the rows of the batch.
     """
 
-    def __init__(self, inner_optimizer: keras.optimizers.Optimizer, *args: Any, **kwargs: Any):
-        super().__init__(inner_optimizer, *args, **kwargs)
-        inner_optimizer.checks_whole_tables = False
+    checks_rows = True
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
         """Whether all gradients are finite: a bool scalar."""
         return super().check_finite(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        )
-
-
-def _row_slot(
-    optimizer: keras.optimizers.Optimizer, variable: Any, name: str, initializer: Any
-) -> keras.Variable:
-    """A variable of one float32 for each row, where the table is, named as Keras would."""
-    values = variable.value if isinstance(variable, keras.Variable) else variable
-    path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
-    with optimizer._distribution_strategy.extended.colocate_vars_with(values):
-        return optimizer.add_variable(
-            (variable.shape[0], 1),
-            initializer,
-            dtype="float32",
-            name=f"{path}_{name}",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -30,9 +31,6 @@ class RowSparse:
     the variable's dtype.
     """
 
-    # Whether it is in a loss scale that looks at whole gradients.
-    checks_whole_tables = False
-
     def __init__(self, *args: Any, **kwargs: Any):
         require_tensorflow()
         super().__init__(*args, **kwargs)
@@ -46,6 +44,28 @@ class RowSparse:
         """As Keras', with the initial value made in one buffer."""
         return super().add_variable(shape, in_place(initializer), *args, **kwargs)
 
+    def add_variable_from_reference(
+        self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
+    ) -> keras.Variable:
+        """As Keras', but float32 for the table of a RowEmbedding, however narrow its numbers are.
+
+        The second moment of Adam, for one, is too small for float16 and stands still in bfloat16.
+        """
+        if not getattr(reference_variable, "is_table", False):
+            return super().add_variable_from_reference(reference_variable, name, initializer)
+        return self.add_slot(reference_variable, reference_variable.shape, name, initializer)
+
+    def add_slot(
+        self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any
+    ) -> keras.Variable:
+        """A float32 variable where another one is, named as Keras would."""
+        values = variable.value if isinstance(variable, keras.Variable) else variable
+        path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
+        with self._distribution_strategy.extended.colocate_vars_with(values):
+            return self.add_variable(
+                shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
+            )
+
     def row_rule(self, decay: float) -> Rule:
         """The rule for rows, with a weight decay of `decay`."""
         raise NotImplementedError
@@ -53,12 +73,6 @@ class RowSparse:
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
         """The variables that hold the rule's state for the index-th variable."""
         raise NotImplementedError
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Keras' LossScaleOptimizer, and nothing else of Keras, sets it to None a second time.
-        if name == "loss_scale_factor" and value is None and hasattr(self, name):
-            self.checks_whole_tables = True
-        super().__setattr__(name, value)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Changes the variables; see keras.optimizers.Optimizer.apply.
@@ -93,7 +107,7 @@ class RowSparse:
         """Warns of what reads or writes whole tables beside the update, which does not."""
         for table in tables:
             _tell_read_whole(table)
-            if self.checks_whole_tables:
+            if _scaled_by_keras():
                 warnings.warn(
                     f"keras.optimizers.LossScaleOptimizer looks at every row of {_name(table)} at "
                     "each step; compile with "
@@ -224,6 +238,16 @@ def _tell_read_whole(variable: Any) -> None:
             "the rows of the batch, and app.keras.audit(model) tells more",
             stacklevel=2,
         )
+
+
+def _scaled_by_keras() -> bool:
+    """Whether the caller is a loss scale that looks at whole gradients, which only it can tell."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, keras.optimizers.LossScaleOptimizer):
+            return not getattr(owner, "checks_rows", False)
+    return False
 
 
 def _name(variable: Any) -> str:

@@ -27,8 +27,9 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
 def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     """Adagrad with one accumulator a row, of the mean of g^2 over the row's columns.
 
-    What FBGEMM, the kernels under TorchRec, calls EXACT_ROWWISE_ADAGRAD: D times less state than
-    Adagrad, and the direction of the gradient is kept.
+    What FBGEMM, the kernels under TorchRec, calls EXACT_ROWWISE_ADAGRAD, but that accumulators
+    start at `initial` and not at 0: D times less state than Adagrad, and the direction of the
+    gradient is kept.
     """
 
     def rule(

@@ -25,8 +25,10 @@ def lazy_adam(
     m <- beta_1 m + (1 - beta_1) g; v <- beta_2 v + (1 - beta_2) g^2;
     x <- x - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon).
 
-    t counts the steps of the table, not of the row. Lazy: a row that is not touched keeps its
-    moments and does not move, where dense Adam would let both decay and move it on.
+    t counts the steps of the table, not of the row, so a row that is first touched late moves by
+    up to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row that
+    is not touched keeps its moments and does not move, where dense Adam would let both decay and
+    move it on.
 
     correct_skipped: a row that is touched again first has its moments decayed by the steps that it
     missed, as if its gradient had been 0 in them (tensorflow issue 23668). From then on moments and
@@ -67,9 +69,11 @@ def lazy_adam(
         rate_U1 = tf.where(touched_U1, -rate * bias, 0.0)
         change_UD = rate_U1 * momentum_UD / (tf.sqrt(velocity_UD) + epsilon)
         if weight_decay:
-            # (1 - rate x weight_decay) ** steps - 1, where float32 would round the base to 1.
-            lost_U1 = tf.math.expm1(steps_U1 * tf.math.log1p(-rate * weight_decay))
-            change_UD += tf.where(touched_U1, lost_U1, 0.0) * rows_UD
+            lost = rate * weight_decay
+            if correct_skipped:
+                # 1 - (1 - lost) ** steps, where float32 would round the base to 1.
+                lost = -tf.math.expm1(steps_U1 * tf.math.log1p(-tf.minimum(lost, 1.0)))
+            change_UD -= tf.where(touched_U1, lost, 0.0) * rows_UD
         return change_UD, new
 
     return Optimizer(rule, slots, learning_rate=0.02)

@@ -19,8 +19,17 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
     The formula for z is that of a constant rate, and starts from x = 0, to which z = 0 belongs. By
     it, as in TensorFlow, a row that starts elsewhere falls to 0 when first touched, and one whose
     rate falls follows it to 0. So a number that is not 0 first takes the z to which its x belongs
-    at the present rate; that is the paper's equation 3 for rates that change.
+    at the present rate; that is the paper's equation 3 for rates that change. Without l1 there is
+    always such a z, which need not be kept, and what is left is
+    x <- x - g / ((beta + sqrt(n)) / rate + l2).
     """
+
+    def plain(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
+        change_UD = -gradients_UD / ((beta + tf.sqrt(accumulator_UD)) / rate + l2)
+        return change_UD, {"accumulator": accumulator_UD}
 
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
@@ -43,5 +52,7 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
         }
         return tf.where(touched_U1, change_UD, 0.0), state
 
-    slots = {"accumulator": Slot(0, initial), "linear": Slot(0, 0.0)}
-    return Optimizer(rule, slots, learning_rate=0.3)
+    slots = {"accumulator": Slot(0, initial)}
+    if not l1:
+        return Optimizer(plain, slots, learning_rate=0.3)
+    return Optimizer(rule, slots | {"linear": Slot(0, 0.0)}, learning_rate=0.3)

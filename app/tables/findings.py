@@ -85,7 +85,8 @@ class Findings(tuple[Finding, ...]):
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         aligned = [str.rjust, str.rjust, str.ljust, str.ljust]
         count = sum(finding.count for finding in self)
-        lines = [f"{count} operations on whole tables read and write {_size(self.total)}:"]
+        operations = "1 operation" if count == 1 else f"{count} operations"
+        lines = [f"{operations} on whole tables, {_size(self.total)} read and written:"]
         for *cells, cause in rows:
             columns = zip(aligned, cells, widths, strict=True)
             lines.append(

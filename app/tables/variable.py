@@ -17,7 +17,8 @@ def drawn(make: Callable[[], tf.Tensor]) -> tf.Tensor:
     folding = tf.config.optimizer.get_experimental_options().get("constant_folding", True)
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
     try:
-        return tf.function(make, autograph=False)()
+        # Not called itself, as TensorFlow counts the calls that trace and warns of them.
+        return tf.function(make, autograph=False).get_concrete_function()()
     finally:
         tf.config.optimizer.set_experimental_options({"constant_folding": folding})
 

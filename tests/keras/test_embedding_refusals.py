@@ -148,3 +148,21 @@ def test_another_backend_is_refused(monkeypatch):
     for make in (lambda: RowEmbedding(ROWS, COLUMNS), lambda: SGD(0.1)):
         with pytest.raises(ValueError, match="not on jax; set KERAS_BACKEND=tensorflow"):
             make()
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_where_there_is_a_gpu_xla_makes_the_vector_of_a_wrong_id_nan(jit, monkeypatch):
+    """There Keras compiles by XLA unless it is told not to, and XLA runs no check."""
+    gpu = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpu)
+    layer = RowEmbedding(3, 2)
+    layer.build()
+    function = tf.function(layer.call, jit_compile=jit, autograph=False)
+    right = function(tf.constant([[0, 2]]))
+    np.testing.assert_array_equal(right[0], layer.get_weights()[0][[0, 2]])
+    if jit:
+        wrong = function(tf.constant([[-1, 1, 3]])).numpy()
+        assert np.isnan(wrong).all(axis=2).tolist() == [[True, False, True]]
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 2"):
+            function(tf.constant([[-1, 1, 3]]))

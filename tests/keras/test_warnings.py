@@ -147,3 +147,16 @@ def test_gradients_without_variables_are_refused_as_by_keras():
         optimizer.apply([gradient], [keras.Variable(tf.ones([4, 2]))])
     with pytest.raises(ValueError, match="No gradients provided"):
         optimizer.apply([None])
+
+
+def test_an_optimizer_of_several_is_no_loss_scale(monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    tables, others = LazyAdam(0.1), keras.optimizers.Adam(0.1)
+    split = keras.optimizers.MultiOptimizer(
+        lambda variable: tables if variable.name == "embeddings" else others
+    )
+    model = make_model(split)
+    table = model.get_layer("words").embeddings
+    before = table.numpy()
+    assert step(model) == set()
+    assert np.abs(table.numpy() - before).max() > 0

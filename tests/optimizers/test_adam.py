@@ -35,3 +35,17 @@ def test_skipped_steps_are_counted_far_beyond_float32(first, gap):
         np.testing.assert_allclose(row_1D[0], row, rtol=1e-5)
         for name in ("momentum", "velocity"):
             np.testing.assert_allclose(state_1D[name][0], state[name], rtol=1e-4, atol=1e-30)
+
+
+@pytest.mark.parametrize(("correct_skipped", "left"), [(False, -0.1), (True, 0.0)])
+def test_a_decay_beyond_all_of_a_row(correct_skipped, left):
+    """As Keras has it for one step; what is corrected for several can lose no more than all."""
+    optimizer = lazy_adamw(weight_decay=11.0, correct_skipped=correct_skipped)
+    state = {
+        name: tf.fill((1, slot.columns or 2), slot.initial)
+        for name, slot in optimizer.slots.items()
+    }
+    rows, gradients = tf.ones((1, 2)), tf.fill((1, 2), 1e-30)
+    rate, step = tf.constant(0.1), tf.constant(1, tf.int64)
+    change, _ = optimizer.rule(rows, gradients, state, rate, step)
+    np.testing.assert_allclose(rows + change, [[left, left]], atol=1e-6)

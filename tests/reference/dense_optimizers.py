@@ -37,6 +37,8 @@ def apply_adagrad(parts, gradient, rate, step, initial=0.1):
 
 def apply_ftrl(parts, gradient, rate, step, l1=0.0, l2=0.0, beta=0.0, initial=0.1):
     """TensorFlow's l2 is half of lambda_2, and has beta in it as Keras puts it there."""
+    if "linear" not in parts:  # ours does without it
+        parts["linear"] = tf.Variable(tf.zeros_like(parts["rows"]))
     tf.raw_ops.ResourceApplyFtrl(
         var=parts["rows"].handle,
         accum=parts["accumulator"].handle,

@@ -23,7 +23,7 @@ def test_a_report_is_aligned_and_names_each_remedy_once():
         least_bytes=16 << 20,
     )
     assert str(findings).splitlines() == [
-        "4 operations on whole tables read and write 3.25 GB:",
+        "4 operations on whole tables, 3.25 GB read and written:",
         "    3.25 GB  2 x  UnsortedSegmentSum  words 1,000 x 16  Adam 'adam'",
         "    1.50 MB  1 x  ReadVariableOp      words 1,000 x 16  Embedding 'words'",
         "  128.00 kB  1 x  Sqrt                words 1,000 x 16  Adam 'adam'",
