@@ -72,7 +72,7 @@ def run(options: SparseOptions) -> Report:
     record = {
         "case": "sparse",
         "machine": described,
-        "settings": dataclasses.asdict(options),
+        "settings": _settings(options),
         "imports": bare._asdict(),
         "compared": [result.record() for result in found[0]],
         "ratios": sparse_report.ratios(found[0]),
@@ -80,6 +80,12 @@ def run(options: SparseOptions) -> Report:
         "growth": sparse_report.growth(found[1]),
     }
     return Report(_title(options), record, sparse_report.text(*found), sparse_report.panels(*found))
+
+
+def _settings(options: SparseOptions) -> dict[str, Any]:
+    """What was measured, and not where the results went."""
+    settings = dataclasses.asdict(options)
+    return {name: value for name, value in settings.items() if name not in ("json", "plot")}
 
 
 def _jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:

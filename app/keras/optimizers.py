@@ -17,12 +17,12 @@ class SGD(RowSparse, keras.optimizers.SGD):
     """keras.optimizers.SGD; momentum and weight decay are lazy on tables (`app.optimizers.sgd`)."""
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse.row_rule`."""
+        """See `RowSparse`."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse.row_slots`."""
+        """See `RowSparse`."""
         return {"velocity": self.momentums[index]} if self.momentum else {}
 
 
@@ -31,11 +31,11 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
     """keras.optimizers.Adagrad: the same numbers, row by row (see `app.optimizers.adagrad`)."""
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse.row_rule`."""
+        """See `RowSparse`."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse.row_slots`."""
+        """See `RowSparse`."""
         return {"accumulator": self._accumulators[index]}
 
 
@@ -61,7 +61,7 @@ class RowwiseAdagrad(Adagrad):
         ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse.row_rule`."""
+        """See `RowSparse`."""
         by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
         by_number = adagrad.adagrad(epsilon=self.epsilon).rule
 
@@ -102,13 +102,13 @@ class _LazyAdam(RowSparse):
             ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse.row_rule`."""
+        """See `RowSparse`."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay
         ).rule
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse.row_slots`."""
+        """See `RowSparse`."""
         slots = {"momentum": self._momentums[index], "velocity": self._velocities[index]}
         if self.amsgrad:
             slots["greatest_velocity"] = self._velocity_hats[index]

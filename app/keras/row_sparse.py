@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -29,7 +29,13 @@ class RowSparse:
     or tf.gather. Rows that occur more than once in a batch have their gradients summed before
     anything else, so that clipping sees the dense gradient's norm. Arithmetic is float32 whatever
     the variable's dtype.
+
+    A class gives row_rule, from a weight decay to the rule for rows, and row_slots, from the number
+    of a variable to the variables that hold the rule's state for it.
     """
+
+    row_rule: Callable[[float], Rule]
+    row_slots: Callable[[int], dict[str, keras.Variable]]
 
     def __init__(self, *args: Any, **kwargs: Any):
         require_tensorflow()
@@ -65,14 +71,6 @@ class RowSparse:
             return self.add_variable(
                 shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
             )
-
-    def row_rule(self, decay: float) -> Rule:
-        """The rule for rows, with a weight decay of `decay`."""
-        raise NotImplementedError
-
-    def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """The variables that hold the rule's state for the index-th variable."""
-        raise NotImplementedError
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Changes the variables; see keras.optimizers.Optimizer.apply.

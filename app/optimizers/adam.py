@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -79,21 +80,14 @@ def lazy_adam(
     return Optimizer(rule, slots, learning_rate=0.02)
 
 
-def lazy_adamw(
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-7,
-    correct_skipped: bool = False,
-    amsgrad: bool = False,
-    weight_decay: float = 0.004,
-) -> Optimizer:
+def lazy_adamw(weight_decay: float = 0.004, **options: Any) -> Optimizer:
     """Lazy Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
 
     A row that is touched also shrinks by rate x weight_decay of itself, apart from the moments;
     with correct_skipped, once for every step since it was touched, at the present rate. 0.004 is
-    Keras' weight decay. All else as in `lazy_adam`.
+    Keras' weight decay. options: the other arguments of `lazy_adam`.
     """
-    return lazy_adam(beta_1, beta_2, epsilon, correct_skipped, amsgrad, weight_decay)
+    return lazy_adam(weight_decay=weight_decay, **options)
 
 
 def _one_minus_power(beta: float, step: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from app.optimizers.base import Optimizer, Rule
 from app.tables.base import Table
-from app.tables.variable import VariableRows
 
 
 def slots(optimizer: Optimizer, table: Table) -> dict[str, Table]:
@@ -38,8 +37,8 @@ def update(
 
 def write(
     rule: Rule,
-    table: VariableRows,
-    state: Mapping[str, VariableRows],
+    table: Table,
+    state: Mapping[str, Table],
     ids_U: tf.Tensor,
     rows_UD: tf.Tensor,
     gradients_UD: tf.Tensor,
@@ -48,6 +47,7 @@ def write(
 ) -> None:
     """`update` where the slots are known: `state`, by the rule's names for them.
 
+    Of tables only `gather` and `assign` are used.
     Rows are assigned, not added to, as that is faster; a table must have a single writer.
     """
     before = {name: slot.gather(ids_U) for name, slot in state.items()}
