@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -21,6 +21,15 @@ def drawn(make: Callable[[], tf.Tensor]) -> tf.Tensor:
         return tf.function(make, autograph=False).get_concrete_function()()
     finally:
         tf.config.optimizer.set_experimental_options({"constant_folding": folding})
+
+
+def variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
+    """Every variable of a table, and the attributes that lead to it: its key in a checkpoint."""
+    for name, child in tf.train.TrackableView(root).children(root).items():
+        if isinstance(child, tf.Variable):
+            yield (name,), child
+        else:
+            yield from (((name, *rest), variable) for rest, variable in variables(child))
 
 
 class VariableRows:

@@ -7,17 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer
-from app.optimizers.rows import slots
 from app.tables import whole
-from app.tables.device import DeviceTable
 from app.tables.findings import Findings
+from app.tables.variable import variables
 
 
 def audit(
     function: Any,
-    tables: Mapping[str, DeviceTable],
-    optimizer: Optimizer,
+    tables: Mapping[str, tf.Module],
     inputs: Sequence[tf.Tensor],
     least_bytes: int = whole.LEAST_BYTES,
 ) -> Findings:
@@ -25,10 +22,12 @@ def audit(
 
     Traces the function as a call with these inputs would, which then finds it traced, if both are
     made for the same device; runs nothing. Bytes are of a call (see `app.tables.whole.findings`).
+    A slot is named `table.slot`.
     """
-    variables = {}
-    for name, table in tables.items():
-        variables[name] = table.values
-        for slot, kept in slots(optimizer, table).items():
-            variables[f"{name}.{slot}"] = kept.values
-    return whole.findings(function.get_concrete_function(*inputs), variables, least_bytes)
+    traced = function.get_concrete_function(*inputs)  # which makes the slots that are not there
+    known = {
+        ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
+        for name, table in tables.items()
+        for path, variable in variables(table)
+    }
+    return whole.findings(traced, known, least_bytes)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from absl import logging
 
 from app.errors import RunError
 from app.files import replacing_folder
+from app.tables.variable import variables
 
 _TABLES, _STATE = "tables", "state.json"
 # What a checkpoint's key of a variable ends with.
@@ -109,7 +110,7 @@ class Checkpoints:
 
     def _check_shapes(self, path: Path, saved: Mapping[str, list[int]]) -> None:
         for name, table in self._tables.items():
-            for place, variable in _variables(table):
+            for place, variable in variables(table):
                 shape = saved.get("/".join((name, *place, _VALUE)), variable.shape)
                 if shape != variable.shape:
                     slot = f"slot {place[-2]!r} of " if len(place) > 1 else ""
@@ -147,15 +148,6 @@ def newest_position(folder: Path) -> Position | None:
         with contextlib.suppress(*_DAMAGE):
             return _position(path)
     return None
-
-
-def _variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
-    """Every variable of a table, and the attributes that lead to it: its key in a checkpoint."""
-    for name, child in tf.train.TrackableView(root).children(root).items():
-        if isinstance(child, tf.Variable):
-            yield (name,), child
-        else:
-            yield from (((name, *rest), variable) for rest, variable in _variables(child))
 
 
 def _position(path: Path) -> Position:

@@ -113,7 +113,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
 
 def _audit(function: TrainFunction, job: Job, inputs: Sequence[tf.Tensor]) -> None:
     with tf.device(job.device):  # where it is called, or it would be traced twice
-        found = audit(function, job.tables, job.optimizer, inputs)
+        found = audit(function, job.tables, inputs)
     if found:
         logging.warning("in each call of %d steps, %s", job.steps_per_batch, found)
 

@@ -33,7 +33,7 @@ def audited(name, optimizer, kind=DeviceTable):
     tokens_SBL = tf.stack([make_tokens(range(SIZE), seed=number) for number in range(2)])
     inputs = tokens_SBL, tf.constant(0, tf.int64), tf.constant(0.1)
     # A slot of one column counts too.
-    findings = audit(function, tables, optimizer, inputs, least_bytes=4 * SIZE)
+    findings = audit(function, tables, inputs, least_bytes=4 * SIZE)
     function(*inputs)
     return findings, function.experimental_get_tracing_count()
 
