@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.tables.device import DeviceTable
-from app.tables.variable import variables
+from app.tables.variable import variables as variables_of
 from app.training import checkpoint
 from app.training.checkpoint import Checkpoints, Position
 
@@ -177,7 +177,7 @@ def test_tables_of_another_shape_are_not_taken(tmp_path, tables, other, what, wa
 
 
 def test_the_shapes_of_every_slot_are_compared(tables):
-    places = [place for place, _ in variables(tables["input"])]
+    places = [place for place, _ in variables_of(tables["input"])]
     assert sorted(places) == [("slots", "accumulator", "values"), ("values",)]
 
 
