@@ -77,13 +77,26 @@ def check(config: Config) -> None:
         raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
-    window = config.run.profile_steps
-    if window:
-        start, _, stop = window.partition(",")
-        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
-            raise UsageError(f"--profile_steps={window}: give START,STOP such as 100,200")
+    windows(config.run.profile_steps)
+    if 0 < config.run.profile_on_slow <= 1:
+        raise UsageError(
+            f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
+        )
     if not config.run.workdir and not config.run.plan_only:
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def windows(profile_steps: str) -> list[tuple[int, int]]:
+    """The windows, (start, stop) steps, of a --profile_steps. UsageError if it is malformed."""
+    steps = profile_steps.split(",") if profile_steps else []
+    numbers = [int(step) for step in steps if step.strip().isdecimal()]
+    rising = all(one < other for one, other in zip(numbers, numbers[1:], strict=False))
+    if len(numbers) < len(steps) or len(steps) % 2 or not rising:
+        raise UsageError(
+            f"--profile_steps={profile_steps}: give START,STOP such as 100,200, or several in "
+            "rising order, such as 100,200,900,1000"
+        )
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def changed(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:

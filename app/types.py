@@ -7,9 +7,14 @@ and N are any other numbers, such as of ids asked for. `rows_UD` is a tensor of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+# From epochs, one after the other, and a number of batches of the first one to leave out, to the
+# epoch and what a call of the train function takes, (S, ...); the same in every process.
+Batches = Callable[[range, int], Iterator[tuple[int, Any]]]
 
 
 class Batch(NamedTuple):

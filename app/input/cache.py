@@ -64,6 +64,8 @@ def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.
             progress.error = error
 
     def read() -> Iterator[np.ndarray]:
+        if progress.error is not None:  # in the epoch before
+            return
         if not sizes_path.exists():
             yield from write()
             return

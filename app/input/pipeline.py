@@ -8,13 +8,14 @@ come out the same in every run.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from app.config import CorpusConfig, InputConfig
 from app.input.tokens import PAD, decode, encode
-from app.text.blocks import block_dataset, split_documents
+from app.text.blocks import block_dataset, split_documents, without_tuning_thread
 from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 from app.text.vocabulary import Vocabulary, lookup_table
@@ -51,49 +52,78 @@ def token_blocks(
         settings.block_bytes,
         settings.readers,
     )
-    return blocks.map(tokens, num_parallel_calls=settings.map_parallelism, deterministic=True)
+    return blocks.map(
+        tokens, num_parallel_calls=settings.map_parallelism, deterministic=True, name="tokenize"
+    )
 
 
-def batches(
+def rows(
     blocks: tf.data.Dataset,
     keep_V: np.ndarray,
     window: int,
     settings: InputConfig,
     seed: int,
-    epoch: int,
-) -> tf.data.Dataset:
-    """One epoch of batches, each (S, B, L) int32: what S steps train on.
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """From the number of an epoch, int64, to the rows of each block in it, (R, L) int32.
 
     blocks: of tokens, (M,) int32. keep_V: the chance of an id to be kept, float32. A row has T
     centres and `window` tokens on both sides; every kept token is a centre once. Rows do not reach
-    over the end of a block; the last batch is filled up by `PAD`.
+    over the end of a block.
     """
-    steps, centres = settings.steps_per_call, settings.row_tokens
-    rows = settings.batch_tokens // centres
     keep = tf.constant(keep_V)
 
-    def block_rows(number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        def seed_of(stream: int) -> tf.Tensor:
-            return tf.stack([seed + (stream << 40), (epoch << 32) + number])
+    def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
+        def block_rows(number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+            def seed_of(stream: int) -> tf.Tensor:
+                return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
-        framed = _rows(_subsample(tokens, keep, seed_of(_SUBSAMPLE)), centres, window)
-        if settings.shuffle:
-            keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
-            framed = tf.gather(framed, tf.argsort(keys))
-        return framed
+            framed = _rows(
+                _subsample(tokens, keep, seed_of(_SUBSAMPLE)), settings.row_tokens, window
+            )
+            if settings.shuffle:
+                keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
+                framed = tf.gather(framed, tf.argsort(keys))
+            return framed
+
+        return blocks.enumerate().map(
+            block_rows,
+            num_parallel_calls=settings.map_parallelism,
+            deterministic=True,
+            name="rows",
+        )
+
+    return epoch_rows
+
+
+def batches(
+    epoch_rows: Callable[[tf.Tensor], tf.data.Dataset],
+    epochs: range,
+    first: int,
+    window: int,
+    settings: InputConfig,
+) -> tf.data.Dataset:
+    """The batches of some epochs: the epoch's number, int64, and what S steps train on.
+
+    epoch_rows: see `rows`. epochs: one after the other. first: batches of the first one that are
+    left out. A batch is (S, B, L) int32; the last one of an epoch is filled up by `PAD`. One epoch
+    follows the other in the same pipeline, so that no step waits for a pipeline to be built.
+    """
+    steps, length = settings.steps_per_call, settings.row_tokens + 2 * window
+    count = settings.batch_tokens // settings.row_tokens
 
     def fill(batch: tf.Tensor) -> tf.Tensor:
-        missing = steps * rows - tf.shape(batch)[0]
+        missing = steps * count - tf.shape(batch)[0]
         filled = tf.pad(batch, [[0, missing], [0, 0]], constant_values=PAD)
-        return tf.reshape(filled, (steps, rows, centres + 2 * window))
+        return tf.reshape(filled, (steps, count, length))
 
-    return (
-        blocks.enumerate()
-        .map(block_rows, num_parallel_calls=settings.map_parallelism, deterministic=True)
-        .rebatch(steps * rows)
-        .map(fill)
-        .prefetch(settings.prefetch)
-    )
+    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+        whole = epoch_rows(epoch).rebatch(steps * count, name="batch").map(fill, name="fill")
+        left_out = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
+        return whole.skip(left_out).map(lambda batch: (epoch, batch))
+
+    numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
+    found = numbers.flat_map(epoch_batches, name="epochs").prefetch(settings.prefetch, name="ahead")
+    return without_tuning_thread(found)
 
 
 def keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:

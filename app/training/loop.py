@@ -17,30 +17,30 @@ from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.optimizers.rows import slots
 from app.tables.base import Table
+from app.training import profiling
 from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.metrics import Display, Metrics
-from app.training.profiling import Profiler
+from app.training.profiling import Item, Profiler
 from app.training.signals import asked_to_stop
 from app.training.step import TrainFunction, train_function
 from app.training.workdir import Workdir, read_flags
+from app.types import Batches
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
     """What there is to train.
 
-    learning_rate: from the share of the training that is done. batches: from an epoch's number and
-    a batch's to the batches of that epoch from that one on, each (S, ...) for S steps; the same in
-    every process. expected_batches: about how many an epoch has. words: in an epoch, counted as in
-    the corpus.
+    learning_rate: from the share of the training that is done. expected_batches: about how many
+    an epoch has. words: in an epoch, counted as in the corpus.
     """
 
     model: Model
     tables: dict[str, Table]
     optimizer: Optimizer
     learning_rate: Callable[[float], float]
-    batches: Callable[[int, int], Iterator[tf.Tensor]]
+    batches: Batches
     expected_batches: int
     words: int
     steps_per_batch: int
@@ -53,10 +53,18 @@ def is_finished(workdir: Workdir) -> bool:
     return at is not None and at.epoch >= int(read_flags(workdir.flags).get("epochs", 0))
 
 
-def prepare(job: Job) -> None:
-    """Makes the optimizer's slots, so that the bytes of the tables are known."""
+def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
+    """Makes the optimizer's slots, so that the bytes of the tables are known.
+
+    UsageError for a window of --profile_steps that the run has no steps for.
+    """
     for table in job.tables.values():
         slots(job.optimizer, table)
+    # Windows that the workdir knows already may be behind; they were in the run that took them.
+    if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
+        at = _expecting(newest_position(workdir.checkpoints) or Position(), job)
+        left = (settings.epochs - at.done) * at.batches * job.steps_per_batch
+        profiling.check(settings, at.step, job.steps_per_batch, at.step + round(left))
 
 
 def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
@@ -70,8 +78,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     at = checkpoints.restore() or Position()
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
-    if at.expected != job.expected_batches:  # no epoch of this text is behind
-        at.batches = at.expected = job.expected_batches
+    _expecting(at, job)
     interval = _Interval(job, settings.epochs, at)
     audited = not settings.audit
     saved = time.monotonic()
@@ -80,35 +87,50 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
         asked_to_stop() as stop,
         closing(Metrics(workdir.metrics, workdir.tensorboard, at.step)) as metrics,
         closing(Display(settings.epochs * at.batches, round(at.done * at.batches))) as display,
-        closing(Profiler(settings.profile_steps, workdir.tensorboard)) as profiler,
+        closing(Profiler(settings, workdir.tensorboard)) as profiler,
     ):
-        while at.epoch < settings.epochs and not stop.is_set():
-            for tokens in interval.waiting(job.batches(at.epoch, at.batch)):
-                if stop.is_set():
-                    break
-                if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
-                    _save(checkpoints, job, at)
-                    saved = time.monotonic()
-                rate = job.learning_rate(at.done / settings.epochs)
-                inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
-                if not audited:
-                    _audit(function, job, inputs)
-                    audited = True
-                with tf.device(job.device), profiler.call(at.step, at.step + job.steps_per_batch):
-                    loss = function(*inputs)
-                at.step += job.steps_per_batch
-                at.batch += 1
-                interval.losses.append(loss)
-                display.advance()
-                if interval.seconds() >= settings.log_seconds:
-                    _report(at, interval.close(at, rate), metrics, display)
-            else:
-                at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
-                at.words += job.words
+        epochs = range(at.epoch, settings.epochs)
+        batches = job.batches(epochs, at.batch) if epochs else iter(())
+        for epoch, tokens in profiler.marked(interval.waiting(batches), at):
+            _reach(epoch, at, job)
+            if stop.is_set():
+                break
+            if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
+                _save(checkpoints, job, at)
+                saved = time.monotonic()
+            rate = job.learning_rate(at.done / settings.epochs)
+            inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
+            if not audited:
+                _audit(function, job, inputs)
+                audited = True
+            with tf.device(job.device):
+                loss = function(*inputs)
+            at.step += job.steps_per_batch
+            at.batch += 1
+            interval.losses.append(loss)
+            display.advance()
+            if interval.seconds() >= settings.log_seconds:
+                _report(at, interval.close(at, rate), metrics, display)
+        else:
+            _reach(settings.epochs, at, job)
         if interval.losses:
             _report(at, interval.close(at, rate), metrics, display)
         _save(checkpoints, job, at)
     return at.epoch >= settings.epochs
+
+
+def _expecting(at: Position, job: Job) -> Position:
+    """The position, with the batches of an epoch as the job expects them if none was counted."""
+    if at.expected != job.expected_batches:  # no epoch of this text is behind
+        at.batches = at.expected = job.expected_batches
+    return at
+
+
+def _reach(epoch: int, at: Position, job: Job) -> None:
+    """Ends the epochs before this one."""
+    while at.epoch < epoch:
+        at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
+        at.words += job.words
 
 
 def _audit(function: TrainFunction, job: Job, inputs: Sequence[tf.Tensor]) -> None:
@@ -132,15 +154,15 @@ class _Interval:
         self.losses: list[tuple[tf.Tensor, tf.Tensor]] = []
         self._waited = 0.0
 
-    def waiting(self, batches: Iterator[tf.Tensor]) -> Iterator[tf.Tensor]:
+    def waiting(self, batches: Iterator[Item]) -> Iterator[Item]:
         """The batches, with the time that each keeps the loop waiting."""
         while True:
             began = time.perf_counter()
-            tokens = next(batches, None)
+            item = next(batches, None)
             self._waited += time.perf_counter() - began
-            if tokens is None:
+            if item is None:
                 return
-            yield tokens
+            yield item
 
     def seconds(self) -> float:
         """How long it has been going on."""

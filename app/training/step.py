@@ -13,6 +13,9 @@ from app.optimizers.base import Optimizer
 from app.tables.base import Table
 from app.types import Batch, Rows
 
+# What a step does, in this order; the first part of the names of its operations.
+PHASES = ("lookup", "gather", "loss", "gradient", "update")
+
 # Called as (tokens_SBL, first step, rate); gives the first step's loss, summed, and its examples.
 TrainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
@@ -30,16 +33,27 @@ def step(
     Reads, differentiates and writes the distinct rows that the batch needs, and no others.
     number: int64, 1 for the first step of the tables.
     """
-    wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
-    values = {name: tables[name].gather(ids_U) for name, (ids_U, _) in wanted.items()}
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
+    with _phase("lookup"):
+        wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+    with _phase("gather"):
+        values = {name: tables[name].gather(ids_U) for name, (ids_U, _) in wanted.items()}
+    with _phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
         rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
         total, examples = model.loss(batch, rows)
-    gradients = optimizer.clip(tape.gradient(total, values))
-    for name, (ids_U, _) in wanted.items():
-        writer.update(optimizer, tables[name], ids_U, values[name], gradients[name], rate, number)
+    with _phase("gradient"):
+        gradients = optimizer.clip(tape.gradient(total, values))
+    with _phase("update"):
+        for name, (ids_U, _) in wanted.items():
+            writer.update(
+                optimizer, tables[name], ids_U, values[name], gradients[name], rate, number
+            )
     return total, examples
+
+
+def _phase(name: str) -> tf.name_scope:
+    """The name that a profile shows for operations; a slash enters the same scope at every step."""
+    return tf.name_scope(f"{name}/")
 
 
 def train_function(

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,7 @@ from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 from app.training import workdir as files
 from app.training.workdir import Workdir
+from app.types import Batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +76,10 @@ def record(text: Text, workdir: Workdir) -> None:
     files.write_json(workdir.corpus, known)
 
 
-def batches(
-    text: Text, config: Config, workdir: Workdir
-) -> Callable[[int, int], Iterator[tf.Tensor]]:
-    """From an epoch's number to its batches from a given one on.
+def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+    """The batches of a run, (S, B, L) int32 (see `input.pipeline.batches`).
 
-    Batches are (S, B, L) int32, see `input.pipeline.batches`. Iterating raises RunError when the
-    corpus cannot be read.
+    Iterating raises RunError when the corpus cannot be read.
     """
     keep_V = pipeline.keep_probability(text.vocabulary.counts, config.input.subsample)
     progress = Progress.of(text.sources)
@@ -93,13 +91,13 @@ def batches(
         blocks = cache.in_memory(blocks, progress)
     elif config.input.cache == "disk":
         blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
+    rows = pipeline.rows(blocks, keep_V, config.model.window, config.input, config.run.seed)
 
-    def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
-        dataset = pipeline.batches(
-            blocks, keep_V, config.model.window, config.input, config.run.seed, epoch
-        )
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
+        dataset = pipeline.batches(rows, epochs, first, config.model.window, config.input)
         with reported(progress):
-            yield from dataset.skip(first)
+            for epoch, tokens in dataset:
+                yield int(epoch), tokens
 
     return epoch_batches
 

@@ -33,8 +33,16 @@ def dataset(blocks):
 
 def batches(blocks, settings=SMALL, keep=None, seed=1, epoch=0):
     keep = np.ones(1000, np.float32) if keep is None else np.asarray(keep, np.float32)
-    found = pipeline.batches(dataset(blocks), keep, WINDOW, settings, seed, epoch)
-    return list(found.as_numpy_iterator())
+    found = pipeline.rows(dataset(blocks), keep, WINDOW, settings, seed)
+    return of_epoch(found, epoch, settings)
+
+
+def of_epoch(found, epoch, settings, first=0):
+    """The batches of one epoch, as arrays."""
+    epochs = range(epoch, epoch + 1)
+    pairs = list(pipeline.batches(found, epochs, first, WINDOW, settings).as_numpy_iterator())
+    assert {number for number, _ in pairs} <= {epoch}
+    return [batch for _, batch in pairs]
 
 
 def rows(found):
@@ -262,16 +270,17 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     progress = Progress.of(sources)
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
     keep = pipeline.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
+    found = pipeline.rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
     with reported(progress):
         one, again, other = (
-            np.concatenate(
-                list(
-                    pipeline.batches(
-                        blocks, keep, WINDOW, SHUFFLED, seed=1, epoch=epoch
-                    ).as_numpy_iterator()
-                )
-            )
-            for epoch in (0, 0, 1)
+            np.concatenate(of_epoch(found, epoch, SHUFFLED)) for epoch in (0, 0, 1)
         )
+        several = list(pipeline.batches(found, range(3), 2, WINDOW, SHUFFLED).as_numpy_iterator())
     np.testing.assert_array_equal(one, again)
     assert one.shape != other.shape or (one != other).any()
+    # Epochs that follow one another are those made alone, but for what is left out of the first.
+    joined = {number: [batch for at, batch in several if at == number] for number in range(3)}
+    np.testing.assert_array_equal(np.concatenate(joined[0]), one[4:])
+    np.testing.assert_array_equal(np.concatenate(joined[1]), other)
+    assert [number for number, _ in several] == sorted(number for number, _ in several)
+    assert joined[2]

@@ -1,0 +1,39 @@
+"""Every setting of a run: frozen dataclasses, one per concern.
+
+A field is a flag: `app.flags` turns its name, type, default and help into an absl flag, so that a
+new setting is one new field here. Standard library only, so that any layer may import it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from app.config.learning import ModelConfig, OptimizerConfig, TableConfig
+from app.config.run import RunConfig
+from app.config.setting import setting
+from app.config.text import CorpusConfig, InputConfig, VocabularyConfig
+
+__all__ = [
+    "Config",
+    "CorpusConfig",
+    "InputConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "RunConfig",
+    "TableConfig",
+    "VocabularyConfig",
+    "setting",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything about a training run."""
+
+    corpus: CorpusConfig = CorpusConfig()
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    input: InputConfig = InputConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    table: TableConfig = TableConfig()
+    run: RunConfig = RunConfig()

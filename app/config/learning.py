@@ -1,0 +1,148 @@
+"""Settings of what is learned, and how: model, optimizer, tables."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from app.config.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """What is learned."""
+
+    model: str = setting(
+        "skipgram",
+        "`skipgram` predicts the context of a word, `cbow` a word from its context.",
+        choices=("skipgram", "cbow"),
+        fixed=True,
+    )
+    loss: str = setting(
+        "negative_sampling",
+        "How the other words of the vocabulary enter the loss.",
+        choices=("negative_sampling",),
+        fixed=True,
+    )
+    dim: int = setting(100, "Columns of a vector.", minimum=1, fixed=True)
+    window: int = setting(
+        5, "Context tokens on each side at most; drawn from 1..window.", minimum=1, fixed=True
+    )
+    negatives: int = setting(
+        5, "Weight of the negative samples: as of so many a pair.", minimum=1, fixed=True
+    )
+    shared_negatives: int = setting(
+        64, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
+    )
+    group_tokens: int = setting(
+        256, "Centre tokens that share their negative samples.", minimum=1, fixed=True
+    )
+    negative_power: float = setting(
+        0.75, "Negatives are drawn in proportion to count ** this.", minimum=0, fixed=True
+    )
+    compute_dtype: str = setting(
+        "auto",
+        "Arithmetic of the matrix products: `auto` is bfloat16 where the processor has it.",
+        choices=("auto", "float32", "bfloat16"),
+        fixed=True,
+    )
+
+
+_MOMENTUM = ("optimizer", "momentum")
+_ADAM = ("optimizer", "lazy_adam", "lazy_adamw")
+_FTRL = ("optimizer", "ftrl")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """How a row changes."""
+
+    optimizer: str = setting(
+        "rowwise_adagrad",
+        "The rule that updates rows.",
+        choices=(
+            "sgd",
+            "momentum",
+            "adagrad",
+            "rowwise_adagrad",
+            "ftrl",
+            "lazy_adam",
+            "lazy_adamw",
+        ),
+        fixed=True,
+    )
+    learning_rate: float = setting(
+        0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0
+    )
+    schedule: str = setting(
+        "linear",
+        "How the rate goes on from its greatest: `constant`, or to 0 as a straight line or a "
+        "cosine.",
+        choices=("constant", "linear", "cosine"),
+    )
+    warmup: float = setting(
+        0.0, "Share of the training in which the rate first rises from 0, below 1.", minimum=0
+    )
+    clip_row_norm: float = setting(
+        0.0, "The greatest L2 norm that a row's gradient may have; 0 does not clip.", minimum=0
+    )
+    clip_global_norm: float = setting(
+        0.0,
+        "The greatest L2 norm that all gradients of a step together may have; 0 does not clip.",
+        minimum=0,
+    )
+    initial_accumulator: float = setting(
+        0.1,
+        "Where the accumulators of Adagrad and FTRL start.",
+        minimum=1e-30,
+        fixed=True,
+        only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
+    )
+    momentum: float = setting(
+        0.9, "Share of its velocity that a row keeps.", minimum=0, only=_MOMENTUM
+    )
+    nesterov: bool = setting(False, "Nesterov's momentum.", only=_MOMENTUM)
+    beta_1: float = setting(0.9, "Decay of the first moment of Adam.", minimum=0, only=_ADAM)
+    beta_2: float = setting(0.999, "Decay of the second moment of Adam.", minimum=0, only=_ADAM)
+    epsilon: float = setting(
+        1e-7, "Added to the root of the second moment of Adam.", minimum=1e-30, only=_ADAM
+    )
+    correct_skipped: bool = setting(
+        False,
+        "Decay the moments of a row by the steps in which it was not touched.",
+        fixed=True,
+        only=_ADAM,
+    )
+    weight_decay: float = setting(
+        0.004,
+        "Share of itself, times the learning rate, that a row loses in a step that touches it.",
+        minimum=0,
+        only=("optimizer", "lazy_adamw"),
+    )
+    l1: float = setting(
+        0.0,
+        "Strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
+        minimum=0,
+        fixed=True,
+        only=_FTRL,
+    )
+    l2: float = setting(
+        0.0,
+        "Strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
+        minimum=0,
+        only=_FTRL,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """Where rows live."""
+
+    table: str = setting(
+        "device", "`device` keeps rows in the memory of the device.", choices=("device",)
+    )
+    table_dtype: str = setting(
+        "float32",
+        "Storage of the rows; arithmetic is float32.",
+        choices=("float32",),
+        fixed=True,
+    )

@@ -1,0 +1,35 @@
+"""Settings of the run itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from app.config.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """The run itself."""
+
+    workdir: str = setting("", "Where everything about the run is kept; run again to resume.")
+    task: str = setting("words", "What is trained.", choices=("words",), fixed=True)
+    epochs: int = setting(5, "Passes over the corpus.", minimum=1)
+    seed: int = setting(1, "All random draws are functions of this and of the step.", fixed=True)
+    device: str = setting("", "Such as `GPU:0` or `CPU:0`; the first GPU, if any, by default.")
+    strategy: str = setting("none", "Distribution over devices.", choices=("none",))
+    intra_op_threads: int = setting(
+        0, "Threads within an operation; 0 chooses by the number of cores.", minimum=0
+    )
+    log_seconds: float = setting(10.0, "Seconds between two logged steps.", minimum=0)
+    checkpoint_minutes: float = setting(10.0, "Minutes between two checkpoints.", minimum=0)
+    keep_checkpoints: int = setting(3, "Newest checkpoints that are kept.", minimum=1)
+    profile_steps: str = setting(
+        "", "START,STOP or START,STOP,START,STOP,...: record a profile between these steps."
+    )
+    profile_on_slow: float = setting(
+        0.0, "Record one when calls take so many times their running median; 0: never.", minimum=0
+    )
+    audit: bool = setting(
+        True, "At the start, look for operations of the step that touch a whole table, and warn."
+    )
+    plan_only: bool = setting(False, "Print what would be trained, with its bytes, and stop.")

@@ -1,0 +1,100 @@
+"""Settings of what goes in: text, vocabulary, batches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from app.config.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusConfig:
+    """Which text is read, and what a token of it is."""
+
+    corpus: str = setting(
+        "docstrings",
+        "Comma-separated files and globs (.gz, .bz2 and .xz too), or `docstrings`, "
+        "`docstrings:package,package`, or `text8`.",
+    )
+    documents: str = setting(
+        "line",
+        "What bounds a document; no window crosses a boundary. `line`: every line is a document. "
+        "`file` and `none`: windows cross line ends, and stop at the end of a file. A block of "
+        "text (--block_bytes) ends a document in any case.",
+        choices=("line", "file", "none"),
+        fixed=True,
+    )
+    tokenizer: str = setting(
+        "whitespace",
+        "`whitespace` splits at white space; `unicode` normalises (NFKC) and splits at white "
+        "space, punctuation and changes of script.",
+        choices=("whitespace", "unicode"),
+        fixed=True,
+    )
+    fold_case: bool = setting(True, "Fold case (tokenizer `unicode` only).", fixed=True)
+    drop_punctuation: bool = setting(
+        True, "Drop punctuation tokens (tokenizer `unicode` only).", fixed=True
+    )
+    drop_numbers: bool = setting(
+        False, "Drop tokens of digits (tokenizer `unicode` only).", fixed=True
+    )
+    invalid_utf8: str = setting(
+        "replace",
+        "Bytes that are not UTF-8: `replace` them by U+FFFD and say how many, or stop (`error`).",
+        choices=("replace", "error"),
+        fixed=True,
+    )
+    data_dir: str = setting("data/raw", "Where downloads and extracted docstrings are kept.")
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularyConfig:
+    """Which tokens get a row."""
+
+    vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True)
+    min_count: int = setting(5, "Drop tokens seen fewer times than this.", minimum=1, fixed=True)
+    max_vocab_size: int = setting(
+        0, "Keep at most this many tokens; 0 keeps all.", minimum=0, fixed=True
+    )
+    vocab_memory_entries: int = setting(
+        50_000_000,
+        "While counting, drop the rarest tokens whenever more distinct ones than this are held.",
+        minimum=1000,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class InputConfig:
+    """How text becomes batches of token ids."""
+
+    subsample: float = setting(
+        1e-3,
+        "Frequent tokens are dropped at random above this share of the corpus; 0 keeps all.",
+        minimum=0,
+        fixed=True,
+    )
+    batch_tokens: int = setting(4096, "Centre tokens of a step.", minimum=1, fixed=True)
+    row_tokens: int = setting(32, "Centre tokens of a row.", minimum=1, fixed=True)
+    steps_per_call: int = setting(
+        16, "Steps that one call of the compiled function makes.", minimum=1, fixed=True
+    )
+    shuffle: bool = setting(
+        True,
+        "Shuffle the rows of a block of text, so that a batch is not all from one document.",
+        fixed=True,
+    )
+    cache: str = setting(
+        "none",
+        "Where token ids are kept between epochs, so that text is tokenised once: `memory`, "
+        "`disk` (in the workdir) or `none`.",
+        choices=("none", "memory", "disk"),
+    )
+    block_bytes: int = setting(
+        2 << 20,
+        "Text is read, tokenised and shuffled in blocks of so many bytes.",
+        minimum=1024,
+        fixed=True,
+    )
+    readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True)
+    map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
+    prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)
