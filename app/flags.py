@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging as std_logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from absl import flags, logging
 
 from app import settings
 from app.config import Config
+from app.console import hushed
 from app.errors import RunError, UsageError
 from app.exporting import word2vec_reader
 from app.training import workdir
@@ -35,7 +35,7 @@ def define() -> None:
         _DEFINE[type(field.default)](name, field.default, text)
 
 
-def parsed() -> Config:
+def parsed(needs_workdir: bool = True) -> Config:
     """The settings of this run, checked.
 
     A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
@@ -48,7 +48,7 @@ def parsed() -> Config:
         if not flags.FLAGS[name].present:
             values[name] = stored[name]
     config = settings.from_names(values)
-    settings.check(config)
+    settings.check(config, needs_workdir)
     name = settings.changed(stored, values)
     if name:
         raise UsageError(
@@ -109,21 +109,10 @@ def start_tensorflow() -> None:
     Those notes (which oneDNN, which drivers, which instructions) come before any log level counts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as notes:
-        terminal = os.dup(2)
-        os.dup2(notes.fileno(), 2)
-        try:
-            import tensorflow
+    with hushed():
+        import tensorflow
 
-            tensorflow.config.list_physical_devices()
-        except BaseException:
-            notes.seek(0)
-            os.write(terminal, notes.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
+        tensorflow.config.list_physical_devices()
 
 
 def _set_up_logging() -> None:

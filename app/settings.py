@@ -41,7 +41,22 @@ def from_names(values: dict[str, Any]) -> Config:
     )
 
 
-def check(config: Config) -> None:
+def from_texts(texts: dict[str, str]) -> Config:
+    """The settings that a workdir's `flags.cfg` has, by name; others take their defaults.
+
+    ValueError for a text that is no value of its setting.
+    """
+    kinds = {name: type(field.default) for name, field in fields().items()}
+    return from_names(
+        {
+            name: text == "true" if kinds[name] is bool else kinds[name](text)
+            for name, text in texts.items()
+            if name in kinds
+        }
+    )
+
+
+def check(config: Config, needs_workdir: bool = True) -> None:
     """Raises UsageError for the first value, or combination of values, that cannot be."""
     values = by_name(config)
     for name, field in fields().items():
@@ -82,7 +97,7 @@ def check(config: Config) -> None:
         raise UsageError(
             f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
         )
-    if not config.run.workdir and not config.run.plan_only:
+    if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
 
 

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# What a step does, in this order; so begin the names of its operations in a profile.
+PHASES = ("lookup", "gather", "loss", "gradient", "update")
+
 # From epochs, one after the other, and a number of batches of the first one to leave out, to the
 # epoch and what a call of the train function takes, (S, ...); the same in every process.
 Batches = Callable[[range, int], Iterator[tuple[int, Any]]]

@@ -36,7 +36,7 @@ def in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
             yield block
         whole = progress.error is None
 
-    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
     return without_tuning_thread(kept)
 
 
@@ -76,5 +76,5 @@ def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.
         for start, end in zip(ends - sizes, ends, strict=True):
             yield tokens[start:end]
 
-    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE)
+    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
     return without_tuning_thread(kept)

@@ -11,10 +11,7 @@ from app.models.rows import distinct
 from app.optimizers import rows as writer
 from app.optimizers.base import Optimizer
 from app.tables.base import Table
-from app.types import Batch, Rows
-
-# What a step does, in this order; the first part of the names of its operations.
-PHASES = ("lookup", "gather", "loss", "gradient", "update")
+from app.types import PHASES, Batch, Rows
 
 # Called as (tokens_SBL, first step, rate); gives the first step's loss, summed, and its examples.
 TrainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -53,6 +50,7 @@ def step(
 
 def _phase(name: str) -> tf.name_scope:
     """The name that a profile shows for operations; a slash enters the same scope at every step."""
+    assert name in PHASES
     return tf.name_scope(f"{name}/")
 
 

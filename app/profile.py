@@ -1,0 +1,70 @@
+"""Names the bottleneck of a run: python -m app.profile --workdir=DIR, or --live
+
+Reads the newest profile that app.train --profile_steps=START,STOP recorded. With --live, and the
+flags of app.train, it measures instead: the input alone, the steps alone, and both together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags as absl_flags
+
+from app import flags, settings
+from app.diagnosis import profiles, report
+from app.errors import UsageError
+from app.files import replacing
+from app.training import workdir
+
+
+def main(_: Sequence[str]) -> None:
+    """Prints the diagnosis, and writes what --json asks for."""
+    given = absl_flags.FLAGS
+    text, record = _live() if given.live else _recorded(given.workdir)
+    print(text, flush=True)
+    if given.json:
+        with replacing(given.json) as temporary:
+            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def define() -> None:
+    """Defines the flags of this command: those of a run, and its own."""
+    flags.define()
+    absl_flags.DEFINE_bool("live", False, "Measure now, without a profile and without training.")
+    absl_flags.DEFINE_float("seconds", 5.0, "How long each part of --live takes.", lower_bound=0.1)
+    absl_flags.DEFINE_string("json", "", "Write every number to this file.")
+
+
+def _recorded(path: str) -> tuple[str, dict[str, Any]]:
+    if not path:
+        raise UsageError("--workdir= is empty; name the folder of a run, or give --live")
+    texts = workdir.read_flags(Path(path) / "flags.cfg")
+    config = settings.from_texts(texts) if texts else None
+    found = report.diagnose(profiles.newest(Path(path)), config)
+    return report.text(found), report.record(found)
+
+
+def _live() -> tuple[str, dict[str, Any]]:
+    config = flags.parsed(needs_workdir=False)
+    flags.start_tensorflow()
+    from app import build
+    from app.diagnosis import live
+    from app.training import words
+
+    build.use_machine(config.run)
+    place = workdir.Workdir(config.run.workdir or os.devnull)
+    text = words.text(config, place, finished=True)
+    with tempfile.TemporaryDirectory() as folder:  # for a cache on disk
+        job = build.words_job(config, text, workdir.Workdir(folder))
+        found = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
+    return live.text(found), found._asdict()
+
+
+if __name__ == "__main__":
+    define()
+    flags.run(main)

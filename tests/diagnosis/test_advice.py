@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from app.config import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig
+from app.diagnosis.advice import advice
+from app.diagnosis.division import Division
+from app.diagnosis.operations import Work
+from app.diagnosis.stages import Stage
+
+SHARES = dict.fromkeys(
+    ("input", "host_to_device", "host_compute", "launch", "device_compute", "other"), 0.0
+)
+OTHER_MODEL = ModelConfig(dim=64)
+
+
+def divided(cpu_only=True, **shares):
+    return Division(9, 10.0, SHARES | shares, cpu_only)
+
+
+def stage(name="tokenize", kind="ParallelMapV2", parallelism=2):
+    return Stage(name, kind, parallelism, 0.9, 1.0)
+
+
+def asked(division, config, stage=None, parts=None, cores=2):
+    work = Work([], parts or {}, 0.0)
+    return [
+        (change.what, change.speedup) for change in advice(division, stage, work, config, cores)
+    ]
+
+
+WAITING = divided(input=0.75, device_compute=0.25)
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "slowest", "expected"),
+    [
+        # Text is tokenised again in each epoch.
+        ({}, 5, stage(), [("--cache=memory", 4.0)]),
+        # Only one epoch, and all cores at work: other machines.
+        ({}, 1, stage(), [("--data_service=HOST:PORT", 4.0)]),
+        # What a cache keeps is not what takes long.
+        ({}, 5, stage("rows"), [("--data_service=HOST:PORT", 4.0)]),
+        ({"cache": "memory"}, 5, stage(), [("--data_service=HOST:PORT", 4.0)]),
+        ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
+        (
+            {"map_parallelism": 1, "prefetch": 0},
+            3,
+            stage(parallelism=1),
+            [("--cache=memory", 4.0), ("--map_parallelism=-1", 2.0), ("--prefetch=-1", 4 / 3)],
+        ),
+    ],
+)
+def test_of_a_run_that_waits_for_its_input(settings, epochs, slowest, expected):
+    config = Config(input=InputConfig(**settings), run=RunConfig(epochs=epochs))
+    assert asked(WAITING, config, slowest) == expected
+
+
+@pytest.mark.parametrize(
+    ("slowest", "expected"),
+    [
+        (stage("f", "Map", 0), [("num_parallel_calls=tf.data.AUTOTUNE", 2.0)]),
+        (
+            stage("f"),
+            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
+        ),
+        (None, [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)]),
+    ],
+)
+def test_of_a_pipeline_that_is_not_ours(slowest, expected):
+    assert asked(WAITING, None, slowest) == expected
+
+
+def test_of_a_host_that_is_busy():
+    config = Config(input=InputConfig(steps_per_call=8))
+    found = advice(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)
+    (only,) = found
+    assert (only.what, only.new_workdir) == ("--steps_per_call=16", True)
+    assert only.speedup == pytest.approx(1 / 0.7)
+    launching = divided(launch=0.6, device_compute=0.4)
+    assert asked(launching, Config()) == [("--batch_tokens=8192", pytest.approx(1 / 0.7))]
+
+
+def test_of_a_step_that_is_the_work():
+    computing = divided(device_compute=0.8)
+    adam = OptimizerConfig(optimizer="lazy_adam")
+    plain = Config(model=OTHER_MODEL)
+    assert asked(computing, plain) == []
+    updates = {"update": 0.5}
+    assert asked(computing, Config(model=OTHER_MODEL, optimizer=adam), parts=updates) == [
+        ("--optimizer=rowwise_adagrad", pytest.approx(1 / 0.8))
+    ]
+    assert asked(computing, plain, parts=updates) == []
+    exact = Config(model=ModelConfig(dim=64, compute_dtype="float32"))
+    assert asked(computing, exact) == [("--compute_dtype=auto", 1.32)]
+    assert asked(divided(cpu_only=False, device_compute=0.8), exact) == []
+    assert asked(computing, Config())[0][0] == "--shared_negatives=32 --group_tokens=128"
+    assert asked(computing, None) == []

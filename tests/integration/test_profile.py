@@ -1,0 +1,117 @@
+"""app.profile as a person runs it, and what it says of what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from app.training.workdir import read_flags
+from tests.integration.commands import done, fresh, logged, refusal, run, train
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory, corpus):
+    workdir = tmp_path_factory.mktemp("profiled") / "run"
+    done(workdir.parent, *train(workdir, corpus, "--profile_steps=4,30"))
+    return workdir
+
+
+def xplane(workdir):
+    (path,) = workdir.glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    return path
+
+
+def test_what_it_says_and_writes(tmp_path, profiled):
+    ended = fresh("app.profile", f"--workdir={profiled}", f"--json={tmp_path}/found.json")
+    assert (ended.code, ended.err) == (0, "")
+    first, step, verdict, pipeline, *_ = ended.out.splitlines()
+    assert first.startswith("profile    ") and first.endswith(" calls of 2 steps")
+    assert verdict.startswith("verdict    ") and pipeline.startswith("tf.data    the slowest stage")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["trusted"] and found["steps_per_call"] == 2
+    assert found["verdict"] in verdict and found["stage"]["label"] in pipeline
+    assert len(found["operations"]) == 5
+    assert f"{found['step_ms']:.3g} ms ({found['call_ms']:.3g} ms a call)" in step
+    for change in found["changes"]:
+        assert change["what"] in ended.out and change["speedup"] > 1
+
+
+def test_few_calls_are_called_too_short(tmp_path, corpus):
+    workdir = tmp_path / "run"
+    done(tmp_path, *train(workdir, corpus, "--profile_steps=4,10"))
+    ended = done(tmp_path, "app.profile", f"--workdir={workdir}", f"--json={tmp_path}/o.json")
+    assert "too short to trust: record at least 5 whole calls, 14 steps" in ended.out
+    assert json.loads((tmp_path / "o.json").read_text())["trusted"] is False
+
+
+def test_live_leaves_the_workdir_as_it_is(tmp_path, profiled):
+    before = sorted(path for path in profiled.rglob("*"))
+    argv = ("app.profile", f"--workdir={profiled}", "--live", "--seconds=0.2")
+    ended = done(tmp_path, *argv, f"--json={tmp_path}/live.json")
+    assert sorted(path for path in profiled.rglob("*")) == before
+    found = json.loads((tmp_path / "live.json").read_text())
+    assert found["bound"] in ("input", "step") and found["ratio"] >= 1
+    assert f"{found['both']:,.0f} words/s" in ended.out and "bounds the run" in ended.out
+
+
+def test_live_needs_no_workdir(tmp_path, corpus):
+    flags = [flag for flag in train("", corpus) if flag != "--workdir="]
+    ended = done(tmp_path, "app.profile", *flags[1:], "--live", "--seconds=0.1", "--cache=disk")
+    assert "to the device" in ended.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stderr", "stdout"]
+
+
+def test_a_truncated_profile(tmp_path, profiled):
+    copy = shutil.copytree(profiled, tmp_path / "run")
+    path = xplane(copy)
+    path.write_bytes(path.read_bytes()[:-1000])
+    line = refusal(run(tmp_path, "app.profile", f"--workdir={copy}"), 1)
+    assert line == (
+        f"profile: {path} is truncated or no profile; delete it and record one with: "
+        "python -m app.train --profile_steps=START,STOP"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--workdir= is empty; name the folder of a run, or give --live"),
+        (("--workdir={tmp}",), "--workdir={tmp}: no profile there; record one with: python"),
+        (("--workdir={tmp}/none",), "--workdir={tmp}/none: no such folder; give that of a run"),
+        (("--live", "--corpus={tmp}/none"), "--corpus={tmp}/none: no such file; check the path"),
+        (("--live", "--seconds=0"), "flag --seconds=0"),
+        (("--json=x", "more"), "'more' is no flag"),
+    ],
+)
+def test_bad_input(tmp_path, flags, message):
+    given = [flag.format(tmp=tmp_path) for flag in flags]
+    assert message.format(tmp=tmp_path) in refusal(run(tmp_path, "app.profile", *given))
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        ("1,9", "steps 0 to 1 are the first call, which is compiled; give START,STOP from 2 to "),
+        ("4,100000", "the run ends at about step "),
+    ],
+)
+def test_a_window_that_the_run_has_no_steps_for(tmp_path, corpus, windows, message):
+    workdir = tmp_path / "run"
+    line = refusal(run(tmp_path, *train(workdir, corpus, f"--profile_steps={windows}")))
+    assert f"--profile_steps={windows}: {message}" in line
+    assert [path.name for path in workdir.iterdir()] == ["lock"]
+
+
+def test_a_resumed_run_knows_the_window_that_is_behind(tmp_path, corpus, profiled):
+    copy = shutil.copytree(profiled, tmp_path / "run")
+    end = logged(copy)[-1]["step"]
+    again = done(tmp_path, "app.train", f"--workdir={copy}", "--epochs=3")
+    assert "profile of steps" not in again.err
+    # One that is given anew must lie ahead.
+    given = ("app.train", f"--workdir={copy}", "--epochs=4")
+    wrong = refusal(run(tmp_path, *given, "--profile_steps=6,30"))
+    assert f"--profile_steps=6,30: steps {logged(copy)[-1]['step']} to " in wrong
+    assert logged(copy)[-1]["step"] > end
+    assert read_flags(copy / "flags.cfg")["epochs"] == "3"
