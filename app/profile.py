@@ -16,16 +16,21 @@ from typing import Any
 from absl import flags as absl_flags
 
 from app import flags, settings
-from app.diagnosis import profiles, report
+from app.benchmarks import picture as drawing
+from app.diagnosis import picture, profiles, report
 from app.errors import UsageError
 from app.files import replacing
 from app.training import workdir
 
 
 def main(_: Sequence[str]) -> None:
-    """Prints the diagnosis, and writes what --json asks for."""
+    """Prints the diagnosis, and writes what --json and --plot ask for."""
     given = absl_flags.FLAGS
-    text, record = _live() if given.live else _recorded(given.workdir)
+    if given.live and (given.before or given.plot):
+        raise UsageError("--live draws and compares nothing; leave out --before and --plot")
+    if given.plot:
+        drawing.check(given.plot)
+    text, record = _live() if given.live else _recorded()
     print(text, flush=True)
     if given.json:
         with replacing(given.json) as temporary:
@@ -35,18 +40,34 @@ def main(_: Sequence[str]) -> None:
 def define() -> None:
     """Defines the flags of this command: those of a run, and its own."""
     flags.define()
+    absl_flags.DEFINE_string("before", "", "The folder of another run to compare with.")
     absl_flags.DEFINE_bool("live", False, "Measure now, without a profile and without training.")
     absl_flags.DEFINE_float("seconds", 5.0, "How long each part of --live takes.", lower_bound=0.1)
     absl_flags.DEFINE_string("json", "", "Write every number to this file.")
+    absl_flags.DEFINE_string("plot", "", "Draw how a step divides (.png, .svg or .pdf).")
 
 
-def _recorded(path: str) -> tuple[str, dict[str, Any]]:
-    if not path:
+def _recorded() -> tuple[str, dict[str, Any]]:
+    given = absl_flags.FLAGS
+    if not given.workdir:
         raise UsageError("--workdir= is empty; name the folder of a run, or give --live")
+    found = _diagnosed("workdir", given.workdir)
+    text, record = report.text(found), report.record(found)
+    drawn = [("now", found)] if given.before else [(given.workdir, found)]
+    if given.before:
+        before = _diagnosed("before", given.before)
+        text += "\n" + report.compared(before, found)
+        record["before"] = report.record(before)
+        drawn.insert(0, ("before", before))
+    if given.plot:
+        picture.draw(drawn, given.plot)
+    return text, record
+
+
+def _diagnosed(flag: str, path: str) -> report.Diagnosis:
     texts = workdir.read_flags(Path(path) / "flags.cfg")
     config = settings.from_texts(texts) if texts else None
-    found = report.diagnose(profiles.newest(Path(path)), config)
-    return report.text(found), report.record(found)
+    return report.diagnose(profiles.newest(Path(path), flag), config)
 
 
 def _live() -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,8 @@ from app.diagnosis.profiles import Event, Profile
 # From this share of a step on, waiting for input is what to change first: xprof calls it highly
 # input-bound (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).
 INPUT_BOUND = 0.20
-# Calls that a profile needs: their median then stands for the run, whatever one of them met.
+# Calls that a profile needs before what one of them met, such as a block of text that had to be
+# read, is not taken for the rule.
 TRUSTED_CALLS = 5
 
 VERDICTS = {
@@ -37,7 +37,7 @@ _COLUMNS = {
 
 
 class Division(NamedTuple):
-    """calls: whole calls that were recorded. milliseconds: the median of a call. shares: of all
+    """calls: whole calls that were recorded. milliseconds: of a call, on average. shares: of all
     time, that of each part: waiting for `input`, `host_to_device` (copies), `host_compute`,
     `launch` (starting operations), `device_compute` and `other`; they sum to 1. cpu_only: whether
     the host is the device, so that what it computes is `device_compute`."""
@@ -81,9 +81,7 @@ def division(profile: Profile, work: Work) -> Division:
             "launch": busy * work.starting,
             "device_compute": busy * (1 - work.starting),
         }
-    times = [step["stepTimeMs"] for step in profile.steps]
-    median = statistics.median(times) if times else 0.0
-    return Division(len(times), median, shares, cpu_only)
+    return Division(len(profile.steps), total / max(len(profile.steps), 1), shares, cpu_only)
 
 
 def _sum(steps: Sequence[Mapping[str, float]], columns: Sequence[str]) -> float:

@@ -43,13 +43,16 @@ class Profile(NamedTuple):
     events: list[Event]
 
 
-def newest(folder: Path) -> Path:
-    """The folder of the newest profile anywhere below a folder. UsageError if there is none."""
+def newest(folder: Path, flag: str = "workdir") -> Path:
+    """The folder of the newest profile anywhere below a folder. UsageError if there is none.
+
+    flag: that named it.
+    """
     if not folder.is_dir():
-        raise UsageError(f"--workdir={folder}: no such folder; give that of a run")
+        raise UsageError(f"--{flag}={folder}: no such folder; give that of a run")
     found = [path for path in folder.rglob("*.xplane.pb") if path.match(_PATTERN)]
     if not found:
-        raise UsageError(f"--workdir={folder}: no profile there; {_RECORD}")
+        raise UsageError(f"--{flag}={folder}: no profile there; {_RECORD}")
     return max(found, key=lambda path: (path.stat().st_mtime, path)).parent
 
 

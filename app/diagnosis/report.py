@@ -24,14 +24,22 @@ _MEANINGS = {
 
 
 class Diagnosis(NamedTuple):
-    """profile: its folder. steps: of a call. changes: best first."""
+    """profile: its folder. steps: of a call. tokens: of a step, 1 where it is not known. changes:
+    best first.
+    """
 
     profile: Path
     steps: int
+    tokens: int
     division: Division
     stage: Stage | None
     work: Work
     changes: list[Change]
+
+    @property
+    def milliseconds(self) -> float:
+        """Of a step."""
+        return self.division.milliseconds / self.steps
 
 
 def diagnose(profile: Path, config: Config | None) -> Diagnosis:
@@ -50,8 +58,8 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     divided = division(recorded, done)
     stage = slowest(recorded.events)
     changes = advice(divided, stage, done, config, os.cpu_count() or 1)
-    steps = config.input.steps_per_call if config else 1
-    return Diagnosis(profile, steps, divided, stage, done, changes)
+    steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
+    return Diagnosis(profile, steps, tokens, divided, stage, done, changes)
 
 
 def text(found: Diagnosis) -> str:
@@ -69,7 +77,7 @@ def text(found: Diagnosis) -> str:
         )
     call = f" ({divided.milliseconds:.3g} ms a call)" if found.steps > 1 else ""
     lines += [
-        f"step       {divided.milliseconds / found.steps:.3g} ms{call}: {parts}",
+        f"step       {found.milliseconds:.3g} ms{call}: {parts}",
         f"verdict    {divided.verdict}: {_MEANINGS[divided.verdict]}"
         + ("; the CPU is the device" if divided.cpu_only else ""),
         "tf.data    "
@@ -97,6 +105,15 @@ def text(found: Diagnosis) -> str:
     return "\n".join(lines)
 
 
+def compared(before: Diagnosis, now: Diagnosis) -> str:
+    """What has changed between two profiles, in a line."""
+    ratio = before.milliseconds * now.tokens / (now.milliseconds * before.tokens)
+    return (
+        f"before     {before.milliseconds:.3g} ms a step, {before.division.verdict}, waiting for "
+        f"input {before.division.shares['input']:.0%}; now {ratio:.2f} times as fast"
+    )
+
+
 def record(found: Diagnosis) -> dict[str, Any]:
     """The diagnosis for programs."""
     divided = found.division
@@ -105,7 +122,7 @@ def record(found: Diagnosis) -> dict[str, Any]:
         "calls": divided.calls,
         "steps_per_call": found.steps,
         "call_ms": divided.milliseconds,
-        "step_ms": divided.milliseconds / found.steps,
+        "step_ms": found.milliseconds,
         "trusted": divided.trusted,
         "shares": divided.shares,
         "verdict": divided.verdict,

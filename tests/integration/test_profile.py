@@ -38,6 +38,16 @@ def test_what_it_says_and_writes(tmp_path, profiled):
         assert change["what"] in ended.out and change["speedup"] > 1
 
 
+def test_two_runs_beside_one_another(tmp_path, profiled):
+    pytest.importorskip("matplotlib")
+    argv = ("app.profile", f"--workdir={profiled}", f"--before={profiled}")
+    ended = done(tmp_path, *argv, f"--plot={tmp_path}/o.png", f"--json={tmp_path}/o.json")
+    assert ended.out.splitlines()[-1].endswith("; now 1.00 times as fast")
+    assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert found.pop("before") == found
+
+
 def test_few_calls_are_called_too_short(tmp_path, corpus):
     workdir = tmp_path / "run"
     done(tmp_path, *train(workdir, corpus, "--profile_steps=4,10"))
@@ -82,6 +92,9 @@ def test_a_truncated_profile(tmp_path, profiled):
         (("--workdir={tmp}/none",), "--workdir={tmp}/none: no such folder; give that of a run"),
         (("--live", "--corpus={tmp}/none"), "--corpus={tmp}/none: no such file; check the path"),
         (("--live", "--seconds=0"), "flag --seconds=0"),
+        (("--live", "--plot=a.png"), "--live draws and compares nothing; leave out --before and"),
+        (("--workdir={tmp}", "--plot=a.bmp"), "--plot=a.bmp: give a name that ends in .png"),
+        (("--workdir={tmp}", "--plot={tmp}/a.png"), "--workdir={tmp}: no profile there"),
         (("--json=x", "more"), "'more' is no flag"),
     ],
 )
