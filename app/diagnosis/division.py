@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from app.diagnosis import marked
 from app.diagnosis.operations import Work
 from app.diagnosis.profiles import Event, Profile
 
@@ -67,8 +68,10 @@ class Division(NamedTuple):
 
 def division(profile: Profile, work: Work) -> Division:
     """How the calls of a profile divide."""
-    total = sum(step["stepTimeMs"] for step in profile.steps) or 1.0
-    shares = {part: _sum(profile.steps, columns) / total for part, columns in _COLUMNS.items()}
+    columns = sum(_COLUMNS.values(), ())
+    calls = profile.steps or marked.steps(profile.events, columns)
+    total = sum(step["stepTimeMs"] for step in calls) or 1.0
+    shares = {part: _sum(calls, columns) / total for part, columns in _COLUMNS.items()}
     # xprof counts copies to the device as input.
     copies = min(shares["input"], _copied(profile.events) / total)
     shares |= {"input": shares["input"] - copies, "host_to_device": copies}
@@ -81,7 +84,7 @@ def division(profile: Profile, work: Work) -> Division:
             "launch": busy * work.starting,
             "device_compute": busy * (1 - work.starting),
         }
-    return Division(len(profile.steps), total / max(len(profile.steps), 1), shares, cpu_only)
+    return Division(len(calls), total / max(len(calls), 1), shares, cpu_only)
 
 
 def _sum(steps: Sequence[Mapping[str, float]], columns: Sequence[str]) -> float:

@@ -19,6 +19,8 @@ _ASYNCHRONOUS = "ExecutorState::ProcessAsync::Start"
 # Functions of tf.data run on threads of these names.
 _INPUT_THREADS = "tf_data_"
 _ITERATOR = "Iterator::"
+# What a function within another adds to the names of its operations: keras.fit has one.
+_CALL = "StatefulPartitionedCall/"
 
 
 class Operation(NamedTuple):
@@ -104,7 +106,7 @@ def _key(event: Event) -> tuple[str, str, str]:
     found = _operation(event)
     assert found is not None
     name, kind = found
-    name = re.sub(r"_\d+(?=/|$)", "", name)
+    name = re.sub(r"_\d+(?=/|$)", "", name).removeprefix(_CALL)
     return name, kind, INPUT if _of_input(event) else _phase(name)
 
 

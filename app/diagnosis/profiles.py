@@ -33,8 +33,8 @@ class Profile(NamedTuple):
     """A recording of some calls.
 
     path: its folder. steps: of each whole call the milliseconds of its parts, by the columns of
-    xprof's input pipeline analyzer. hardware: as xprof calls it, such as CPU_ONLY. events: of the
-    first host, in no order.
+    xprof's input pipeline analyzer; none if no step was marked for it (`_r=1`). hardware: as xprof
+    calls it, such as CPU_ONLY. events: of the first host, in no order.
     """
 
     path: Path

@@ -49,13 +49,13 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     damaged, or has no whole call.
     """
     recorded = read(profile)
-    if not recorded.steps:
+    done = work(recorded.events)
+    divided = division(recorded, done)
+    if not divided.calls:
         raise RunError(
             f"{profile} has no whole step: record more of them (--profile_steps=START,STOP), each "
             "marked as by tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
         )
-    done = work(recorded.events)
-    divided = division(recorded, done)
     stage = slowest(recorded.events)
     changes = advice(divided, stage, done, config, os.cpu_count() or 1)
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
@@ -69,10 +69,11 @@ def text(found: Diagnosis) -> str:
     parts = ", ".join(
         f"{part.replace('_', ' ')} {share:.0%}" for part, share in shares if share >= 0.005
     )
-    lines = [f"profile    {found.profile}: {divided.calls} calls of {found.steps} steps"]
+    calls = "steps" if found.steps == 1 else f"calls of {found.steps} steps"
+    lines = [f"profile    {found.profile}: {divided.calls} {calls}"]
     if not divided.trusted:
         lines.append(
-            f"           too short to trust: record at least {TRUSTED_CALLS} whole calls, "
+            "           too short to trust: record at least "
             f"{(TRUSTED_CALLS + 2) * found.steps} steps"
         )
     call = f" ({divided.milliseconds:.3g} ms a call)" if found.steps > 1 else ""

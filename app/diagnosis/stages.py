@@ -13,7 +13,7 @@ _ITERATOR = "Iterator::"
 _ROOT = "Iterator::Root"
 _GENERATOR = "Generator"  # which may run a pipeline of its own, as our caches of ids do
 _IDLE = ("Root", "Prefetch", "Options", "Zip", "FlatMap", "FiniteSkip")
-_GIVEN_BY_TENSORFLOW = re.compile(r"Dataset(V\d+)?:\d+$")
+_GIVEN_BY_TENSORFLOW = re.compile(r"Dataset(V\d+)?:\d+$|/_\d+$")
 
 
 class Stage(NamedTuple):
