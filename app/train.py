@@ -15,6 +15,7 @@ from absl import logging
 from app import flags
 from app.errors import RunError
 from app.evaluation import closing
+from app.exporting import projector
 from app.settings import by_name
 from app.training import workdir
 
@@ -32,19 +33,22 @@ def main(_: Sequence[str]) -> None:
     with contextlib.nullcontext() if settings.run.plan_only else place.held():
         text = words.text(settings, place, finished=loop.is_finished(place))
         job = build.words_job(settings, text, place)
-        loop.prepare(job)
+        loop.prepare(job, settings.run, place)
         print(banner.banner(settings, text, job), flush=True)
         if settings.run.plan_only:
             return
         workdir.write_flags(place.flags, by_name(settings))
         words.record(text, place)  # which the flags give a meaning to
         finished = loop.train(job, settings.run, place)
+        if finished:
+            trained = vectors.load(place.path)
+            projector.write(trained, place.tensorboard)
     path = shlex.quote(str(place.path))
     if not finished:
         raise RunError(
             f"stopped as asked, and saved; go on with: python -m app.train --workdir={path}"
         )
-    logging.info("%s", closing.closing(vectors.load(place.path), path))
+    logging.info("%s", closing.closing(trained, path))
 
 
 if __name__ == "__main__":

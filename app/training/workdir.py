@@ -49,7 +49,8 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             written = (self.flags, self.vocabulary, self.corpus, self.metrics)
-            for path in (*written, self.checkpoints / "*", self.cache / "*"):
+            folders = (self.checkpoints, self.cache, self.tensorboard)
+            for path in (*written, *(folder / "*" for folder in folders)):
                 sweep(path)
             yield
 

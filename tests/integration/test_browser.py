@@ -1,0 +1,139 @@
+"""TensorBoard on a finished workdir, as Chromium shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from app.text import vocabulary
+from tests.exporting.test_projector import ask_tensorboard
+from tests.integration.browser import browsing, missing
+from tests.integration.commands import ROOT, SECONDS, done, logged, train
+
+WINDOW = range(6, 20, 2)  # the calls of two steps that are recorded
+
+# The frontend of xprof takes the library of its charts from Google, and its fonts; without a
+# network it goes on without.
+OFFLINE = (
+    r"https://www\.gstatic\.com/charts/loader\.js - Failed to load resource: \S+",
+    r"\S+/index\.html \d+ Loading the script 'https://www\.gstatic\.cn/\S+' violates .*",
+    r'\S+/bundle\.js \S+ "XProf Error:" "ReferenceError: google is not defined.*',
+    r"https://fonts\.googleapis\.com/\S+ - Failed to load resource: \S+",
+)
+# Its list of hosts is a list where it reads the address of the page, and text elsewhere.
+XPROF_HOSTS = r'\S+/bundle\.js \S+ "XProf Error:" "TypeError: \w+\.split is not a function.*'
+# The first to look at a profile is told that nobody has before.
+XPROF_CACHE = re.compile(
+    r"ERROR [^\n]*\.cached_tools\.json: FileNotFoundError[^\n]*invalidating\.\n"
+    r"Traceback .*?\nFileNotFoundError: [^\n]*\.cached_tools\.json'\n",
+    re.DOTALL,
+)
+
+
+@contextlib.contextmanager
+def make_tensorboard(folder: pathlib.Path):
+    """`make tensorboard` in a folder, with the Python of the tests: its address, and its stderr."""
+    command = ["make", "--silent", f"--file={ROOT / 'Makefile'}", "--old-file=setup", "tensorboard"]
+    variables = f"BIN={pathlib.Path(sys.executable).parent}", "ARGS=--host=127.0.0.1 --port=0"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    environment["PYTHONPATH"] = str(ROOT)
+    told = folder / "told"
+    with open(told, "w") as file:
+        process = subprocess.Popen(
+            [*command, *variables],
+            cwd=folder,
+            env=environment,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,  # so that what make starts ends with it
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (line := re.search(r"at (http://\S+) \(Press .*\n", told.read_text())):
+            assert process.poll() is None and time.monotonic() < deadline, told.read_text()
+            time.sleep(0.05)
+        yield line[1], told
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(SECONDS)
+
+
+@pytest.mark.parametrize(("logdir", "run"), [(".", "tensorboard"), ("..", "run/tensorboard")])
+def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, run):
+    found = ask_tensorboard((trained / logdir).resolve(), "/runs")
+    assert json.loads(found.text) == [run]
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
+def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
+    runs = tmp_path / "data/runs"
+    workdir = runs / "newest"
+    window = f"--profile_steps={WINDOW.start},{WINDOW.stop}"
+    done(tmp_path, *train(workdir, corpus, window))
+    (runs / "older").mkdir()
+    os.utime(runs / "older", (0, 0))
+
+    with make_tensorboard(tmp_path) as (address, told):
+        assert told.read_text().count("\n") == 1  # no noise
+        with browsing(tmp_path / "chromium") as browser:
+            scalars(browser, address, workdir, tmp_path)
+            projector(browser, address, workdir, tmp_path)
+            profile(browser, address, workdir, tmp_path)
+    said = XPROF_CACHE.sub("", told.read_text())
+    assert "Traceback" not in said and "ERROR" not in said, said
+
+
+def scalars(browser, address, workdir, pictures):
+    last = logged(workdir)[-1]
+    tags = "input_wait", "loss", "words_per_second"
+    browser.open(f"{address}#scalars")
+    browser.type(".search-input >>> input", "|".join(tags))
+    browser.until(lambda: set(tags) <= set(browser.texts("tf-card-heading >>> [itemprop=tag]")))
+    browser.until(lambda: browser.count("tf-scalar-card >>> path.line[d^=M]") >= len(tags))
+    browser.picture(pictures / "scalars.png")
+    browser.open(f"{address}#timeseries")
+    browser.type("input[placeholder^='Filter tags']", "^loss$")
+    row = ["tensorboard", f"{last['loss']:.5g}", str(int(last["step"]))]
+    browser.until(lambda: set(row) <= set(browser.texts("scalar-card .cell")))
+    browser.picture(pictures / "timeseries.png")
+    assert browser.complaints() == []
+
+
+def projector(browser, address, workdir, pictures):
+    words = vocabulary.load(str(workdir / "vocab.tsv"))
+    browser.open(f"{address}#projector", frames=2)
+    browser.until(lambda: browser.texts(".numDataPoints") == [str(len(words.tokens))])
+    rank = next(rank for rank, word in enumerate(words.tokens) if not word.isascii())
+    browser.type("#search-box >>> paper-input >>> input", words.tokens[rank])
+    row = [words.tokens[rank], str(rank + 1), str(words.counts[rank])]
+    browser.until(lambda: set(row) <= set(browser.texts(".metadata-value")))
+    browser.picture(pictures / "projector.png")
+    assert browser.complaints() == []
+
+
+def profile(browser, address, workdir, pictures):
+    (recorded,) = workdir.glob("tensorboard/plugins/profile/*")
+    browser.open(f"{address}#profile", frames=1)
+    browser.until(lambda: "Performance Summary" in browser.texts("*"))
+    assert f"tensorboard/{recorded.name}" in browser.texts("mat-select")
+    browser.picture(pictures / "profile.png")
+    browser.open(f"{address}?tag=trace_viewer%40#profile", frames=2)
+    # What is looked for before the trace is drawn is not found later either.
+    browser.until(lambda: "\u25be python" in browser.texts("tr-ui-b-heading"))
+    browser.type("#filter", "train")
+    hits = "return document.querySelector('tr-ui-find-control').controller.filterHits"
+    titles = browser.until(lambda: browser.ask(f"{hits}.map(event => event.title)"))
+    assert {title for title in titles if re.fullmatch(r"train \d+", title)} == {
+        f"train {step}" for step in WINDOW
+    }
+    browser.picture(pictures / "trace.png")
+    assert browser.complaints(*OFFLINE, XPROF_HOSTS) == []
