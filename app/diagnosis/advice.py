@@ -71,12 +71,12 @@ def _input(
     if config.run.epochs > 1 and settings.cache == "none" and name in _CACHED:
         why = "text is tokenised in the first epoch only; the gain is that of the later ones"
         found.append(_change("cache", "memory", most, why))
-    if not found:
-        why = (
-            "more processes, on other machines, make the batches; start them with: python -m "
-            "app.cluster --data_workers=N"
-        )
+    if not found and not settings.data_service:
+        why = "other machines make the batches; there: python -m app.cluster --data_workers=N"
         found.append(_change("data_service", "HOST:PORT", most, why))
+    elif not found:
+        why = "more processes, on more machines, make the batches of the data service"
+        found.append(Change("app.cluster --data_workers=N", most, why))
     return found
 
 

@@ -43,6 +43,7 @@ WAITING = divided(input=0.75, device_compute=0.25)
         ({}, 5, stage("rows"), [("--data_service=HOST:PORT", 4.0)]),
         ({"cache": "memory"}, 5, stage(), [("--data_service=HOST:PORT", 4.0)]),
         ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
+        ({"data_service": "a:1"}, 1, stage("rows"), [("app.cluster --data_workers=N", 4.0)]),
         (
             {"map_parallelism": 1, "prefetch": 0},
             3,
