@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import machine, options, picture, sparse, words
-from app.benchmarks.options import Options, SparseOptions, WordsOptions
+from app.benchmarks import machine, options, picture, pipeline, sparse, words
+from app.benchmarks.options import Options, PipelineOptions, SparseOptions, WordsOptions
 from app.benchmarks.report import Report
 from app.errors import UsageError
 from app.files import replacing
@@ -26,7 +26,11 @@ class Case(NamedTuple):
     run: Callable[[Any], Report]
 
 
-CASES = {"words": Case(WordsOptions, words.run), "sparse": Case(SparseOptions, sparse.run)}
+CASES = {
+    "words": Case(WordsOptions, words.run),
+    "sparse": Case(SparseOptions, sparse.run),
+    "pipeline": Case(PipelineOptions, pipeline.run),
+}
 
 _DEFINE = {int: absl_flags.DEFINE_integer, str: absl_flags.DEFINE_string}
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from app.config import Config
 from app.errors import UsageError
+
+# A name, an IPv4 address, or an IPv6 address in brackets.
+_HOST = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+\]", re.ASCII)
 
 
 def by_name(config: Config) -> dict[str, Any]:
@@ -92,6 +96,11 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
+    if service_address(config.input.data_service) and config.input.cache != "none":
+        raise UsageError(
+            f"--cache={config.input.cache} keeps what is tokenised here, and with --data_service="
+            f"{config.input.data_service} nothing is; pass --cache=none, or --data_service="
+        )
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
         raise UsageError(
@@ -99,6 +108,16 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def service_address(data_service: str) -> str:
+    """The HOST:PORT of a --data_service; empty if there is none. UsageError if it is malformed."""
+    address = data_service.removeprefix("grpc://")
+    host, _, port = address.rpartition(":")
+    known = host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+    if data_service and not (known and _HOST.fullmatch(host)):
+        raise UsageError(f"--data_service={data_service}: give HOST:PORT such as 127.0.0.1:5050")
+    return address
 
 
 def windows(profile_steps: str) -> list[tuple[int, int]]:

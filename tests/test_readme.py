@@ -21,10 +21,16 @@ REPLACED = {
     "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
     # It serves until it is stopped, so only what it would serve is checked.
     "make tensorboard": "make --dry-run tensorboard | grep 'dir=.*data/runs/words/'",
-    # The same run on a small corpus.
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/profiled "
-    "--profile_steps=200,300": "python -m app.train --flagfile=configs/words.cfg --epochs=3 "
-    "--workdir=data/runs/profiled --corpus=corpus.txt --profile_steps=16,32",
+    # The same runs on a small corpus.
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/before --cache=none "
+    "--map_parallelism=1 --prefetch=0 --profile_steps=400,800": "python -m app.train "
+    "--flagfile=configs/words.cfg --epochs=12 --workdir=data/runs/before --cache=none "
+    "--map_parallelism=1 --prefetch=0 --corpus=corpus.txt --profile_steps=16,120",
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/after "
+    "--profile_steps=400,800": "python -m app.train --flagfile=configs/words.cfg --epochs=12 "
+    "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120",
+    "python -m app.profile --flagfile=configs/words.cfg --live": "python -m app.profile "
+    "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # As `make tensorboard`.
     "tensorboard --logdir=data/runs": "test -d data/runs/mine/tensorboard",
     # What it would install.
@@ -34,6 +40,21 @@ REPLACED = {
     "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
         "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "
         "--rows=1000 --dim=8 --steps=3 --vocabularies=500,1000"
+    ),
+    # In the background, for the command after it, at a free port.
+    "python -m app.cluster --data_workers=2 --port=5050": (
+        "python -m app.cluster --data_workers=2 >served 2>&1 & echo $! >served.pid; "
+        "until grep --quiet ^--data_service served; do kill -0 $(cat served.pid); sleep 0.2; done"
+    ),
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/served --cache=none "
+    "--data_service=127.0.0.1:5050": (
+        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/served --cache=none "
+        "$(grep ^--data_service served) --corpus=corpus.txt --epochs=1; kill $(cat served.pid)"
+    ),
+    # The same case on little text.
+    "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png": (
+        "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
+        "--examples=300 --example_epochs=2 --words=2000 --epochs=1 --peers=naive,map"
     ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",

@@ -64,6 +64,30 @@ class SparseOptions(Options):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class PipelineOptions(Options):
+    """Input pipelines of a classifier and of text, and whether a training waits for them."""
+
+    # The case that is often asked about has so many examples.
+    examples: int = setting(10_000, "Examples of the classifier.", minimum=1)
+    example_epochs: int = setting(
+        10, "Passes of the classifier over its examples; the first is not timed.", minimum=2
+    )
+    corpus: str = _as_in_training("corpus")
+    tokenizer: str = _as_in_training("tokenizer")
+    min_count: int = _as_in_training("min_count")
+    words: int = setting(
+        2_000_000, "Words of the corpus that are turned into ids, at most.", minimum=1
+    )
+    epochs: int = _as_in_training("epochs")
+    train_flags: str = setting("", "More flags for the word trainer, as on its command line.")
+    peers: str = setting(
+        "naive,prefetch,parallel,generator,map",
+        "Comma-separated peers to run beside ours: three ways to feed the classifier and two from "
+        "text to ids; empty runs none.",
+    )
+
+
 def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):

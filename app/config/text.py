@@ -96,5 +96,10 @@ class InputConfig:
         fixed=True,
     )
     readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True)
+    data_service: str = setting(
+        "",
+        "HOST:PORT of a tf.data service, whose workers then read and tokenise the text (start one "
+        "with python -m app.cluster). They must see the files under the same names.",
+    )
     map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
     prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)

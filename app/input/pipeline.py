@@ -34,16 +34,7 @@ def token_blocks(
 
     Iterate inside `text.blocks.reported(progress)`.
     """
-    tokenize = tokenizer(corpus)
     table = lookup_table(vocabulary)
-
-    def tokens(text: tf.Tensor) -> tf.Tensor:
-        words = tokenize(split_documents(text, corpus.documents))
-        ids = table.lookup(words.flat_values)
-        known = ids >= 0
-        documents = tf.boolean_mask(words.value_rowids(), known)
-        return encode(tf.boolean_mask(ids, known), _changes(documents))
-
     blocks = block_dataset(
         sources,
         corpus.documents,
@@ -53,8 +44,30 @@ def token_blocks(
         settings.readers,
     )
     return blocks.map(
-        tokens, num_parallel_calls=settings.map_parallelism, deterministic=True, name="tokenize"
+        block_tokens(corpus, table.lookup),
+        num_parallel_calls=settings.map_parallelism,
+        deterministic=True,
+        name="tokenize",
     )
+
+
+def block_tokens(
+    corpus: CorpusConfig, lookup: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """From the text of a block, a string scalar of valid UTF-8, to its tokens, (M,) int32.
+
+    lookup: from words (N,) to ids (N,) int32, below zero for an unknown one.
+    """
+    tokenize = tokenizer(corpus)
+
+    def tokens(text: tf.Tensor) -> tf.Tensor:
+        words = tokenize(split_documents(text, corpus.documents))
+        ids = lookup(words.flat_values)
+        known = ids >= 0
+        documents = tf.boolean_mask(words.value_rowids(), known)
+        return encode(tf.boolean_mask(ids, known), _changes(documents))
+
+    return tokens
 
 
 def rows(
@@ -70,29 +83,40 @@ def rows(
     centres and `window` tokens on both sides; every kept token is a centre once. Rows do not reach
     over the end of a block.
     """
-    keep = tf.constant(keep_V)
+    of_block = block_rows(keep_V, window, settings, seed)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-        def block_rows(number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-            def seed_of(stream: int) -> tf.Tensor:
-                return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
-
-            framed = _rows(
-                _subsample(tokens, keep, seed_of(_SUBSAMPLE)), settings.row_tokens, window
-            )
-            if settings.shuffle:
-                keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
-                framed = tf.gather(framed, tf.argsort(keys))
-            return framed
-
         return blocks.enumerate().map(
-            block_rows,
+            lambda number, tokens: of_block(epoch, number, tokens),
             num_parallel_calls=settings.map_parallelism,
             deterministic=True,
             name="rows",
         )
 
     return epoch_rows
+
+
+def block_rows(
+    keep_V: np.ndarray, window: int, settings: InputConfig, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
+    """From an epoch and the number of a block in it, int64, and its tokens to its rows: see `rows`.
+
+    Only the part of keep_V below 1 goes into the graph: the most frequent words, as a rule.
+    """
+    below = np.flatnonzero(keep_V < 1).max(initial=-1) + 1
+    keep = tf.constant(np.append(keep_V[:below], np.float32(1)))
+
+    def rows_of(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        def seed_of(stream: int) -> tf.Tensor:
+            return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
+
+        framed = _rows(_subsample(tokens, keep, seed_of(_SUBSAMPLE)), settings.row_tokens, window)
+        if settings.shuffle:
+            keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
+            framed = tf.gather(framed, tf.argsort(keys))
+        return framed
+
+    return rows_of
 
 
 def batches(
@@ -148,10 +172,12 @@ def expected_batches(
     return max(1, math.ceil(rows / batch_rows))
 
 
-def _subsample(tokens_M: tf.Tensor, keep_V: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """The tokens kept by chance: keep_N of an id, its last entry that of all further ids."""
     decoded = decode(tokens_M[tf.newaxis])
     ids, documents = decoded.ids[0], decoded.document[0]
-    kept = tf.random.stateless_uniform(tf.shape(ids), seed) < tf.gather(keep_V, ids)
+    chances = tf.gather(keep_N, tf.minimum(ids, tf.shape(keep_N)[0] - 1))
+    kept = tf.random.stateless_uniform(tf.shape(ids), seed) < chances
     return encode(tf.boolean_mask(ids, kept), _changes(tf.boolean_mask(documents, kept)))
 
 

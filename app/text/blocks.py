@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,28 +32,42 @@ def block_dataset(
     """
 
     def read(index: int) -> Iterator[bytes]:
-        found = reading.blocks(
-            sources[index], documents, invalid_utf8, block_bytes, progress, index
-        )
+        return reading.blocks(sources[index], documents, invalid_utf8, block_bytes, progress, index)
+
+    return in_turn(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
+
+
+def in_turn(
+    sources: int,
+    read: Callable[[int], Iterator[Any]],
+    signature: tf.TensorSpec,
+    progress: reading.Progress,
+    readers: int,
+) -> tf.data.Dataset:
+    """What `read` yields for each of so many sources, in the order of `block_dataset`.
+
+    signature: of what it yields. A RunError of `read` ends the dataset early and quietly.
+    """
+
+    def guarded(index: int) -> Iterator[Any]:
         try:
-            for text in found:
+            for item in read(index):
                 if progress.error is not None:
                     return
-                yield text
+                yield item
         except RunError as error:
             progress.error = error
 
-    def blocks_of(index: tf.Tensor) -> tf.data.Dataset:
-        signature = tf.TensorSpec([], tf.string)
-        return tf.data.Dataset.from_generator(read, args=(index,), output_signature=signature)
+    def items_of(index: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(guarded, args=(index,), output_signature=signature)
 
-    blocks = tf.data.Dataset.range(len(sources)).interleave(
-        blocks_of,
-        cycle_length=min(readers, len(sources)),
+    items = tf.data.Dataset.range(sources).interleave(
+        items_of,
+        cycle_length=min(readers, sources),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    return without_tuning_thread(blocks)
+    return without_tuning_thread(items)
 
 
 def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:

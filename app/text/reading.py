@@ -57,7 +57,22 @@ def blocks(
     not UTF-8 and invalid_utf8 is "error".
     """
     progress = progress or Progress([0], [0])
-    progress.positions[index] = progress.replaced[index] = 0
+    progress.replaced[index] = 0
+    for offset, text in raw_blocks(path, documents, block_bytes, progress, index):
+        block, replaced = valid(text, invalid_utf8, path, offset)
+        progress.replaced[index] += replaced
+        yield block
+
+
+def raw_blocks(
+    path: str, documents: str, block_bytes: int, progress: Progress | None = None, index: int = 0
+) -> Iterator[tuple[int, bytes]]:
+    """The `blocks` as they are in the file: the offset of each in the decompressed file, its bytes.
+
+    Raises RunError when the file cannot be read or decompressed.
+    """
+    progress = progress or Progress([0], [0])
+    progress.positions[index] = 0
     decompress = opener(path, plain=contextlib.nullcontext)
     with _reading(path), open(path, "rb") as raw, decompress(raw) as stream:
         start = stream.read(len(_BYTE_ORDER_MARK))
@@ -68,13 +83,11 @@ def blocks(
             buffer = rest + stream.read(block_bytes - len(rest))
             more = len(buffer) == block_bytes  # only the end of the file is read short
             end = _cut(buffer, documents) if more else len(buffer)
-            block, replaced = _valid(buffer[:end], invalid_utf8, path, offset)
             rest = buffer[end:]
-            offset += end
             progress.positions[index] = raw.tell()
-            progress.replaced[index] += replaced
-            if block:
-                yield block
+            if end:
+                yield offset, buffer[:end]
+            offset += end
 
 
 def _cut(buffer: bytes, documents: str) -> int:
@@ -91,8 +104,11 @@ def _cut(buffer: bytes, documents: str) -> int:
     return len(buffer)
 
 
-def _valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
-    """The text as valid UTF-8, and the number of sequences replaced by U+FFFD."""
+def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
+    """The text as valid UTF-8, and the number of sequences replaced by U+FFFD.
+
+    path, offset: where it lies. RunError if it is not UTF-8 and invalid_utf8 is "error".
+    """
     if text.isascii():
         return text, 0
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +15,7 @@ from absl import logging
 
 from app.config import Config
 from app.errors import UsageError
-from app.input import cache, pipeline
+from app.input import cache, pipeline, service
 from app.text import corpus, counting, vocabulary
 from app.text.blocks import reported
 from app.text.reading import Progress
@@ -46,6 +47,8 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     cannot be; RunError when the corpus cannot be read.
     """
     sources = corpus.resolve(config.corpus)
+    if config.input.data_service:
+        service.check(config.input.data_service, sources)
     fingerprint = corpus.fingerprint(sources)
     known = files.read_json(workdir.corpus)
     if known and workdir.vocabulary.exists():
@@ -83,23 +86,42 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     """
     keep_V = pipeline.keep_probability(text.vocabulary.counts, config.input.subsample)
     progress = Progress.of(text.sources)
-    blocks = pipeline.token_blocks(
-        text.sources, text.vocabulary, config.corpus, config.input, progress
-    )
 
-    if config.input.cache == "memory":
-        blocks = cache.in_memory(blocks, progress)
-    elif config.input.cache == "disk":
-        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
-    rows = pipeline.rows(blocks, keep_V, config.model.window, config.input, config.run.seed)
+    @functools.cache  # made by the first epoch
+    def rows() -> Callable[[tf.Tensor], tf.data.Dataset]:
+        if config.input.data_service:
+            return _rows_served(text, keep_V, config, workdir, progress)
+        return _rows_made(text, keep_V, config, workdir, progress)
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
-        dataset = pipeline.batches(rows, epochs, first, config.model.window, config.input)
+        dataset = pipeline.batches(rows(), epochs, first, config.model.window, config.input)
         with reported(progress):
             for epoch, tokens in dataset:
                 yield int(epoch), tokens
 
     return epoch_batches
+
+
+def _rows_made(
+    text: Text, keep_V: np.ndarray, config: Config, workdir: Workdir, progress: Progress
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """The rows of an epoch, made in this process."""
+    blocks = pipeline.token_blocks(
+        text.sources, text.vocabulary, config.corpus, config.input, progress
+    )
+    if config.input.cache == "memory":
+        blocks = cache.in_memory(blocks, progress)
+    elif config.input.cache == "disk":
+        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
+    return pipeline.rows(blocks, keep_V, config.model.window, config.input, config.run.seed)
+
+
+def _rows_served(
+    text: Text, keep_V: np.ndarray, config: Config, workdir: Workdir, progress: Progress
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """The rows of an epoch, made by the data service."""
+    blocks, make = service.block_rows(text.sources, workdir.vocabulary, keep_V, config)
+    return service.rows(config.input, blocks, make, progress)
 
 
 def _counted(config: Config) -> tuple:

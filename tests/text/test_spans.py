@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.errors import RunError
+from app.text import blocks, reading, spans
+
+PIECES = [
+    b"word ",
+    b"\xc3\xa9t\xc3\xa9 ",
+    b"\n",
+    b"\n\n",
+    b"long" * 30,
+    b"\xf0\x9f\x98\x80 ",
+    b"\r\n",
+]
+DAMAGE = [b"\xff", b"\xe2\x82", b"\xed\xa0\x80 ", b"\xf0\x9f\x98 ", b"\xc0\xaf", b"\xef\xbf\xbd"]
+
+
+def write(folder, name, data):
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def random_sources(folder, draw, damaged):
+    pieces = PIECES + (DAMAGE if damaged else [])
+    texts = [b"".join(draw.choices(pieces, k=draw.choice([0, 3, 40, 400]))) for _ in range(5)]
+    return tuple(
+        write(folder, f"{number}.txt", draw.choice([b"", b"\xef\xbb\xbf"]) + text)
+        for number, text in enumerate(texts)
+    )
+
+
+@pytest.mark.parametrize("documents", ["line", "file"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged):
+    draw = random.Random(4)
+    for size, readers in ((64, 2), (200, 4), (1 << 20, 9)):
+        sources = random_sources(tmp_path, draw, damaged)
+        progress = reading.Progress.of(sources)
+        dataset = blocks.block_dataset(sources, documents, "replace", progress, size, readers)
+        expected = list(dataset.as_numpy_iterator())
+        index = spans.index(sources, documents, "replace", size, readers)
+        text = tf.function(spans.reader(sources, index))
+        assert [text(tf.constant(number, tf.int64)).numpy() for number in range(len(index))] == (
+            expected
+        )
+        assert (size == 1 << 20) or len(expected) > 10
+        assert np.bincount(index[:, 0], index[:, 3], 5).tolist() == progress.replaced
+
+
+def test_what_is_not_utf8_is_replaced_as_python_does(tmp_path):
+    draw = random.Random(5)
+    heads = [0x41, 0x80, 0xBF, 0xC1, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF, 0xA0, 0x90]
+    data = b"\n".join(bytes(draw.choices(heads, k=draw.randrange(12))) for _ in range(5000))
+    sources = (write(tmp_path, "a.txt", data),)
+    index = spans.index(sources, "line", "replace", 1 << 20, 1)
+    found = spans.reader(sources, index)(tf.constant(0, tf.int64)).numpy()
+    assert found == data.decode(errors="replace").encode()
+
+
+def test_no_text_has_no_blocks(tmp_path):
+    sources = (write(tmp_path, "a.txt", b""), write(tmp_path, "b.txt", b"\xef\xbb\xbf"))
+    assert spans.index(sources, "line", "replace", 64, 4).shape == (0, 4)
+
+
+def test_what_is_not_utf8_can_be_refused(tmp_path):
+    sources = (write(tmp_path, "a.txt", b"fine\n"), write(tmp_path, "b.txt", b"word \xff"))
+    with pytest.raises(RunError, match=r"b.txt: byte 0xff at offset 5 is not UTF-8; convert"):
+        spans.index(sources, "line", "error", 64, 4)
+
+
+def test_a_source_that_has_changed_is_an_error(tmp_path):
+    sources = (write(tmp_path, "a.txt", b"some words\n" * 20),)
+    text = spans.reader(sources, spans.index(sources, "line", "replace", 64, 1))
+    write(tmp_path, "a.txt", b"other")
+    with pytest.raises(tf.errors.OpError):
+        text(tf.constant(3, tf.int64))
+
+
+@pytest.mark.parametrize(("name", "cuttable"), [("a.txt", True), ("a.gz", False), ("a.XZ", False)])
+def test_compressed_files_have_no_middle(name, cuttable):
+    assert spans.is_cuttable(name) == cuttable
