@@ -59,7 +59,9 @@ def in_turn(
             progress.error = error
 
     def items_of(index: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(guarded, args=(index,), output_signature=signature)
+        return tf.data.Dataset.from_generator(
+            guarded, args=(index,), output_signature=signature, name="read"
+        )
 
     items = tf.data.Dataset.range(sources).interleave(
         items_of,
