@@ -56,6 +56,11 @@ def _recorded() -> tuple[str, dict[str, Any]]:
     drawn = [("now", found)] if given.before else [(given.workdir, found)]
     if given.before:
         before = _diagnosed("before", given.before)
+        if (before.tokens == 1) != (found.tokens == 1):
+            raise UsageError(
+                f"--before={given.before}: only one of both is a run of app.train, so that their "
+                "steps cannot be compared; name two runs"
+            )
         text += "\n" + report.compared(before, found)
         record["before"] = report.record(before)
         drawn.insert(0, ("before", before))
@@ -65,9 +70,15 @@ def _recorded() -> tuple[str, dict[str, Any]]:
 
 
 def _diagnosed(flag: str, path: str) -> report.Diagnosis:
-    texts = workdir.read_flags(Path(path) / "flags.cfg")
-    config = settings.from_texts(texts) if texts else None
-    return report.diagnose(profiles.newest(Path(path), flag), config)
+    profile = profiles.newest(Path(path), flag)
+    # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
+    flagfile = profile.resolve().parents[3] / "flags.cfg"
+    texts = workdir.read_flags(flagfile)
+    try:
+        config = settings.from_texts(texts) if texts else None
+    except ValueError as error:
+        raise UsageError(f"{flagfile}: {error}; mend it, or record the run again") from error
+    return report.diagnose(profile, config)
 
 
 def _live() -> tuple[str, dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-from app.config import Config, ModelConfig
+from app.config import Config, ModelConfig, OptimizerConfig
 from app.diagnosis.division import Division
 from app.diagnosis.operations import Work
 from app.diagnosis.stages import Stage
@@ -12,6 +13,11 @@ from app.settings import by_name, fields
 
 # What --cache keeps: the stages before it run in the first epoch only.
 _CACHED = ("tokenize", "read")
+# What --map_parallelism runs in parallel, and a data service on its workers.
+_PARALLEL = ("tokenize", "rows")
+# Stages that take num_parallel_calls.
+_MAP = re.compile(r"(Parallel)?Map(AndBatch)?(V\d+)?$")
+_LEAST = 1.05  # of a speedup that is worth telling
 _UPDATE_SHARE = 0.25  # of a step, for another rule to be worth a change
 
 _MEASURED = "data/benchmarks/README.md"
@@ -48,7 +54,8 @@ def advice(
         found = [_twice("steps_per_call", config, host)]
     elif config is not None:
         found = _device(division, work, config)
-    return sorted(found, key=lambda change: -change.speedup)
+    worth = [change for change in found if change.speedup >= _LEAST]
+    return sorted(worth, key=lambda change: -change.speedup)
 
 
 def _input(
@@ -64,25 +71,32 @@ def _input(
         gain = 1 / max(waiting, 1 - waiting)
         found.append(_change("prefetch", -1, gain, "batches are made while the steps run"))
     calls = stage.parallelism if stage else 0
-    if settings.map_parallelism != -1 and 0 < calls < cores:
+    if name in _PARALLEL and settings.map_parallelism != -1 and 0 < calls < cores:
         gain = 1 / max(1 - waiting, calls / cores)
         why = f"{stage} runs {calls} at a time on {cores} cores"
         found.append(_change("map_parallelism", -1, gain, why))
-    if config.run.epochs > 1 and settings.cache == "none" and name in _CACHED:
-        why = "text is tokenised in the first epoch only; the gain is that of the later ones"
-        found.append(_change("cache", "memory", most, why))
-    if not found and not settings.data_service:
+    if settings.data_service:
+        if not found:
+            why = "more processes, on more machines, make the batches of the data service"
+            found.append(Change("app.cluster --data_workers=N", most, why))
+        return found
+    if name in _CACHED and config.run.epochs > 1:
+        if settings.cache == "none":
+            why = "text is tokenised in the first epoch only; the gain is that of the later ones"
+            found.append(_change("cache", "memory", most, why))
+        elif not found:
+            why = "the cache was being filled; record steps of a later epoch"
+            return [Change("--profile_steps=START,STOP", most, why)]
+    if not found and name in (*_PARALLEL, *_CACHED):
+        cached = " --cache=none" if settings.cache != "none" else ""
         why = "other machines make the batches; there: python -m app.cluster --data_workers=N"
-        found.append(_change("data_service", "HOST:PORT", most, why))
-    elif not found:
-        why = "more processes, on more machines, make the batches of the data service"
-        found.append(Change("app.cluster --data_workers=N", most, why))
+        found.append(Change(f"--data_service=HOST:PORT{cached}", most, why))
     return found
 
 
 def _tf_data(stage: Stage | None, most: float, cores: int) -> list[Change]:
     """For a pipeline that is not ours."""
-    if stage and "Map" in stage.kind and stage.parallelism < cores:
+    if stage and _MAP.match(stage.kind) and stage.parallelism < cores:
         calls = max(stage.parallelism, 1)
         why = f"{stage} runs {calls} at a time on {cores} cores"
         gain = min(most, cores / calls)
@@ -96,8 +110,16 @@ def _tf_data(stage: Stage | None, most: float, cores: int) -> list[Change]:
 def _device(division: Division, work: Work, config: Config) -> list[Change]:
     found = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]
-    if update >= _UPDATE_SHARE and config.optimizer.optimizer != "rowwise_adagrad":
-        why = "it keeps one number a row, so that an update moves little more than the row"
+    plain = OptimizerConfig(optimizer=config.optimizer.optimizer)  # else its options are refused
+    if (
+        update >= _UPDATE_SHARE
+        and plain.optimizer != "rowwise_adagrad"
+        and plain == config.optimizer
+    ):
+        why = (
+            "it keeps one number a row, so that an update moves little more than the row; it "
+            "learns otherwise, so compare the scores"
+        )
         found.append(_change("optimizer", "rowwise_adagrad", 1 / (1 - update / 2), why))
     if division.cpu_only and config.model.compute_dtype == "float32":
         why = f"products in bfloat16 where the processor has it took 1.3 times less ({_MEASURED})"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from app.diagnosis import marked
 from app.diagnosis.operations import Work
-from app.diagnosis.profiles import Event, Profile
+from app.diagnosis.profiles import Profile
 
 # From this share of a step on, waiting for input is what to change first: xprof calls it highly
 # input-bound (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).
@@ -21,19 +21,24 @@ VERDICTS = {
     "device_compute": "device-bound",
     "launch": "launch-bound",
     "host_compute": "host-bound",
+    "host_to_device": "copy-bound",
 }
 
-# Part -> the columns of xprof's analyzer that it sums.
+# Part -> the columns of xprof's analyzer that it sums where the host is the device.
 _COLUMNS = {
     "input": ("infeedTimeMs",),
-    "host_compute": ("hostComputeTimeMs", "compileTimeMs"),
+    "host_to_device": (),
+    "host_compute": (),
     "launch": ("kernelLaunchTimeMs",),
-    "device_compute": (
-        "deviceComputeTimeMs",
+    "device_compute": ("hostComputeTimeMs", "deviceComputeTimeMs"),
+    "other": (
+        "otherTimeMs",
+        "outfeedTimeMs",
+        "compileTimeMs",
         "deviceToDeviceTimeMs",
         "deviceCollectivesTimeMs",
     ),
-    "other": ("outfeedTimeMs", "otherTimeMs"),
+    "step": ("stepTimeMs",),
 }
 
 
@@ -56,45 +61,41 @@ class Division(NamedTuple):
     @property
     def verdict(self) -> str:
         """What bounds the step, in one word."""
-        if self.shares["input"] + self.shares["host_to_device"] >= INPUT_BOUND:
+        if self.shares["input"] >= INPUT_BOUND:
             return VERDICTS["input"]
         # What the host does besides, Python's share of it included, goes by one name.
         host = self.shares["host_compute"] + self.shares["other"]
         by_part = {"host_compute": host} | {
-            part: self.shares[part] for part in ("device_compute", "launch")
+            part: self.shares[part] for part in ("device_compute", "launch", "host_to_device")
         }
         return VERDICTS[max(by_part, key=lambda part: by_part[part])]
 
 
 def division(profile: Profile, work: Work) -> Division:
     """How the calls of a profile divide."""
-    columns = sum(_COLUMNS.values(), ())
-    calls = profile.steps or marked.steps(profile.events, columns)
-    total = sum(step["stepTimeMs"] for step in calls) or 1.0
-    shares = {part: _sum(calls, columns) / total for part, columns in _COLUMNS.items()}
-    # xprof counts copies to the device as input.
-    copies = min(shares["input"], _copied(profile.events) / total)
-    shares |= {"input": shares["input"] - copies, "host_to_device": copies}
     cpu_only = profile.hardware == "CPU_ONLY"
+    if cpu_only and profile.steps:
+        calls = [
+            {part: sum(step[name] for name in names) for part, names in _COLUMNS.items()}
+            for step in profile.steps
+        ]
+    else:
+        calls = marked.steps(profile.events, starting=not cpu_only)
+        if cpu_only:
+            calls = [_on_host(call) for call in calls]
+    total = sum(call["step"] for call in calls) or 1.0
+    shares = {part: sum(call[part] for call in calls) / total for part in _COLUMNS}
+    del shares["step"]
     if cpu_only:
         # All operations are the host's there, and what starts them is not told apart.
-        busy = shares["host_compute"]
+        busy = shares["device_compute"]
         shares |= {
-            "host_compute": 0.0,
-            "launch": busy * work.starting,
+            "launch": shares["launch"] + busy * work.starting,
             "device_compute": busy * (1 - work.starting),
         }
     return Division(len(calls), total / max(len(calls), 1), shares, cpu_only)
 
 
-def _sum(steps: Sequence[Mapping[str, float]], columns: Sequence[str]) -> float:
-    return sum(step[column] for step in steps for column in columns)
-
-
-def _copied(events: Sequence[Event]) -> float:
-    """Milliseconds of copies from the host to a device, by the name that CUPTI gives them."""
-    return sum(
-        event.length / 1e3
-        for event in events
-        if event.process.startswith("/device:") and event.name.lower().startswith("memcpyh2d")
-    )
+def _on_host(call: Mapping[str, float]) -> dict[str, float]:
+    """Where the host is the device, what it computes is the device's."""
+    return dict(call) | {"device_compute": call["host_compute"], "host_compute": 0.0}

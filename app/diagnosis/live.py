@@ -16,6 +16,7 @@ from app.training.step import train_function
 
 _HELD = 8  # batches that the steps alone go round, so that they do not touch the same rows only
 _LONGEST = 6  # times the seconds asked for, to come to an epoch that reads a cache
+_SHARED = 0.8  # of the slower one, below which they cannot run side by side
 _MANY = 1_000_000  # epochs: more than can be read meanwhile
 
 
@@ -82,7 +83,13 @@ def text(found: Live) -> str:
     """The measurement as a person reads it."""
     names = {"input": "the input", "step": "the step"}
     other = "step" if found.bound == "input" else "input"
-    first = found.bound == "step" and found.first_epoch < found.step
+    verdict = f"{names[found.bound]} bounds the run: "
+    verdict += f"{names[other]} alone is {found.ratio:.1f} times as fast"
+    if found.bound == "step" and found.first_epoch < found.step:
+        verdict += "; in the first epoch the input does"
+    reached = found.both / min(found.input, found.step)
+    if found.bound == "step" and reached < _SHARED:
+        verdict += f"; but both share the processor: together they reach {reached:.0%} of that"
     return "\n".join(
         (
             f"input alone       {found.input:>12,.0f} words/s"
@@ -91,9 +98,7 @@ def text(found: Live) -> str:
             f"both              {found.both:>12,.0f} words/s, "
             f"waiting for input {found.waiting:.1%}",
             f"to the device     {found.bytes_per_word:>12.2f} bytes a word",
-            f"verdict           {names[found.bound]} bounds the run: {names[other]} alone is "
-            f"{found.ratio:.1f} times as fast"
-            + ("; in the first epoch the input does" if first else ""),
+            f"verdict           {verdict}",
         )
     )
 

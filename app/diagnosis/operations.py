@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.diagnosis.profiles import Event
+from app.diagnosis.profiles import Event, on_stream
 from app.diagnosis.threads import by_thread, nested
 from app.types import PHASES
 
@@ -16,6 +16,8 @@ INPUT = "input"
 # TensorFlow's executor, as it names itself: it starts operations, and runs those of XLA in `Start`.
 _EXECUTOR = "ExecutorState::"
 _ASYNCHRONOUS = "ExecutorState::ProcessAsync::Start"
+# Lies within that of the operation that has ended, and starts others.
+_AFTERWARDS = "ExecutorState::ProcessAsync::Done"
 # Functions of tf.data run on threads of these names.
 _INPUT_THREADS = "tf_data_"
 _ITERATOR = "Iterator::"
@@ -55,12 +57,11 @@ def work(events: Sequence[Event]) -> Work:
     times: collections.Counter[tuple[str, str, str]] = collections.Counter()
     counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
     starting = stepping = 0.0
-    on_devices = any(_on_device(event) for event in events)
-    for thread in by_thread([event for event in events if _on_device(event) == on_devices]):
+    on_devices = any(on_stream(event) for event in events)
+    for thread in by_thread([event for event in events if on_stream(event) == on_devices]):
         for event, around, own in nested(thread):
-            known = (e for e in reversed((*around, event)) if _operation(e) or _waits(e))
-            inside = next(known, None)
-            if inside is not None and not _waits(inside):
+            inside = _innermost((*around, event))
+            if inside is not None:
                 key = _key(inside)
                 times[key] += own / 1e6
                 counts[key] += inside is event
@@ -78,8 +79,14 @@ def work(events: Sequence[Event]) -> Work:
     return Work(heaviest, dict(parts), starting / ((starting + stepping) or 1.0))
 
 
-def _on_device(event: Event) -> bool:
-    return event.process.startswith("/device:")
+def _innermost(stack: Sequence[Event]) -> Event | None:
+    """The operation that the last of nested events is a part of, or is; None if there is none."""
+    for event in reversed(stack):
+        if event.name == _AFTERWARDS or _waits(event):
+            return None
+        if _operation(event):
+            return event
+    return None
 
 
 def _of_input(event: Event) -> bool:

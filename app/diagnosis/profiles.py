@@ -53,15 +53,14 @@ def newest(folder: Path, flag: str = "workdir") -> Path:
     found = [path for path in folder.rglob("*.xplane.pb") if path.match(_PATTERN)]
     if not found:
         raise UsageError(f"--{flag}={folder}: no profile there; {_RECORD}")
-    return max(found, key=lambda path: (path.stat().st_mtime, path)).parent
+    return max(found, key=lambda path: (path.parent.name, path)).parent  # named by the time
 
 
 def read(folder: Path) -> Profile:
     """The profile in a folder. RunError if it is damaged."""
     files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
-    with hushed():
-        analysis = _tool(files, "input_pipeline_analyzer")
-        trace = _tool(files[:1], "trace_viewer")
+    analysis = _tool(files, "input_pipeline_analyzer")
+    trace = _tool(files[:1], "trace_viewer")
     (table,) = (table for table in analysis if any(c["id"] == "stepnum" for c in table["cols"]))
     columns = [column["id"] for column in table["cols"]]
     rows = [[cell["v"] for cell in row["c"]] for row in table["rows"]]
@@ -72,11 +71,17 @@ def read(folder: Path) -> Profile:
     return Profile(folder, steps, table["p"]["hardware_type"], _events(trace["traceEvents"]))
 
 
-def _tool(files: Sequence[str], name: str) -> Any:
-    from xprof.convert import raw_to_tool_data  # slow to import
+def on_stream(event: Event) -> bool:
+    """Whether a device did it; other lines of a device are what xprof derives from those."""
+    return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
-    # Not the result that TensorBoard may have kept: a file of that name may have been replaced.
-    data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
+
+def _tool(files: Sequence[str], name: str) -> Any:
+    with hushed():
+        from xprof.convert import raw_to_tool_data  # slow to import
+
+        # Not the result that TensorBoard may have kept: a file of that name may have been replaced.
+        data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
     if not data:
         raise RunError(f"{files[0]} is truncated or no profile; delete it and {_RECORD}")
     return json.loads(data)
@@ -95,7 +100,7 @@ def _events(raw: Sequence[dict[str, Any]]) -> list[Event]:
     return [
         Event(
             processes.get(item["pid"], ""),
-            threads.get((item["pid"], item["tid"]), str(item["tid"])),
+            f"{threads.get((item['pid'], item['tid']), '')} {item['tid']}",
             item["name"],
             item["ts"],
             item["dur"],

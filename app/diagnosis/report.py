@@ -15,10 +15,12 @@ from app.diagnosis.stages import Stage, slowest
 from app.errors import RunError
 
 _HEAVIEST = 5  # operations that are told
-_MEANINGS = {
+_HARDLY = 0.05  # of a step: what xprof calls not input-bound
+MEANINGS = {
     "input-bound": "steps wait for their input",
     "device-bound": "the operations of the steps are the work",
     "launch-bound": "operations are so small that starting them is the work",
+    "copy-bound": "copies to the device are the work",
     "host-bound": "what the host does between and beside the operations is the work",
 }
 
@@ -79,20 +81,22 @@ def text(found: Diagnosis) -> str:
     call = f" ({divided.milliseconds:.3g} ms a call)" if found.steps > 1 else ""
     lines += [
         f"step       {found.milliseconds:.3g} ms{call}: {parts}",
-        f"verdict    {divided.verdict}: {_MEANINGS[divided.verdict]}"
+        f"verdict    {divided.verdict}: {MEANINGS[divided.verdict]}"
         + ("; the CPU is the device" if divided.cpu_only else ""),
         "tf.data    "
         + (
             f"the slowest stage is {stage}: {stage.share:.0%} of the pipeline's time"
+            + (", for which steps hardly wait" if divided.shares["input"] < _HARDLY else "")
             if stage
             else "no pipeline ran meanwhile"
         ),
-        "heaviest   share of all operations, part, operation, times",
+        "heaviest   share of what all operations took (input included), part, operation, runs",
     ]
     for operation in found.work.operations[:_HEAVIEST]:
         kind = operation.kind.removeprefix("_Mkl")
+        kind = "" if operation.name.endswith(kind) else f" ({kind})"
         lines.append(
-            f"           {operation.share:4.0%}  {operation.part:<9} {operation.name} ({kind}), "
+            f"           {operation.share:4.0%}  {operation.part:<9} {operation.name}{kind}, "
             f"{operation.count:,}"
         )
     if not found.changes:
@@ -100,7 +104,7 @@ def text(found: Diagnosis) -> str:
     for number, change in enumerate(found.changes):
         new = "; needs a new --workdir" if change.new_workdir else ""
         lines.append(
-            f"{'change' if number == 0 else 'or':<10} {change.what}: up to {change.speedup:.1f} "
+            f"{'change' if number == 0 else 'or':<10} {change.what}: up to {change.speedup:.2f} "
             f"times as fast; {change.why}{new}"
         )
     return "\n".join(lines)

@@ -42,6 +42,8 @@ def check(settings: RunConfig, first: int, call: int, last: int) -> None:
             reason = f"steps {first} to {begin - 1} are the first call, which is compiled"
         elif stop > last:
             reason = f"the run ends at about step {last}"
+        elif first + -(-(start - first) // call) * call >= stop:
+            reason = f"no call begins between {start} and {stop}: they begin every {call} steps"
         if reason:
             remedy = (
                 f"give START,STOP from {begin} to {last}"
@@ -62,7 +64,7 @@ class Profiler:
         self._windows = windows(settings.profile_steps)
         self._slow = _Slowness(settings.profile_on_slow) if settings.profile_on_slow else None
         self._folder = folder
-        self._began = 0  # the step that the recording in progress began with
+        self._began = self._now = 0  # the steps that the recording began with, and is at
         self._stop: int | None = None  # where it ends
         self._named = 0  # the second of the last profile
         self._compiled = False
@@ -93,18 +95,20 @@ class Profiler:
             self._stop = None
             with self._warning():
                 # TensorFlow names a profile by the second, and writes over one of that name.
-                time.sleep(max(0.0, self._named + 1 - time.time()))
+                time.sleep(min(1.0, max(0.0, self._named + 1 - time.time())))
                 tf.profiler.experimental.stop()
                 self._named = int(time.time())
                 logging.info(
-                    "profile of steps from %d recorded; read it with: python -m app.profile "
+                    "profile of steps %d to %d recorded; read it with: python -m app.profile "
                     "--workdir=%s",
                     self._began,
+                    self._now,
                     self._folder.parent,
                 )
 
     def _turn(self, step: int) -> None:
         """Ends the recording that is over at a step, and begins the one that is due."""
+        self._now = step
         if self._stop is not None and step >= self._stop:
             self.close()
         due = [window for window in self._windows if window[0] <= step < window[1]]

@@ -97,6 +97,8 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         dataset = pipeline.batches(rows(), epochs, first, config.model.window, config.input)
         with reported(progress):
             for epoch, tokens in dataset:
+                if progress.error is not None:  # the batch may be the last of a text that was cut
+                    break
                 yield int(epoch), tokens
 
     return epoch_batches

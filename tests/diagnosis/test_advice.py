@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from app import settings
 from app.config import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig
 from app.diagnosis.advice import advice
 from app.diagnosis.division import Division
@@ -33,7 +34,7 @@ WAITING = divided(input=0.75, device_compute=0.25)
 
 
 @pytest.mark.parametrize(
-    ("settings", "epochs", "slowest", "expected"),
+    ("given", "epochs", "slowest", "expected"),
     [
         # Text is tokenised again in each epoch.
         ({}, 5, stage(), [("--cache=memory", 4.0)]),
@@ -41,7 +42,19 @@ WAITING = divided(input=0.75, device_compute=0.25)
         ({}, 1, stage(), [("--data_service=HOST:PORT", 4.0)]),
         # What a cache keeps is not what takes long.
         ({}, 5, stage("rows"), [("--data_service=HOST:PORT", 4.0)]),
-        ({"cache": "memory"}, 5, stage(), [("--data_service=HOST:PORT", 4.0)]),
+        # The two refuse one another.
+        (
+            {"cache": "memory"},
+            5,
+            stage("rows"),
+            [("--data_service=HOST:PORT --cache=none", 4.0)],
+        ),
+        # The cache was being filled.
+        ({"cache": "memory"}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
+        # What no other process and no other thread makes.
+        ({}, 5, stage("fill", "Map", 0), []),
+        ({"map_parallelism": 1}, 1, stage("", "ParallelInterleaveV4", 1), []),
+        ({"data_service": "a:1"}, 5, stage(), [("app.cluster --data_workers=N", 4.0)]),
         ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
         ({"data_service": "a:1"}, 1, stage("rows"), [("app.cluster --data_workers=N", 4.0)]),
         (
@@ -52,8 +65,8 @@ WAITING = divided(input=0.75, device_compute=0.25)
         ),
     ],
 )
-def test_of_a_run_that_waits_for_its_input(settings, epochs, slowest, expected):
-    config = Config(input=InputConfig(**settings), run=RunConfig(epochs=epochs))
+def test_of_a_run_that_waits_for_its_input(given, epochs, slowest, expected):
+    config = Config(input=InputConfig(**given), run=RunConfig(epochs=epochs))
     assert asked(WAITING, config, slowest) == expected
 
 
@@ -63,6 +76,10 @@ def test_of_a_run_that_waits_for_its_input(settings, epochs, slowest, expected):
         (stage("f", "Map", 0), [("num_parallel_calls=tf.data.AUTOTUNE", 2.0)]),
         (
             stage("f"),
+            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
+        ),
+        (
+            stage("f", "FlatMap", 0),
             [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
         ),
         (None, [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)]),
@@ -85,6 +102,7 @@ def test_of_a_host_that_is_busy():
 def test_of_a_step_that_is_the_work():
     computing = divided(device_compute=0.8)
     adam = OptimizerConfig(optimizer="lazy_adam")
+    own = OptimizerConfig(optimizer="lazy_adam", beta_1=0.8)
     plain = Config(model=OTHER_MODEL)
     assert asked(computing, plain) == []
     updates = {"update": 0.5}
@@ -92,8 +110,31 @@ def test_of_a_step_that_is_the_work():
         ("--optimizer=rowwise_adagrad", pytest.approx(1 / 0.8))
     ]
     assert asked(computing, plain, parts=updates) == []
+    assert asked(computing, Config(model=OTHER_MODEL, optimizer=own), parts=updates) == []
     exact = Config(model=ModelConfig(dim=64, compute_dtype="float32"))
     assert asked(computing, exact) == [("--compute_dtype=auto", 1.32)]
     assert asked(divided(cpu_only=False, device_compute=0.8), exact) == []
     assert asked(computing, Config())[0][0] == "--shared_negatives=32 --group_tokens=128"
     assert asked(computing, None) == []
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("service", ["", "a:1"])
+@pytest.mark.parametrize("name", ["tokenize", "rows", "fill", "read", ""])
+@pytest.mark.parametrize("verdict", ["input", "launch", "other", "device_compute"])
+def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
+    if cache != "none" and service:
+        return  # refused already
+    config = Config(
+        input=InputConfig(cache=cache, data_service=service, prefetch=0, map_parallelism=1),
+        optimizer=OptimizerConfig(optimizer="lazy_adam"),
+        run=RunConfig(workdir="w"),
+    )
+    settings.check(config)
+    work = Work([], {"update": 0.9}, 0.0)
+    for change in advice(divided(**{verdict: 1.0}), stage(name), work, config, 2):
+        if change.what.startswith("--"):
+            words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
+            given = dict(word[2:].split("=") for word in words)
+            texts = {key: str(value).lower() for key, value in settings.by_name(config).items()}
+            settings.check(settings.from_texts(texts | given))

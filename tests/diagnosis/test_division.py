@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.diagnosis.division import division
+from app.diagnosis import report
+from app.diagnosis.division import Division, division
 from app.diagnosis.operations import Work
 from app.diagnosis.profiles import Profile
 from tests.diagnosis.events import event
@@ -28,64 +29,67 @@ def step(**times):
     return values | {"stepTimeMs": sum(values.values())}
 
 
-def profile(*steps, hardware="GPU", events=()):
+def profile(*steps, hardware="CPU_ONLY", events=()):
     return Profile(Path("p"), list(steps), hardware, list(events))
 
 
-def test_shares_are_of_all_time():
+def divided(**shares):
+    parts = ("input", "host_to_device", "host_compute", "launch", "device_compute", "other")
+    return Division(9, 1.0, dict.fromkeys(parts, 0.0) | shares, False)
+
+
+def test_shares_are_of_all_time_and_starting_operations_is_told_from_them():
     found = division(
         profile(
-            step(infeed=1, deviceCompute=2, deviceToDevice=1),
+            step(infeed=1, hostCompute=3),
             step(infeed=2, hostCompute=1, other=1),
-            step(kernelLaunch=8, outfeed=2, compile=2),
+            step(hostCompute=8, outfeed=2, compile=2),
         ),
-        IDLE,
+        Work([], {}, 0.25),
     )
+    assert found.cpu_only
     assert found.calls == 3 and found.milliseconds == pytest.approx(20 / 3)
     assert found.shares == pytest.approx(
         {
             "input": 0.15,
             "host_to_device": 0,
-            "host_compute": 0.15,
-            "launch": 0.4,
-            "device_compute": 0.15,
-            "other": 0.15,
+            "host_compute": 0,
+            "launch": 0.15,
+            "device_compute": 0.45,
+            "other": 0.25,
         }
     )
 
 
 @pytest.mark.parametrize(
-    ("times", "verdict"),
+    ("shares", "verdict"),
     [
-        ({"infeed": 20, "deviceCompute": 80}, "input-bound"),
-        ({"infeed": 19, "deviceCompute": 81}, "device-bound"),
-        ({"deviceCompute": 30, "kernelLaunch": 60, "hostCompute": 10}, "launch-bound"),
-        ({"deviceCompute": 30, "kernelLaunch": 30, "hostCompute": 20, "other": 20}, "host-bound"),
-        ({"deviceCompute": 45, "hostCompute": 30, "other": 10}, "device-bound"),
+        ({"input": 0.20, "device_compute": 0.8}, "input-bound"),
+        ({"input": 0.19, "device_compute": 0.81}, "device-bound"),
+        ({"device_compute": 0.3, "launch": 0.6, "host_compute": 0.1}, "launch-bound"),
+        ({"device_compute": 0.3, "launch": 0.3, "host_compute": 0.2, "other": 0.2}, "host-bound"),
+        ({"device_compute": 0.45, "host_compute": 0.3, "other": 0.1}, "device-bound"),
+        ({"device_compute": 0.4, "host_to_device": 0.6}, "copy-bound"),
     ],
 )
-def test_verdicts(times, verdict):
-    assert division(profile(step(**times)), IDLE).verdict == verdict
+def test_verdicts(shares, verdict):
+    assert divided(**shares).verdict == verdict
+    assert verdict in report.MEANINGS
 
 
-def test_where_the_host_is_the_device_its_operations_are_told_from_starting_them():
-    steps = [step(hostCompute=80, infeed=10, other=10)]
-    found = division(profile(*steps, hardware="CPU_ONLY"), Work([], {}, 0.25))
-    assert found.cpu_only and found.verdict == "device-bound"
-    assert found.shares["device_compute"] == pytest.approx(0.6)
-    assert found.shares["launch"] == pytest.approx(0.2)
-    assert found.shares["host_compute"] == 0
-    assert division(profile(*steps, hardware="CPU_ONLY"), Work([], {}, 0.8)).verdict == (
-        "launch-bound"
-    )
-
-
-def test_copies_to_the_device_are_told_from_waiting():
-    copies = [event("MemcpyH2D", 0, 3000, "stream", "/device:GPU:0")]
-    found = division(profile(step(infeed=10, deviceCompute=10), events=copies), IDLE)
-    assert found.shares["host_to_device"] == pytest.approx(0.15)
-    assert found.shares["input"] == pytest.approx(0.35)
-    assert found.verdict == "input-bound"
+def test_where_there_is_a_device_steps_are_taken_apart_from_its_kernels():
+    """xprof's own division counts a step from its first kernel on, and no wait before that."""
+    events = [
+        event("train 1", 0, 1000, step_num="1"),
+        event("IteratorGetNextOp::DoCompute", 0, 400),
+        event("gemm", 500, 500, "Stream #1", "/device:GPU:0"),
+    ]
+    found = division(profile(step(deviceCompute=0.5), hardware="GPU", events=events), IDLE)
+    assert not found.cpu_only and found.verdict == "input-bound"
+    assert found.milliseconds == pytest.approx(1.0)
+    assert found.shares["input"] == pytest.approx(0.4)
+    assert found.shares["device_compute"] == pytest.approx(0.5)
+    assert sum(found.shares.values()) == pytest.approx(1)
 
 
 def test_few_calls_are_not_to_be_trusted():

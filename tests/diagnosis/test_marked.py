@@ -8,8 +8,6 @@ import pytest
 from app.diagnosis import marked, profiles, report
 from tests.diagnosis.events import event
 
-COLUMNS = ("infeedTimeMs", "deviceComputeTimeMs", "hostComputeTimeMs", "otherTimeMs")
-
 KERAS = """
 import sys, time, numpy, keras, tensorflow as tf
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -28,26 +26,42 @@ model.fit(batches, verbose=0, callbacks=[board])
 """
 
 
-def test_steps_are_waits_devices_and_the_rest_of_the_host():
-    found = marked.steps(
-        [
-            event("step", 0, 1000, step_num="1"),
-            event("step", 1000, 2000, step_num="2"),
-            event("IteratorGetNextOp::DoCompute", 900, 400),  # across both
-            event("IteratorGetNextOp::DoCompute", 1200, 300),  # counted once
-            event("kernel", 1800, 700, "stream", "/device:GPU:0"),
-        ],
-        COLUMNS,
+def stream(name, start, length, line="Stream #14(Compute)"):
+    return event(name, start, length, line, "/device:GPU:0")
+
+
+EVENTS = [
+    event("step", 0, 1000, step_num="1"),
+    event("step", 1000, 2000, step_num="2"),
+    event("IteratorGetNextOp::DoCompute", 900, 400),  # across both
+    event("IteratorGetNextOp::DoCompute", 1200, 300),  # counted once
+    stream("kernel", 1400, 700),  # while the host waits the device works
+    stream("MemcpyH2D", 2050, 150),
+    stream("2", 1000, 2000, "Steps"),  # what xprof derives from the others
+    event("ExecutorState::Process", 1300, 1000),
+]
+
+
+@pytest.mark.parametrize(("starting", "launch"), [(True, 100), (False, 0)])
+def test_a_moment_counts_once(starting, launch):
+    first, second = marked.steps(EVENTS, starting)
+    none = dict.fromkeys(("device_compute", "host_to_device", "launch", "other"), 0.0)
+    assert first == pytest.approx(none | {"step": 1.0, "input": 0.1, "host_compute": 0.9})
+    assert second == pytest.approx(
+        {
+            "step": 2.0,
+            "device_compute": 0.7,
+            "host_to_device": 0.1,
+            "input": 0.4,
+            "launch": launch / 1000,
+            "host_compute": (800 - launch) / 1000,
+            "other": 0.0,
+        }
     )
-    assert [[step[name] for name in COLUMNS] for step in found] == [
-        pytest.approx([0.1, 0.0, 0.9, 0.0]),
-        pytest.approx([0.5, 0.7, 0.8, 0.0]),
-    ]
-    assert [step["stepTimeMs"] for step in found] == [1.0, 2.0]
 
 
 def test_no_step():
-    assert marked.steps([event("IteratorGetNextOp::DoCompute", 0, 5)], COLUMNS) == []
+    assert marked.steps([event("IteratorGetNextOp::DoCompute", 0, 5)], True) == []
 
 
 def test_a_profile_of_keras(tmp_path):

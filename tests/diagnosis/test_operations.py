@@ -59,6 +59,20 @@ def test_time_between_operations_is_that_of_starting_them():
     assert found.starting == pytest.approx(0.4)
 
 
+def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s():
+    done = "ExecutorState::ProcessAsync::Done"
+    found = work(
+        [
+            event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
+            event(done, 10, 30, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
+            operation("loss/Mul:Mul", 20, 10),
+        ]
+    )
+    times = {o.name: o.seconds for o in found.operations}
+    assert times == pytest.approx({"loss/PartitionedCall": 10e-6, "loss/Mul": 10e-6})
+    assert found.starting == pytest.approx(0.5)
+
+
 def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
     pool = "tf_data_private_threadpool/2"
     found = work(
@@ -78,8 +92,10 @@ def test_a_device_s_operations_are_those_that_count():
     found = work(
         [
             operation("loss/Mul:Mul", 0, 90),
-            event("volta_gemm", 0, 30, "stream 1", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
-            event("Memset", 40, 5, "stream 1", "/device:GPU:0"),
+            event("volta_gemm", 0, 30, "Stream #1", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
+            event("Memset", 40, 5, "Stream #1", "/device:GPU:0"),
+            # What xprof derives from them.
+            event("8", 0, 90, "Steps", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
         ]
     )
     assert [(o.name, o.kind, o.part, o.share) for o in found.operations] == [

@@ -16,13 +16,13 @@ def folder(tmp_path):
 
 
 def test_the_newest_of_several(tmp_path, folder):
-    for name, age in (("2026_01_01_00_00_00", 5), ("2026_01_01_00_00_09", 9)):
-        other = folder.with_name(name)
-        other.mkdir(exist_ok=True)
-        (other / "host.xplane.pb").write_bytes(b"")
-        os.utime(other / "host.xplane.pb", (1e9 - age, 1e9 - age))
-    assert profiles.newest(tmp_path) == folder
-    assert profiles.newest(tmp_path / "run") == folder
+    """By its name, which is its time: a copy's files may be of any age."""
+    later = folder.with_name("2026_01_01_00_00_09")
+    later.mkdir()
+    for path, age in ((folder, 5), (later, 9)):
+        (path / "host.xplane.pb").write_bytes(b"")
+        os.utime(path / "host.xplane.pb", (1e9 - age, 1e9 - age))
+    assert profiles.newest(tmp_path) == profiles.newest(tmp_path / "run") == later
 
 
 def test_no_profile(tmp_path, folder):

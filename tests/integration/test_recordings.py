@@ -51,5 +51,5 @@ def test_profiles_are_where_tensorboard_looks(tmp_path, corpus, windows, recorde
     for profile in profiles:
         content = profile.read_bytes()
         assert all(name in content for name in (b"train", b"MatMul", b"update/", b"ahead"))
-    told = [line for line in ended.err.splitlines() if line.startswith("profile of steps from ")]
+    told = [line for line in ended.err.splitlines() if line.startswith("profile of steps ")]
     assert len(told) == recorded

@@ -111,6 +111,7 @@ def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, 
         ),
         ("16,100", "the run ends at about step 99; give START,STOP from 16 to 99"),
         ("20,40,200,300", "the run ends at about step 99"),
+        ("17,31", "no call begins between 17 and 31: they begin every 16 steps"),
     ],
 )
 def test_windows_that_the_run_has_no_steps_for(windows, message):
