@@ -141,7 +141,7 @@ def batches(
         return tf.reshape(filled, (steps, count, length))
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
-        whole = epoch_rows(epoch).rebatch(steps * count, name="batch").map(fill, name="fill")
+        whole = epoch_rows(epoch).rebatch(steps * count).map(fill, name="fill")
         left_out = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
         return whole.skip(left_out).map(lambda batch: (epoch, batch))
 
