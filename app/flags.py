@@ -43,7 +43,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     of what the workdir holds.
     """
     values = {name: flags.FLAGS[name].value for name in settings.fields()}
-    stored = _stored(values["workdir"])
+    stored = stored_in(values["workdir"])
     for name in stored:
         if not flags.FLAGS[name].present:
             values[name] = stored[name]
@@ -56,6 +56,24 @@ def parsed(needs_workdir: bool = True) -> Config:
             f"{stored[name]}; give that, or a new --workdir"
         )
     return config
+
+
+def stored_in(path: str | Path) -> dict[str, Any]:
+    """The settings that the `flags.cfg` of a workdir has, by name; none if there is no such file.
+
+    UsageError for a value that is none of its flag.
+    """
+    fields = settings.fields()
+    texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
+    found = {}
+    for name, text in texts.items():
+        if name in fields and name != "workdir":
+            try:
+                found[name] = flags.FLAGS[name].parser.parse(text)
+            except ValueError as error:
+                where = f"{path}/flags.cfg: --{name}={text}"
+                raise UsageError(f"{where}: {error}; mend it, or choose a new --workdir") from error
+    return found
 
 
 def define_vectors() -> None:
@@ -124,20 +142,6 @@ def _set_up_logging() -> None:
     handler.addFilter(
         lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
     )
-
-
-def _stored(path: str) -> dict[str, Any]:
-    fields = settings.fields()
-    texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
-    found = {}
-    for name, text in texts.items():
-        if name in fields and name != "workdir":
-            try:
-                found[name] = flags.FLAGS[name].parser.parse(text)
-            except ValueError as error:
-                where = f"{path}/flags.cfg: --{name}={text}"
-                raise UsageError(f"{where}: {error}; mend it, or choose a new --workdir") from error
-    return found
 
 
 def _end(error: object, code: int) -> None:

@@ -72,12 +72,8 @@ def _recorded() -> tuple[str, dict[str, Any]]:
 def _diagnosed(flag: str, path: str) -> report.Diagnosis:
     profile = profiles.newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
-    flagfile = profile.resolve().parents[3] / "flags.cfg"
-    texts = workdir.read_flags(flagfile)
-    try:
-        config = settings.from_texts(texts) if texts else None
-    except ValueError as error:
-        raise UsageError(f"{flagfile}: {error}; mend it, or record the run again") from error
+    stored = flags.stored_in(profile.resolve().parents[3])
+    config = settings.from_names(stored) if stored else None
     return report.diagnose(profile, config)
 
 

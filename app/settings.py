@@ -45,21 +45,6 @@ def from_names(values: dict[str, Any]) -> Config:
     )
 
 
-def from_texts(texts: dict[str, str]) -> Config:
-    """The settings that a workdir's `flags.cfg` has, by name; others take their defaults.
-
-    ValueError for a text that is no value of its setting.
-    """
-    kinds = {name: type(field.default) for name, field in fields().items()}
-    return from_names(
-        {
-            name: text == "true" if kinds[name] is bool else kinds[name](text)
-            for name, text in texts.items()
-            if name in kinds
-        }
-    )
-
-
 def check(config: Config, needs_workdir: bool = True) -> None:
     """Raises UsageError for the first value, or combination of values, that cannot be."""
     values = by_name(config)

@@ -136,5 +136,6 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
         if change.what.startswith("--"):
             words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
             given = dict(word[2:].split("=") for word in words)
-            texts = {key: str(value).lower() for key, value in settings.by_name(config).items()}
-            settings.check(settings.from_texts(texts | given))
+            values = settings.by_name(config)
+            typed = {flag: type(values[flag])(value) for flag, value in given.items()}
+            settings.check(settings.from_names(values | typed))

@@ -69,9 +69,9 @@ def diagnosed(config):
 def following(change, config):
     """The settings once the advice is followed, in a workdir of their own."""
     name, _, value = change.what.removeprefix("--").partition("=")
-    texts = {key: str(value).lower() for key, value in settings.by_name(config).items()}
-    texts |= {name: value, "workdir": f"{config.run.workdir}-changed"}
-    return settings.from_texts(texts)
+    values = settings.by_name(config)
+    changed = {name: type(values[name])(value), "workdir": f"{config.run.workdir}-changed"}
+    return settings.from_names(values | changed)
 
 
 def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping):

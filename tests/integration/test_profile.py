@@ -85,6 +85,21 @@ def test_a_truncated_profile(tmp_path, profiled):
     )
 
 
+def test_damaged_flags(tmp_path, profiled):
+    copy = shutil.copytree(profiled, tmp_path / "run")
+    with open(copy / "flags.cfg", "a") as file:
+        file.write("--epochs=many\n")
+    line = refusal(run(tmp_path, "app.profile", f"--workdir={copy}"))
+    assert "flags.cfg: --epochs=many: " in line and "mend it" in line
+
+
+def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
+    whole = done(tmp_path, "app.profile", f"--workdir={profiled}").out
+    assert " calls of 2 steps" in whole
+    for folder in (profiled / "tensorboard", profiled.parent):
+        assert done(tmp_path, "app.profile", f"--workdir={folder}").out == whole
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
