@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
+from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
-from app.models.negatives import SharedNegatives
 from app.models.skipgram import SkipGram
 from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from app.optimizers.base import Gradients, Optimizer
@@ -118,8 +118,9 @@ def _schedule(settings: OptimizerConfig, optimizer: Optimizer) -> Callable[[floa
 
 
 def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):
-    negatives = SharedNegatives(
+    output = NegativeSampling(
         vocabulary.counts,
+        settings.dim,
         settings.negative_power,
         settings.group_tokens,
         settings.shared_negatives,
@@ -129,7 +130,7 @@ def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device
         size=len(vocabulary.tokens),
         dim=settings.dim,
         window=settings.window,
-        negatives=negatives,
+        output=output,
         seed=run.seed,
         dtype=_compute_dtype(settings, device),
     )

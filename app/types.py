@@ -1,8 +1,9 @@
 """Tuples that cross layers, and the legend of the shape suffixes used in every name.
 
 B rows of a batch, T centres of a row, L tokens of a row (T + 2 window), G groups of centres, K
-negatives of a group, U unique ids, V rows of a table, D columns of a table, S steps of a call; M
-and N are any other numbers, such as of ids asked for. `rows_UD` is a tensor of shape (U, D).
+negatives of a group, U unique ids, V rows of a table, D columns of a table, C classes of words, P
+pairs of a vector and a word, S steps of a call; M and N are any other numbers, such as of ids asked
+for. `rows_UD` is a tensor of shape (U, D).
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from app import build
 from app.benchmarks import pipeline_examples as pipelines
 from app.benchmarks.pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 from app.config import RunConfig
-from app.models.base import TableSpec
-from app.models.rows import take
 from app.optimizers.adam import lazy_adam
+from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
+from app.tables.rows import take
 from app.training.step import train_function
 from app.types import Batch, Rows
 

@@ -21,9 +21,9 @@ import tensorflow as tf
 from app import keras as ours
 from app.benchmarks import sparse_by_hand
 from app.errors import RunError
-from app.models.rows import take
 from app.optimizers import adagrad, adam, ftrl, sgd
 from app.tables.device import DeviceTable
+from app.tables.rows import take
 from app.tables.variable import drawn
 from app.training.step import step
 from app.types import Batch, Rows

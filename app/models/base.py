@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
+from app.losses.base import Part
+from app.tables.base import TableSpec
 from app.types import Batch, Rows
 
 
-@dataclasses.dataclass(frozen=True)
-class TableSpec:
-    """The table that a model wants: V rows of D columns, and their initial values by shape."""
+class Outcome(NamedTuple):
+    """What a batch gives.
 
-    rows: int
-    columns: int
-    initial: Callable[[tuple[int, int]], tf.Tensor]
+    total: the loss to differentiate, summed over examples, of the rows that were looked up.
+    examples: their number. Both are float32 scalars. parts: the loss of rows that are streamed, to
+    be added to it. state: new rows, (V, D), of whole tables that are not trained.
+    """
+
+    total: tf.Tensor
+    examples: tf.Tensor
+    parts: Sequence[Part] = ()
+    state: Mapping[str, tf.Tensor] = {}
 
 
 class Model(Protocol):
     """A model names tables and never sees them."""
 
     def tables(self) -> dict[str, TableSpec]:
-        """The tables to train, by name."""
+        """The tables, by name."""
         ...
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The ids that the batch needs of each table, of any shape, repeated as they come."""
         ...
 
-    def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The loss to differentiate, summed over examples, and their number: float32 scalars.
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
+        """The outcome of a batch, or just the first two fields of it.
 
         rows: for each lookup, its distinct rows and where each id's row is among them.
         """

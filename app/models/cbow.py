@@ -1,4 +1,4 @@
-"""Continuous bag of words with negative sampling, on the same blocks as skip-gram."""
+"""Continuous bag of words, on the same blocks as skip-gram."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 import tensorflow as tf
 
 from app.input.tokens import decode
-from app.losses.logistic import logistic
-from app.models.base import TableSpec
-from app.models.negatives import SharedNegatives
-from app.models.rows import take
+from app.losses.base import Loss, Predictions
+from app.models.base import Outcome
 from app.models.window import pairs
-from app.models.words import seed_of, word_tables
+from app.models.words import input_table, outcome, seed_of
+from app.tables.base import TableSpec
+from app.tables.rows import take
 from app.types import Batch, Rows
 
 
@@ -29,39 +29,39 @@ class Cbow:
     size: int
     dim: int
     window: int
-    negatives: SharedNegatives
+    output: Loss
     seed: int
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Contexts are rows of `input`; centres and negatives of `output`."""
-        return word_tables(self.size, self.dim, self.seed)
+        """Contexts are rows of `input`; the other tables are the loss's."""
+        return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The batch's tokens; its centres, then its negatives."""
+        """The batch's tokens, and what the loss needs."""
         ids_BL = decode(batch.tokens_BL).ids
-        centres_BT = ids_BL[:, self.window : -self.window]
-        drawn = self.negatives.draw(centres_BT.shape.num_elements(), seed_of(batch, "negatives"))
-        return {
-            "input": ids_BL,
-            "output": tf.concat([tf.reshape(centres_BT, [-1]), drawn], axis=0),
-        }
+        centres_N1 = self._centres(ids_BL)
+        seed = seed_of(batch, "negatives")
+        return {"input": ids_BL, **self.output.lookups(centres_N1, centres_N1.shape[0], seed)}
 
-    def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The logistic loss of all centres and of their negatives; the number of centres."""
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
+        """The loss of all centres with a word around them, and their number."""
         size, length = batch.tokens_BL.shape
-        centres = length - 2 * self.window
-        pairs_BTL = pairs(decode(batch.tokens_BL), self.window, seed_of(batch, "window"))
+        tokens = decode(batch.tokens_BL)
+        pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
         around_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
         mean_BTL = tf.cast(tf.math.divide_no_nan(pairs_BTL, around_BT1), self.dtype)
 
         contexts_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.matmul(mean_BTL, tf.reshape(contexts_ND, (size, length, self.dim)))
-        hidden_ND = tf.reshape(hidden_BTD, (-1, self.dim))
-        centres_ND, samples_MD = tf.split(take(rows["output"], self.dtype), [size * centres, -1])
         # A word with nothing around it predicts nothing.
-        weights_N = tf.reshape(tf.cast(around_BT1 > 0, tf.float32), [-1])
-        scores_N = tf.reduce_sum(hidden_ND * centres_ND, axis=1)
-        total = logistic(scores_N, weights_N, observed=True)
-        total += self.negatives.loss(hidden_ND, samples_MD, weights_N)
-        return total, tf.reduce_sum(weights_N)
+        weights_BT1 = tf.cast(around_BT1 > 0, tf.float32)
+        predictions = Predictions(
+            tf.reshape(hidden_BTD, (-1, 1, self.dim)),
+            self._centres(tokens.ids),
+            tf.reshape(weights_BT1, (-1, 1, 1)),
+        )
+        return outcome(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
+
+    def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(ids_BL[:, self.window : -self.window], (-1, 1))

@@ -1,12 +1,14 @@
-"""What the models of words share: their two tables, and their streams of random numbers."""
+"""What the models of words share: the table of their vectors, and their streams of randomness."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from app.models.base import TableSpec
+from app.losses.base import Loss, Predictions
+from app.models.base import Outcome
+from app.tables.base import TableSpec
 from app.tables.variable import drawn
-from app.types import Batch
+from app.types import Batch, Rows
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
 _STREAMS = {"window": 1, "negatives": 2, "initial": 3}
@@ -17,15 +19,20 @@ def seed_of(batch: Batch, stream: str) -> tf.Tensor:
     return batch.seed + tf.constant([_STREAMS[stream] << 40, 0], tf.int64)
 
 
-def word_tables(size: int, dim: int, seed: int) -> dict[str, TableSpec]:
-    """`input`, whose rows are the vectors in the end, and `output`.
-
-    As word2vec.c starts: U(-0.5, 0.5) / D for the one, 0 for the other.
-    """
+def input_table(size: int, dim: int, seed: int) -> TableSpec:
+    """The table whose rows are the vectors in the end: U(-0.5, 0.5) / D at first (word2vec.c)."""
 
     def uniform(shape: tuple[int, int]) -> tf.Tensor:
         limit = 0.5 / dim
         seeds = [_STREAMS["initial"] << 40, seed]
         return drawn(lambda: tf.random.stateless_uniform(shape, seeds, -limit, limit))
 
-    return {"input": TableSpec(size, dim, uniform), "output": TableSpec(size, dim, tf.zeros)}
+    return TableSpec(size, dim, uniform)
+
+
+def outcome(
+    loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
+) -> Outcome:
+    """What predictions give under a loss."""
+    total, parts = loss.loss(predictions, rows)
+    return Outcome(tf.convert_to_tensor(total, tf.float32), examples, parts)

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Protocol
 
 import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSpec:
+    """A table that is wanted: V rows of D columns, and their initial values by shape.
+
+    trained: whether an optimizer changes it; the state of a recurrent model is kept, not trained.
+    """
+
+    rows: int
+    columns: int
+    initial: Callable[[tuple[int, int]], tf.Tensor]
+    trained: bool = True
 
 
 class Table(Protocol):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from app.models.base import Model
-from app.models.rows import distinct
+from app.losses import stream
+from app.models.base import Model, Outcome
 from app.optimizers import rows as writer
 from app.optimizers.base import Optimizer
 from app.tables.base import Table
+from app.tables.rows import distinct
 from app.types import PHASES, Batch, Rows
 
 # Called as (tokens_SBL, first step, rate); gives the first step's loss, summed, and its examples.
@@ -27,25 +28,45 @@ def step(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Trains on one batch; its loss before the update, summed, and its examples.
 
-    Reads, differentiates and writes the distinct rows that the batch needs, and no others.
+    Reads, differentiates and writes the distinct rows that the batch needs, and no others. Rows
+    that are streamed are clipped and written block by block.
+
     number: int64, 1 for the first step of the tables.
     """
+
+    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        return tables[name].gather(ids_U)
+
+    def update(name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor) -> None:
+        writer.update(optimizer, tables[name], ids_U, rows_UD, gradients_UD, rate, number)
+
+    def clip_and_update(
+        name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
+    ) -> None:
+        update(name, ids_U, rows_UD, optimizer.clip({name: gradients_UD})[name])
+
     with _phase("lookup"):
         wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
     with _phase("gather"):
-        values = {name: tables[name].gather(ids_U) for name, (ids_U, _) in wanted.items()}
+        values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
     with _phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
         rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
-        total, examples = model.loss(batch, rows)
+        total, examples, parts, state = Outcome(*model.loss(batch, rows))
+    streamed = [stream.train(part, gather, clip_and_update) for part in parts]
     with _phase("gradient"):
-        gradients = optimizer.clip(tape.gradient(total, values))
+        gradients = tape.gradient(
+            [total, *(part.hidden_ND for part in parts)],
+            {name: values[name] for name in values if name not in state},
+            output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden in streamed)],
+        )
+        gradients = optimizer.clip(gradients)
     with _phase("update"):
-        for name, (ids_U, _) in wanted.items():
-            writer.update(
-                optimizer, tables[name], ids_U, values[name], gradients[name], rate, number
-            )
-    return total, examples
+        for name, gradients_UD in gradients.items():
+            update(name, wanted[name][0], values[name], gradients_UD)
+        for name, values_VD in state.items():
+            tables[name].assign(tf.range(tf.shape(values_VD)[0]), values_VD)
+    return tf.add_n([total, *(loss for loss, _ in streamed)]), examples
 
 
 def _phase(name: str) -> tf.name_scope:

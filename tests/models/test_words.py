@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from app.input.tokens import PAD
 from app.losses import sampling
-from app.models.negatives import SharedNegatives
-from app.models.rows import distinct
-from app.models.words import seed_of, word_tables
+from app.losses.negative_sampling import NegativeSampling
+from app.models.words import input_table, seed_of
+from app.tables.rows import distinct
 from app.types import Rows
 from tests.reference.batches import (
     GROUP,
@@ -52,7 +52,7 @@ def loss_and_gradients(model, batch, tables):
     with tf.GradientTape() as tape:
         tape.watch(values)
         rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
-        total, examples = model.loss(batch, rows)
+        total, examples, *_ = model.loss(batch, rows)
     dense = {name: np.zeros((SIZE, DIM), np.float32) for name in tables}
     for name, gradient in tape.gradient(total, values).items():
         dense[name][wanted[name][0].numpy()] = gradient
@@ -143,16 +143,15 @@ def test_tables_start_as_word2vecs(name):
 
 
 def test_initial_values_are_a_function_of_the_seed():
-    one, same, other = (
-        word_tables(4, 3, seed)["input"].initial((4, 3)).numpy() for seed in (1, 1, 2)
-    )
+    one, same, other = (input_table(4, 3, seed).initial((4, 3)).numpy() for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
 
 
 def test_negatives_follow_the_counts():
-    negatives = SharedNegatives(COUNTS, 0.75, group=4, samples=SAMPLES, per_pair=1)
-    drawn = negatives.draw(4 * 2000, tf.constant([1, 2]))
+    loss = NegativeSampling(COUNTS, DIM, 0.75, group=4, samples=SAMPLES, per_pair=1)
+    targets = tf.zeros((4 * 2000, 1), tf.int32)
+    drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
     assert drawn.shape == (2000 * SAMPLES,)
     share = np.diff(sampling.cumulative(COUNTS, 0.75), prepend=0)
     found = np.bincount(drawn, minlength=SIZE)

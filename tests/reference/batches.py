@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from app.input.tokens import PAD, decode
+from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
-from app.models.negatives import SharedNegatives
 from app.models.skipgram import SkipGram
 from app.models.window import pairs
 from app.models.words import seed_of
@@ -20,8 +20,8 @@ MODELS = {"skipgram": (SkipGram, words.skipgram), "cbow": (Cbow, words.cbow)}
 
 def make_model(name, counts, dim=6, **changes):
     """A model over len(counts) words, whose negatives have a weight of PER_PAIR."""
-    negatives = SharedNegatives(counts, 0.75, GROUP, SAMPLES, PER_PAIR)
-    return MODELS[name][0](len(counts), dim, WINDOW, negatives, seed=1, **changes)
+    output = NegativeSampling(counts, dim, 0.75, GROUP, SAMPLES, PER_PAIR)
+    return MODELS[name][0](len(counts), dim, WINDOW, output, seed=1, **changes)
 
 
 def make_tokens(ids, size=4, centres=8, seed=0):

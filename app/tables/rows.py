@@ -1,4 +1,4 @@
-"""How a model reads the rows that it asked for: each gathered once, its gradients summed."""
+"""How rows are read that were asked for: each gathered once, its gradients summed."""
 
 from __future__ import annotations
 

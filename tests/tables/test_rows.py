@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.models.rows import distinct, take
+from app.tables.rows import distinct, take
 from app.types import Rows
 
 IDS = np.array([[7, 2, 7], [5, 2, 7]], np.int32)

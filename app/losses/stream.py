@@ -1,0 +1,159 @@
+"""Works off the parts of a loss: block by block, gather, differentiate, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from app.losses.base import Gather, Part
+
+# Called for each block with its table, ids (U,), rows (U, D) and their gradients (U, D).
+Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]
+# Called for each block with its ids, what else is known of it, vectors, rows and what was measured.
+_Visit = Callable[..., Sequence[tf.Tensor]]
+
+
+def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
+    """The part's loss, a float32 scalar, and its gradient by the hidden vectors, (N, D).
+
+    A block's rows are updated as soon as their gradient is known, and nothing of them is kept, so
+    that memory holds one block, whatever the batch.
+    """
+
+    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
+        value, by_hidden, by_rows = _differentiated(part, known, hidden_MD, rows_UD, measured_M)
+        with tf.name_scope("update/"):
+            update(part.table, ids_U, rows_UD, by_rows)
+        return value, by_hidden
+
+    value, by_hidden = _visited(part, gather, visit, [_scalar(), _vectors(part)])
+    return value, _by_place(part, by_hidden)
+
+
+def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """As `train`, without an update: also the ids of the rows that the part touches, (U,) int32,
+    and the loss's gradients by these rows, (U, D), which all are in memory at once.
+
+    Of a part without tiles.
+    """
+    assert part.tiles is None, "the tiles of a group would have their gradients summed"
+
+    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
+        value, by_hidden, by_rows = _differentiated(part, known, hidden_MD, rows_UD, measured_M)
+        return value, by_hidden, ids_U, by_rows
+
+    ids = tf.TensorSpec([None], tf.int32)
+    specs = [_scalar(), _vectors(part), ids, _vectors(part)]
+    value, by_hidden, ids_U, by_rows = _visited(part, gather, visit, specs)
+    return value, _by_place(part, by_hidden), ids_U, by_rows
+
+
+def losses(part: Part, gather: Gather) -> tf.Tensor:
+    """The part's loss for each of the hidden vectors, (N,) float32; changes nothing.
+
+    For parts whose `loss` gives a number for each of a block's vectors.
+    """
+
+    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
+        return [part.loss(known, hidden_MD, rows_UD, measured_M)]
+
+    (found,) = _visited(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
+    return _by_place(part, found)
+
+
+def _differentiated(part: Part, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
+    """A block's loss, and its gradients by the vectors and by the rows, all float32."""
+    with tf.name_scope("loss/"), tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch((hidden_MD, rows_UD))
+        value = tf.reduce_sum(part.loss(known, hidden_MD, rows_UD, measured_M))
+    with tf.name_scope("gradient/"):
+        found = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
+        return value, *(tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in found)
+
+
+def _visited(
+    part: Part, gather: Gather, visit: _Visit, specs: Sequence[tf.TensorSpec]
+) -> Sequence[tf.Tensor]:
+    """What `visit` gives: summed over a group's blocks; over groups scalars summed, others joined.
+
+    specs: of what it gives; an unknown first dimension is that of a group's vectors.
+    """
+
+    def group(index: tf.Tensor) -> Sequence[tf.Tensor]:
+        hidden_MD = part.hidden_ND
+        if part.members is not None:
+            hidden_MD = tf.gather(hidden_MD, part.members.of(index))
+        count = tf.shape(hidden_MD)[0]
+
+        def block(tile: tf.Tensor, run: Callable, measured_M: tf.Tensor | None):
+            ids_U, known = part.block(index, tile)
+            with tf.name_scope("gather/"):
+                rows_UD = gather(part.table, ids_U)
+            return run(ids_U, known, hidden_MD, rows_UD, measured_M)
+
+        def measure(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
+            return [part.measure(known, hidden_MD, rows_UD, measured_M)]
+
+        if part.tiles is None:
+            return block(tf.constant(0), visit, None)
+        tiles, measured_M = part.tiles(index), None
+        if part.measure is not None:
+            (measured_M,) = _loop(
+                tiles,
+                lambda tile, last: block(tile, measure, last),
+                [tf.fill([count], part.before)],
+            )
+        sums = [
+            tf.zeros([count if size is None else size for size in spec.shape], spec.dtype)
+            for spec in specs
+        ]
+        return _loop(
+            tiles, lambda tile, *sums: map(tf.add, sums, block(tile, visit, measured_M)), sums
+        )
+
+    if isinstance(part.groups, int) and part.groups == 1:
+        return group(tf.constant(0))
+    # Pieces are written side by side; adding each to a tensor of all vectors would copy that.
+    arrays = [
+        tf.TensorArray(spec.dtype, part.groups, infer_shape=False, element_shape=spec.shape)
+        for spec in specs
+    ]
+    arrays = _loop(
+        part.groups,
+        lambda index, *arrays: [
+            array.write(index, value) for array, value in zip(arrays, group(index), strict=True)
+        ],
+        arrays,
+    )
+    return [
+        array.concat() if spec.shape.rank else tf.reduce_sum(array.stack())
+        for array, spec in zip(arrays, specs, strict=True)
+    ]
+
+
+def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
+    """`carried` after `body(index, *carried)` for each index below `count`, one after the other."""
+    _, *carried = tf.while_loop(
+        lambda index, *_: index < count,
+        lambda index, *carried: (index + 1, *body(index, *carried)),
+        (tf.constant(0), *carried),
+        parallel_iterations=1,
+    )
+    return carried
+
+
+def _by_place(part: Part, found: tf.Tensor) -> tf.Tensor:
+    """What was found for the vectors of one group after the other, summed at their places."""
+    if part.members is None:
+        return found
+    count = tf.shape(part.hidden_ND)[0]
+    return tf.math.unsorted_segment_sum(found, part.members.places_P, count)
+
+
+def _scalar() -> tf.TensorSpec:
+    return tf.TensorSpec([], tf.float32)
+
+
+def _vectors(part: Part) -> tf.TensorSpec:
+    return tf.TensorSpec([None, part.hidden_ND.shape[1]], tf.float32)
