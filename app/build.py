@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
+from app.losses.base import Loss
+from app.losses.class_softmax import ClassSoftmax
+from app.losses.classes import partition
 from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from app.optimizers.base import Gradients, Optimizer
+from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
 from app.text.vocabulary import Vocabulary
-from app.training import words
+from app.training import memory, words
 from app.training.loop import Job
 from app.training.workdir import Workdir
+
+
+def _negative_sampling(
+    settings: ModelConfig, counts_V: np.ndarray, columns: int
+) -> NegativeSampling:
+    return NegativeSampling(
+        counts_V,
+        columns,
+        settings.negative_power,
+        settings.group_tokens,
+        settings.shared_negatives,
+        settings.negatives,
+    )
+
+
+def _class_softmax(settings: ModelConfig, counts_V: np.ndarray, columns: int) -> ClassSoftmax:
+    if settings.classes > len(counts_V):
+        raise UsageError(
+            f"--classes={settings.classes}: the vocabulary has {len(counts_V):,} words; give at "
+            "most that, or 0"
+        )
+    starts = partition(counts_V, settings.class_levels, settings.class_rule, settings.classes)
+    return ClassSoftmax(len(counts_V), columns, starts)
+
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
@@ -35,6 +64,12 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
         **_adam(settings), weight_decay=settings.weight_decay
     ),
 }
+# From the settings, the words' counts and the columns of a vector.
+LOSSES: dict[str, Callable[[ModelConfig, np.ndarray, int], Loss]] = {
+    "negative_sampling": _negative_sampling,
+    "class_softmax": _class_softmax,
+    "softmax": lambda settings, counts_V, columns: ClassSoftmax(len(counts_V), columns),
+}
 TABLES = {"device": DeviceTable}
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -45,13 +80,10 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     """Everything to train word vectors with: tables on the chosen device, batches from the text."""
     device = device_name(config.run)
+    optimizer = _optimizer(config.optimizer)
     with tf.device(device):
         model = _model(config.model, config.run, text.vocabulary, device)
-        tables = {
-            name: TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
-            for name, spec in model.tables().items()
-        }
-    optimizer = _optimizer(config.optimizer)
+    tables = make_tables(model.tables(), config, optimizer)
     return Job(
         model=model,
         tables=tables,
@@ -63,6 +95,29 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
         steps_per_batch=config.input.steps_per_call,
         device=device,
     )
+
+
+def make_tables(
+    specs: Mapping[str, TableSpec], config: Config, optimizer: Optimizer
+) -> dict[str, Table]:
+    """The tables, each on its device. UsageError, before any is made, if they do not fit."""
+    devices = _devices_from(device_name(config.run), config.model.class_devices)
+    for number, device in enumerate(devices):
+        here = {name: spec for name, spec in specs.items() if spec.device == number}
+        memory.check(specs if device.startswith("CPU") else here, optimizer, device)
+    found = {}
+    for name, spec in specs.items():
+        with tf.device(devices[spec.device]):
+            found[name] = TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
+    return found
+
+
+def make_loss(settings: ModelConfig, counts_V: np.ndarray, columns: int) -> Loss:
+    """The loss that --loss names, over words of these counts and vectors of so many columns.
+
+    counts_V: by descending count. UsageError where the vocabulary is too small for the flags.
+    """
+    return LOSSES[settings.loss](settings, counts_V, columns)
 
 
 def device_name(settings: RunConfig) -> str:
@@ -118,14 +173,7 @@ def _schedule(settings: OptimizerConfig, optimizer: Optimizer) -> Callable[[floa
 
 
 def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):
-    output = NegativeSampling(
-        vocabulary.counts,
-        settings.dim,
-        settings.negative_power,
-        settings.group_tokens,
-        settings.shared_negatives,
-        settings.negatives,
-    )
+    output = make_loss(settings, vocabulary.counts, settings.dim)
     return MODELS[settings.model](
         size=len(vocabulary.tokens),
         dim=settings.dim,
@@ -152,6 +200,21 @@ def _processor_flags() -> set[str]:
             return next((set(line.split()) for line in file if line.startswith("flags")), set())
     except OSError:
         return set()  # not Linux
+
+
+def _devices_from(first: str, count: int) -> list[str]:
+    """The names of so many devices of one kind, from this one on."""
+    kind, _, number = first.partition(":")
+    names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
+    known = [
+        device.name.rpartition("device:")[2] for device in tf.config.list_logical_devices(kind)
+    ]
+    if not set(names) <= set(known):
+        raise UsageError(
+            f"--class_devices={count}: from {first} on there are "
+            f"{sum(int(name.partition(':')[2]) >= int(number) for name in known)}; give at most that"
+        )
+    return names
 
 
 def _devices() -> list[tf.config.PhysicalDevice]:

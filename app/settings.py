@@ -74,6 +74,15 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"--group_tokens={config.model.group_tokens} does not divide "
             f"--batch_tokens={config.input.batch_tokens}; change one of them"
         )
+    if config.model.class_levels > 3:
+        raise UsageError(f"--class_levels={config.model.class_levels}: give 2 or 3")
+    streams = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax")
+    if config.optimizer.clip_global_norm and config.model.loss in streams:
+        raise UsageError(
+            f"--clip_global_norm={config.optimizer.clip_global_norm} needs all gradients of a step "
+            f"at once, and --loss={config.model.loss} has them block by block; give "
+            "--clip_row_norm, or another --loss"
+        )
     for name in ("warmup", "momentum", "beta_1", "beta_2"):
         if values[name] >= 1:
             raise UsageError(f"--{name}={values[name]}: give less than 1")

@@ -16,7 +16,7 @@ LAYERS = (
     {"errors"},
     {"config"},
     {"settings"},
-    {"files", "console"},
+    {"files", "console", "system"},
     {"types"},
     {"text", "tables"},
     {"input", "optimizers", "losses"},

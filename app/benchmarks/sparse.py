@@ -27,8 +27,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from app import system
 from app.benchmarks import machine, processes, sparse_report, trials
-from app.benchmarks.options import SparseOptions, chosen, items
+from app.benchmarks.options import SparseOptions, chosen, numbers
 from app.benchmarks.report import Report
 from app.benchmarks.sparse_report import OURS, TITLES, Job, Result
 from app.errors import UsageError
@@ -93,11 +94,7 @@ def _jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
     peers = chosen("peers", options.peers, known, "peer of sparse")
-    sizes = []
-    for item in items(options.vocabularies):
-        if not (item.isdecimal() and int(item)):
-            raise UsageError(f"--vocabularies={options.vocabularies}: {item} is no number of rows")
-        sizes.append(int(item))
+    sizes = numbers("vocabularies", options.vocabularies, "rows")
     if not optimizers and not sizes:
         raise UsageError("--optimizers= and --vocabularies= are empty; give one of them")
     compared = [
@@ -107,14 +104,14 @@ def _jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
         if side in HELD[optimizer] and side in (*OURS, *peers)
     ]
     optimizer, dim = _GROWING
-    growing = [Job(optimizer, "table", rows, dim, options.steps) for rows in sorted(sizes)]
+    growing = [Job(optimizer, "table", rows, dim, options.steps) for rows in sizes]
     return compared, growing
 
 
 def _lacking(job: Job) -> str | None:
     """Why the side cannot run, if there is not enough memory for it now."""
     needed = HELD[job.optimizer][job.side] * job.rows * job.dim * 4 + _BESIDE_BYTES
-    free = machine.free_bytes()
+    free = system.free_bytes()
     return f"needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free" if needed > free else None
 
 

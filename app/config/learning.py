@@ -6,6 +6,10 @@ import dataclasses
 
 from app.config.setting import setting
 
+_NEGATIVES = ("loss", "negative_sampling")
+_SAMPLED = ("loss", "sampled_softmax", "nce")
+_CLASSES = ("loss", "class_softmax")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -20,7 +24,15 @@ class ModelConfig:
     loss: str = setting(
         "negative_sampling",
         "How the other words of the vocabulary enter the loss.",
-        choices=("negative_sampling",),
+        choices=(
+            "negative_sampling",
+            "sampled_softmax",
+            "nce",
+            "hierarchical_softmax",
+            "class_softmax",
+            "adaptive_softmax",
+            "softmax",
+        ),
         fixed=True,
     )
     dim: int = setting(100, "Columns of a vector.", minimum=1, fixed=True)
@@ -28,16 +40,83 @@ class ModelConfig:
         5, "Context tokens on each side at most; drawn from 1..window.", minimum=1, fixed=True
     )
     negatives: int = setting(
-        5, "Weight of the negative samples: as of so many a pair.", minimum=1, fixed=True
+        5,
+        "Weight of the negative samples: as of so many a pair.",
+        minimum=1,
+        fixed=True,
+        only=_NEGATIVES,
     )
     shared_negatives: int = setting(
-        64, "Negative samples drawn for each group of centres.", minimum=1, fixed=True
+        64,
+        "Negative samples drawn for each group of centres.",
+        minimum=1,
+        fixed=True,
+        only=_NEGATIVES,
     )
     group_tokens: int = setting(
-        256, "Centre tokens that share their negative samples.", minimum=1, fixed=True
+        256,
+        "Centre tokens that share their negative samples.",
+        minimum=1,
+        fixed=True,
+        only=_NEGATIVES,
     )
     negative_power: float = setting(
-        0.75, "Negatives are drawn in proportion to count ** this.", minimum=0, fixed=True
+        0.75,
+        "Negatives, and samples by `unigram`, are drawn in proportion to count ** this.",
+        minimum=0,
+        fixed=True,
+        only=("loss", "negative_sampling", "sampled_softmax", "nce"),
+    )
+    samples: int = setting(
+        1024,
+        "Words that a step draws for all of its targets.",
+        minimum=1,
+        fixed=True,
+        only=_SAMPLED,
+    )
+    sampler: str = setting(
+        "log_uniform",
+        "From what they are drawn: `log_uniform` over the ids, as of Zipf's law, or `unigram`, the "
+        "counts.",
+        choices=("log_uniform", "unigram"),
+        fixed=True,
+        only=_SAMPLED,
+    )
+    class_levels: int = setting(
+        2,
+        "2 for classes of words, 3 for classes of classes too.",
+        minimum=2,
+        fixed=True,
+        only=_CLASSES,
+    )
+    class_rule: str = setting(
+        "fewest_rows",
+        "Which words go together: classes of equal size, of equal frequency, or of size "
+        "1 / sqrt(p(word)), for which a step touches the fewest rows.",
+        choices=("fewest_rows", "equal_size", "equal_frequency"),
+        fixed=True,
+        only=_CLASSES,
+    )
+    classes: int = setting(
+        0,
+        "Classes of words; 0 for as many as make a step touch the fewest rows.",
+        minimum=0,
+        fixed=True,
+        only=_CLASSES,
+    )
+    class_devices: int = setting(
+        1,
+        "Devices, from --device on, over which the classes are dealt.",
+        minimum=1,
+        fixed=True,
+        only=_CLASSES,
+    )
+    cutoffs: str = setting(
+        "",
+        "Rising numbers of words, such as 2000,10000: the most frequent are in the head, those up "
+        "to the next number in the first tail, and so on; empty chooses them.",
+        fixed=True,
+        only=("loss", "adaptive_softmax"),
     )
     compute_dtype: str = setting(
         "auto",

@@ -12,7 +12,13 @@ class RunConfig:
     """The run itself."""
 
     workdir: str = setting("", "Where everything about the run is kept; run again to resume.")
-    task: str = setting("words", "What is trained.", choices=("words",), fixed=True)
+    task: str = setting(
+        "words",
+        "What is trained: `words` are vectors, `language_model` is a recurrent network that "
+        "predicts a text.",
+        choices=("words", "language_model"),
+        fixed=True,
+    )
     epochs: int = setting(5, "Passes over the corpus.", minimum=1)
     seed: int = setting(1, "All random draws are functions of this and of the step.", fixed=True)
     device: str = setting("", "Such as `GPU:0` or `CPU:0`; the first GPU, if any, by default.")

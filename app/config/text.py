@@ -6,6 +6,8 @@ import dataclasses
 
 from app.config.setting import setting
 
+_WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig:
@@ -18,9 +20,9 @@ class CorpusConfig:
     )
     documents: str = setting(
         "line",
-        "What bounds a document; no window crosses a boundary. `line`: every line is a document. "
-        "`file` and `none`: windows cross line ends, and stop at the end of a file. A block of "
-        "text (--block_bytes) ends a document in any case.",
+        "What bounds a document; no window crosses a boundary, where a language model has <eos>. "
+        "`line`: every line is a document. `file` and `none`: windows cross line ends, and stop at "
+        "the end of a file. A block of text (--block_bytes) ends a document in any case.",
         choices=("line", "file", "none"),
         fixed=True,
     )
@@ -54,7 +56,11 @@ class VocabularyConfig:
     vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True)
     min_count: int = setting(5, "Drop tokens seen fewer times than this.", minimum=1, fixed=True)
     max_vocab_size: int = setting(
-        0, "Keep at most this many tokens; 0 keeps all.", minimum=0, fixed=True
+        0,
+        "Keep at most this many tokens; 0 keeps all. A language model has <unk> and <eos> among "
+        "them.",
+        minimum=0,
+        fixed=True,
     )
     vocab_memory_entries: int = setting(
         50_000_000,
@@ -72,9 +78,17 @@ class InputConfig:
         "Frequent tokens are dropped at random above this share of the corpus; 0 keeps all.",
         minimum=0,
         fixed=True,
+        only=_WORDS,
     )
-    batch_tokens: int = setting(4096, "Centre tokens of a step.", minimum=1, fixed=True)
-    row_tokens: int = setting(32, "Centre tokens of a row.", minimum=1, fixed=True)
+    batch_tokens: int = setting(
+        4096, "Tokens of a step: centres, or those to predict.", minimum=1, fixed=True
+    )
+    row_tokens: int = setting(
+        32,
+        "Of these, tokens of a row; gradients of a language model go back as far.",
+        minimum=1,
+        fixed=True,
+    )
     steps_per_call: int = setting(
         16, "Steps that one call of the compiled function makes.", minimum=1, fixed=True
     )
@@ -82,6 +96,21 @@ class InputConfig:
         True,
         "Shuffle the rows of a block of text, so that a batch is not all from one document.",
         fixed=True,
+        only=_WORDS,
+    )
+    heldout: str = setting(
+        "",
+        "Files as of --corpus that a language model is scored on after every epoch.",
+        fixed=True,
+        only=_LANGUAGE_MODEL,
+    )
+    heldout_share: float = setting(
+        0.05,
+        "Without --heldout: the share of every block of text, at its end, that the language model "
+        "is not trained but scored on; 0 for none.",
+        minimum=0,
+        fixed=True,
+        only=_LANGUAGE_MODEL,
     )
     cache: str = setting(
         "none",
@@ -100,6 +129,7 @@ class InputConfig:
         "",
         "HOST:PORT of a tf.data service, whose workers then read and tokenise the text (start one "
         "with python -m app.cluster). They must see the files under the same names.",
+        only=_WORDS,
     )
     map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
     prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)

@@ -33,6 +33,44 @@ class Predictions(NamedTuple):
     weights_GNM: tf.Tensor
 
 
+class Pairs(NamedTuple):
+    """Predictions as a list: vector `owners_P[p]` of hidden_ND is to predict word targets_P[p].
+
+    owners_P: int32, or None where every vector predicts one word, in their order.
+    """
+
+    hidden_ND: tf.Tensor
+    owners_P: tf.Tensor | None
+    targets_P: tf.Tensor
+    weights_P: tf.Tensor
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> Pairs:
+        """Those of some weight; all where groups are single, whose number is static."""
+        hidden_GND, targets_GM, weights_GNM = predictions
+        hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
+        if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
+            return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
+        where_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
+        group_P, vector_P, word_P = tf.unstack(where_P3, axis=1)
+        return cls(
+            hidden_ND,
+            group_P * hidden_GND.shape[1] + vector_P,
+            tf.gather_nd(targets_GM, tf.stack([group_P, word_P], axis=1)),
+            tf.gather_nd(weights_GNM, where_P3),
+        )
+
+    def some(self, places: tf.Tensor) -> Pairs:
+        """The pairs at these places of the list."""
+        owners_P = tf.range(tf.shape(self.targets_P)[0]) if self.owners_P is None else self.owners_P
+        return Pairs(
+            self.hidden_ND,
+            tf.gather(owners_P, places),
+            tf.gather(self.targets_P, places),
+            tf.gather(self.weights_P, places),
+        )
+
+
 class Members(NamedTuple):
     """Which hidden vectors the groups of a part concern.
 
@@ -44,10 +82,15 @@ class Members(NamedTuple):
     starts_G: tf.Tensor
     counts_G: tf.Tensor
 
+    def span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Where the places of a group begin, and where they end."""
+        start = self.starts_G[group]
+        return start, start + self.counts_G[group]
+
     def of(self, group: tf.Tensor) -> tf.Tensor:
         """The places of a group, (M,)."""
-        start = self.starts_G[group]
-        return self.places_P[start : start + self.counts_G[group]]
+        start, stop = self.span(group)
+        return self.places_P[start:stop]
 
 
 class Part(NamedTuple):

@@ -34,18 +34,16 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
 def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """As `train`, without an update: also the ids of the rows that the part touches, (U,) int32,
     and the loss's gradients by these rows, (U, D), which all are in memory at once.
-
-    Of a part without tiles.
     """
-    assert part.tiles is None, "the tiles of a group would have their gradients summed"
 
     def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
         value, by_hidden, by_rows = _differentiated(part, known, hidden_MD, rows_UD, measured_M)
         return value, by_hidden, ids_U, by_rows
 
     ids = tf.TensorSpec([None], tf.int32)
-    specs = [_scalar(), _vectors(part), ids, _vectors(part)]
-    value, by_hidden, ids_U, by_rows = _visited(part, gather, visit, specs)
+    value, by_hidden, ids_U, by_rows = _visited(
+        part, gather, visit, [_scalar(), _vectors(part)], [ids, _vectors(part)]
+    )
     return value, _by_place(part, by_hidden), ids_U, by_rows
 
 
@@ -73,11 +71,16 @@ def _differentiated(part: Part, known, hidden_MD, rows_UD, measured_M) -> Sequen
 
 
 def _visited(
-    part: Part, gather: Gather, visit: _Visit, specs: Sequence[tf.TensorSpec]
+    part: Part,
+    gather: Gather,
+    visit: _Visit,
+    specs: Sequence[tf.TensorSpec],
+    joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
     """What `visit` gives: summed over a group's blocks; over groups scalars summed, others joined.
 
-    specs: of what it gives; an unknown first dimension is that of a group's vectors.
+    specs: of what it gives; an unknown first dimension is that of a group's vectors. joined: of
+    what it gives after that, of each block's rows, which is joined over a group's blocks, too.
     """
 
     def group(index: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -108,28 +111,43 @@ def _visited(
             tf.zeros([count if size is None else size for size in spec.shape], spec.dtype)
             for spec in specs
         ]
-        return _loop(
-            tiles, lambda tile, *sums: map(tf.add, sums, block(tile, visit, measured_M)), sums
-        )
+
+        def body(tile: tf.Tensor, *carried) -> Sequence:
+            found = block(tile, visit, measured_M)
+            return [
+                *map(tf.add, carried[: len(specs)], found),
+                *_written(carried[len(specs) :], tile, found[len(specs) :]),
+            ]
+
+        found = _loop(tiles, body, [*sums, *_arrays(joined, tiles)])
+        return [*found[: len(specs)], *(array.concat() for array in found[len(specs) :])]
 
     if isinstance(part.groups, int) and part.groups == 1:
         return group(tf.constant(0))
     # Pieces are written side by side; adding each to a tensor of all vectors would copy that.
-    arrays = [
-        tf.TensorArray(spec.dtype, part.groups, infer_shape=False, element_shape=spec.shape)
-        for spec in specs
-    ]
+    every = [*specs, *joined]
     arrays = _loop(
         part.groups,
-        lambda index, *arrays: [
-            array.write(index, value) for array, value in zip(arrays, group(index), strict=True)
-        ],
-        arrays,
+        lambda index, *arrays: _written(arrays, index, group(index)),
+        _arrays(every, part.groups),
     )
     return [
         array.concat() if spec.shape.rank else tf.reduce_sum(array.stack())
-        for array, spec in zip(arrays, specs, strict=True)
+        for array, spec in zip(arrays, every, strict=True)
     ]
+
+
+def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.TensorArray]:
+    return [
+        tf.TensorArray(spec.dtype, size, infer_shape=False, element_shape=spec.shape)
+        for spec in specs
+    ]
+
+
+def _written(
+    arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
+) -> list[tf.TensorArray]:
+    return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
 
 
 def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:

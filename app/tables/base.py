@@ -14,12 +14,14 @@ class TableSpec:
     """A table that is wanted: V rows of D columns, and their initial values by shape.
 
     trained: whether an optimizer changes it; the state of a recurrent model is kept, not trained.
+    device: which of the devices of a run holds it, where it has several.
     """
 
     rows: int
     columns: int
     initial: Callable[[tuple[int, int]], tf.Tensor]
     trained: bool = True
+    device: int = 0
 
 
 class Table(Protocol):

@@ -21,22 +21,3 @@ def test_a_busy_machine_is_told(monkeypatch, caplog):
     with caplog.at_level("WARNING"):
         assert machine.describe([])["load"] == 1000.0
     assert "the machine is busy (load 1000.0)" in caplog.text
-
-
-def test_a_field_of_the_proc_file_system(tmp_path):
-    (tmp_path / "cpuinfo").write_text("a : 1\nmodel name\t: Some CPU: fast\nmodel name : other\n")
-    assert machine._field(tmp_path / "cpuinfo", "model name") == "Some CPU: fast"
-    assert machine._field(tmp_path / "cpuinfo", "none") is None
-    assert machine._field(tmp_path / "missing", "a") is None
-
-
-def test_free_memory_is_what_is_available_within_the_limit(monkeypatch):
-    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    2048 kB\n"}
-    monkeypatch.setattr(machine, "_text", lambda path: files.get(str(path)))
-    assert machine.free_bytes() == 2048 * 1024
-    files["/sys/fs/cgroup/memory.max"] = "max\n"
-    assert machine.free_bytes() == 2048 * 1024
-    files["/sys/fs/cgroup/memory.max"] = "4096\n"
-    assert machine.free_bytes() == 4096
-    files.clear()
-    assert machine.free_bytes() == machine._memory_bytes() > 2**27

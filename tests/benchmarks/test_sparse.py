@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app import system
 from app.benchmarks import machine, processes, sparse
 from app.benchmarks.options import SparseOptions
 from app.errors import RunError, UsageError
@@ -30,7 +31,7 @@ def ran(monkeypatch):
     monkeypatch.setattr(processes, "run", run)
     bare = processes.Usage(0.0, 1.0, 600_000_000)
     monkeypatch.setattr(processes, "importing", lambda module: bare)
-    monkeypatch.setattr(machine, "free_bytes", lambda: 10**12)
+    monkeypatch.setattr(system, "free_bytes", lambda: 10**12)
     monkeypatch.setattr(machine, "_accelerators", list)
     return jobs
 
@@ -72,7 +73,7 @@ def test_the_record_is_whole(ran):
 
 
 def test_a_side_without_memory_is_left_out_and_said(ran, monkeypatch):
-    monkeypatch.setattr(machine, "free_bytes", lambda: 11 * 10**9)
+    monkeypatch.setattr(system, "free_bytes", lambda: 11 * 10**9)
     report = sparse.run(SparseOptions(optimizers="lazy_adam", vocabularies="8000000"))
     assert [job["side"] for job in ran] == ["table", "fit", "hand"]
     lines = cells(report)
@@ -87,7 +88,7 @@ def test_a_side_without_memory_is_left_out_and_said(ran, monkeypatch):
 
 def test_on_a_gpu_the_memory_is_that_of_the_gpu(ran, monkeypatch):
     monkeypatch.setattr(machine, "_accelerators", lambda: ["a GPU"])
-    monkeypatch.setattr(machine, "free_bytes", lambda: 0)
+    monkeypatch.setattr(system, "free_bytes", lambda: 0)
     stand_in = processes.run
 
     def run(name, arguments, log):

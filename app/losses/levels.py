@@ -1,0 +1,149 @@
+"""Groups of rows in one table, and the part of a loss that is a softmax within each group."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from app.losses import softmax
+from app.losses.base import Gather, Members, Pairs, Part, Words
+from app.losses.softmax import Labels
+
+_TILE = 8 << 20  # numbers that are read at once at most: 32 MB
+
+# Of labels, vectors, rows and their normaliser: `softmax.total` or `softmax.each`.
+Entropy = Callable[[Labels, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
+
+
+class Level:
+    """Rows of one table in groups that follow one another.
+
+    table: its name. bounds: where each group begins, and where the last one ends, (G + 1,) int.
+    tile_rows: a group of more rows is passed over in tiles, twice: first for the normaliser. 0
+    for 32 MB of them; None to divide no group.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        bounds: np.ndarray,
+        columns: int,
+        tile_rows: int | None = 0,
+    ):
+        self.table, self.columns = table, columns
+        self.bounds = np.asarray(bounds, np.int64)
+        self.groups, self.rows = len(bounds) - 1, int(bounds[-1])
+        largest = int(np.diff(self.bounds).max())
+        rows = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
+        self._tile = rows if rows and largest > rows else None
+        # A variable, as a constant of many groups would bloat the graph.
+        self._bounds = tf.Variable(self.bounds, dtype=tf.int32, trainable=False)
+
+    def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
+        """The group of each row, (P,) int32."""
+        return tf.searchsorted(self._bounds, rows_P, side="right") - 1
+
+    def part(self, pairs: Pairs, entropy: Entropy) -> Part:
+        """The cross-entropy of each pair's row within its group.
+
+        The pairs' targets are rows of this level.
+        """
+        if self.groups == 1:
+            members, order_P, groups_G = _all(pairs), None, tf.zeros(1, tf.int32)
+        else:
+            members, order_P, groups_G = _grouped(pairs, self.group_of(pairs.targets_P))
+        rows_P, weights_P = pairs.targets_P, pairs.weights_P
+        if order_P is not None:
+            rows_P, weights_P = tf.gather(rows_P, order_P), tf.gather(weights_P, order_P)
+
+        def interval(group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            if self.groups == 1:
+                return 0, self.rows
+            number = groups_G[group]
+            return self._bounds[number], self._bounds[number + 1]
+
+        def tiles(group: tf.Tensor) -> tf.Tensor:
+            first, end = interval(group)
+            return tf.convert_to_tensor(-((first - end) // self._tile))
+
+        def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, Labels]:
+            first, end = interval(group)
+            if self._tile is not None:
+                first += tile * self._tile
+                end = tf.minimum(end, first + self._tile)
+            labels = Labels(rows_P - first, weights_P, tile == 0)
+            if order_P is not None:
+                labels = labels.part(*members.span(group))
+            return tf.range(first, end), labels
+
+        return Part(
+            table=self.table,
+            hidden_ND=pairs.hidden_ND,
+            groups=1 if self.groups == 1 else tf.size(groups_G),
+            members=members,
+            tiles=tiles if self._tile else None,
+            block=block,
+            loss=entropy,
+            measure=_measure if self._tile else None,
+            before=-np.inf,
+        )
+
+    def words(self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray) -> Iterator[Words]:
+        """The rows as words, in their order: a block a group, or a tile of one.
+
+        hidden_ND: float32. above_NG: the log-probability of each group.
+        """
+        for group in range(self.groups):
+            first, end = self.bounds[group : group + 2]
+            step = self._tile or end - first
+            starts = range(first, end, step)
+            tiles = [np.arange(start, min(start + step, end), dtype=np.int32) for start in starts]
+            bound_N = above_NG[:, group]
+            normaliser_N = None
+            if len(tiles) > 1:
+                normaliser_N = tf.fill(bound_N.shape, -np.inf)
+                for ids_M in tiles:
+                    rows_MD = gather(self.table, tf.constant(ids_M))
+                    normaliser_N = softmax.log_sum_exp(hidden_ND, rows_MD, normaliser_N)
+            for ids_M in tiles:
+                found = functools.partial(
+                    self._log_probability, hidden_ND, gather, ids_M, normaliser_N, bound_N
+                )
+                yield Words(ids_M, bound_N, found)
+
+    def _log_probability(
+        self,
+        hidden_ND: tf.Tensor,
+        gather: Gather,
+        ids_M: np.ndarray,
+        normaliser_N: tf.Tensor | None,
+        above_N: np.ndarray,
+    ) -> np.ndarray:
+        rows_MD = gather(self.table, tf.constant(ids_M))
+        scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
+        if normaliser_N is None:
+            normaliser_N = tf.reduce_logsumexp(scores_NM, axis=1)
+        return (scores_NM - normaliser_N[:, tf.newaxis]).numpy() + above_N[:, np.newaxis]
+
+
+def _measure(labels, hidden_MD, rows_UD, before_M) -> tf.Tensor:
+    return softmax.log_sum_exp(hidden_MD, rows_UD, before_M)
+
+
+def _all(pairs: Pairs) -> Members | None:
+    if pairs.owners_P is None:
+        return None
+    count = tf.shape(pairs.owners_P)
+    return Members(pairs.owners_P, tf.zeros_like(count), count)
+
+
+def _grouped(pairs: Pairs, group_P: tf.Tensor) -> tuple[Members, tf.Tensor, tf.Tensor]:
+    """The members of each group that occurs; the order of the pairs by group; these groups."""
+    order_P = tf.argsort(group_P, stable=True)
+    groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
+    owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)
+    starts_G = tf.cumsum(counts_G, exclusive=True)
+    return Members(owners_P, starts_G, counts_G), order_P, groups_G

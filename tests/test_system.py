@@ -1,0 +1,24 @@
+"""What the operating system tells."""
+
+from __future__ import annotations
+
+from app import system
+
+
+def test_a_field_of_the_proc_file_system(tmp_path):
+    (tmp_path / "cpuinfo").write_text("a : 1\nmodel name\t: Some CPU: fast\nmodel name : other\n")
+    assert system.field(tmp_path / "cpuinfo", "model name") == "Some CPU: fast"
+    assert system.field(tmp_path / "cpuinfo", "none") is None
+    assert system.field(tmp_path / "missing", "a") is None
+
+
+def test_free_memory_is_what_is_available_within_the_limit(monkeypatch):
+    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    2048 kB\n"}
+    monkeypatch.setattr(system, "text", lambda path: files.get(str(path)))
+    assert system.free_bytes() == 2048 * 1024
+    files["/sys/fs/cgroup/memory.max"] = "max\n"
+    assert system.free_bytes() == 2048 * 1024
+    files["/sys/fs/cgroup/memory.max"] = "4096\n"
+    assert system.free_bytes() == 4096
+    files.clear()
+    assert system.free_bytes() == system.memory_bytes() > 2**27
