@@ -22,12 +22,14 @@ def main(job: dict[str, Any]) -> None:
     """
     from gensim.models import Word2Vec  # optional
 
+    hierarchical = job["loss"] == "hierarchical_softmax"
     model = Word2Vec(
         sg=int(job["model"] == "skipgram"),
         vector_size=job["dim"],
         window=job["window"],
         min_count=job["min_count"],
-        negative=job["negatives"],
+        hs=int(hierarchical),
+        negative=0 if hierarchical else job["negatives"],
         sample=job["subsample"],
         epochs=job["epochs"],
         seed=job["seed"],

@@ -155,7 +155,7 @@ def _train_flags(value: str) -> list[str]:
 
 
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
-    names = ("model", "dim", "window", "epochs", "min_count")
+    names = ("model", "loss", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
 
@@ -242,6 +242,6 @@ def _scores(vectors: Path) -> dict[str, Any]:
 def _title(options: WordsOptions, words: int) -> str:
     runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
     return (
-        f"{words:,} words, {options.model}, epochs {options.epochs}, dim {options.dim}, window "
+        f"{words:,} words, {options.model}, {options.loss}, epochs {options.epochs}, dim {options.dim}, window "
         f"{options.window}, min_count {options.min_count}; {runs} a side"
     )

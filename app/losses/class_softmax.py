@@ -10,6 +10,7 @@ import tensorflow as tf
 from app.losses import softmax
 from app.losses.base import Gather, Pairs, Part, Predictions, Words
 from app.losses.levels import Entropy, Level
+from app.losses.shards import Shards
 from app.tables.base import TableSpec
 from app.types import Rows
 
@@ -25,6 +26,8 @@ class ClassSoftmax:
 
     words: V. columns: D. starts: where the groups of each level begin, the top level first, as
     `losses.classes.partition` gives them; none for the full softmax. tile_rows: see `Level`.
+    devices: for each class the device, (C,) int32, that holds its words, as `losses.classes.deal`
+    chooses it; None for one device.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class ClassSoftmax:
         columns: int,
         starts: Sequence[np.ndarray] = (),
         tile_rows: int | None = 0,
+        devices: np.ndarray | None = None,
     ):
         top = np.array([0, len(starts[0]) - 1 if len(starts) else words])
         bounds = [*reversed(starts), top]
@@ -40,19 +44,20 @@ class ClassSoftmax:
             Level(name, bounds_G, columns, tile_rows)
             for name, bounds_G in zip(_NAMES, bounds, strict=False)
         ]
+        self._shards = None if devices is None else Shards(self._levels[0], devices)
 
     def tables(self) -> dict[str, TableSpec]:
         """A row a word, a row a class of each level; 0 at first."""
-        return {
-            level.table: TableSpec(level.rows, level.columns, tf.zeros) for level in self._levels
-        }
+        found = {} if self._shards is None else self._shards.tables()
+        levels = self._levels if self._shards is None else self._levels[1:]
+        return found | {level.table: level.spec() for level in levels}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Nothing: all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """A part for each level."""
+        """A part for each level, and for each device of the words."""
         return 0.0, self._parts(predictions, softmax.total)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
@@ -70,12 +75,16 @@ class ClassSoftmax:
         for level in reversed(self._levels[1:]):
             blocks = level.words(hidden_ND, gather, above_NG)
             above_NG = np.concatenate([block.log_probability() for block in blocks], axis=1)
-        yield from self._levels[0].words(hidden_ND, gather, above_NG)
+        lowest = self._levels[0] if self._shards is None else self._shards
+        yield from lowest.words(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
         pairs = Pairs.of(predictions)
         found = []
         for level in self._levels:
-            found.append(level.part(pairs, entropy))
+            if level is self._levels[0] and self._shards is not None:
+                found += self._shards.parts(pairs, entropy)
+            else:
+                found.append(level.part(pairs, entropy))
             pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
         return found

@@ -92,6 +92,21 @@ def deal(counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int)
     return device_C
 
 
+def imbalance(
+    counts_V: np.ndarray, starts_C: np.ndarray, targets: int, device_C: np.ndarray
+) -> tuple[float, float]:
+    """The rows that a step touches on the busiest device, over an even share of those of an
+    average step: of the average step, and of the worst, whose targets are all in the largest
+    classes of one device. 1 is even.
+    """
+    loads = np.bincount(device_C, expected_loads(counts_V, starts_C, targets))
+    sizes_C = np.diff(starts_C)
+    worst = max(
+        np.sort(sizes_C[device_C == device])[-targets:].sum() for device in range(len(loads))
+    )
+    return float(loads.max() / loads.mean()), float(worst / loads.mean())
+
+
 def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
     """The rows of each class that a step touches on average, (C,): none, or all of a class."""
     p_C = np.add.reduceat(probabilities(counts_V), starts_C[:-1])

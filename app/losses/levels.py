@@ -11,6 +11,7 @@ import tensorflow as tf
 from app.losses import softmax
 from app.losses.base import Gather, Members, Pairs, Part, Words
 from app.losses.softmax import Labels
+from app.tables.base import TableSpec
 
 _TILE = 8 << 20  # numbers that are read at once at most: 32 MB
 
@@ -37,10 +38,14 @@ class Level:
         self.bounds = np.asarray(bounds, np.int64)
         self.groups, self.rows = len(bounds) - 1, int(bounds[-1])
         largest = int(np.diff(self.bounds).max())
-        rows = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
-        self._tile = rows if rows and largest > rows else None
+        self.tile = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
+        self._tile = self.tile if self.tile and largest > self.tile else None
         # A variable, as a constant of many groups would bloat the graph.
         self._bounds = tf.Variable(self.bounds, dtype=tf.int32, trainable=False)
+
+    def spec(self, device: int = 0) -> TableSpec:
+        """The table, 0 at first."""
+        return TableSpec(self.rows, self.columns, tf.zeros, device=device)
 
     def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
         """The group of each row, (P,) int32."""

@@ -28,11 +28,13 @@ class Table(Protocol):
     """V rows of D numbers, somewhere.
 
     Ids are int32 or int64 of shape (U,); rows are float32 of shape (U, D), whatever the storage.
-    Nothing here reads, copies or writes more than the rows that it is asked for.
+    Nothing here reads, copies or writes more than the rows that it is asked for. device: to and
+    from which rows are read and written, as TensorFlow names it.
     """
 
     rows: int
     columns: int
+    device: str
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the ids, (U, D) float32; an id may occur more than once."""

@@ -32,6 +32,7 @@ class DeviceTable(VariableRows, tf.Module):
             lambda: tf.cast(initial((rows, columns)), dtype), trainable=False, name="values"
         )
         VariableRows.__init__(self, values)
+        self.device = values.device
         self.slots: dict[str, DeviceTable] = {}
 
     def slot(self, name: str, columns: int, initial: float) -> DeviceTable:

@@ -35,7 +35,7 @@ def check(specs: Mapping[str, TableSpec], optimizer: Optimizer, device: str) -> 
         for name in largest
     )
     raise UsageError(
-        f"--device={device} has {free / 1e9:,.2f} GB free, and the tables with the optimizer's state "
-        f"take {sum(taken.values()) / 1e9:,.2f} GB: {sizes}; lower --max_vocab_size or --dim, or "
-        "give --optimizer=rowwise_adagrad, whose state is one number a row"
+        f"--device={device} has {free / 1e9:,.2f} GB free, and the tables with the optimizer's "
+        f"state take {sum(taken.values()) / 1e9:,.2f} GB: {sizes}; lower --max_vocab_size or "
+        "--dim, or give --optimizer=rowwise_adagrad, whose state is one number a row"
     )

@@ -53,7 +53,10 @@ def step(
         tape.watch(values)
         rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
-    streamed = [stream.train(part, gather, clip_and_update) for part in parts]
+    streamed = []
+    for part in parts:
+        with tf.device(tables[part.table].device):
+            streamed.append(stream.train(part, gather, clip_and_update))
     with _phase("gradient"):
         gradients = tape.gradient(
             [total, *(part.hidden_ND for part in parts)],

@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.losses import inference, softmax
 from app.losses.base import Predictions
 from app.losses.class_softmax import ClassSoftmax
-from app.losses.classes import RULES, partition
+from app.losses.classes import RULES, deal, partition
 from tests.losses import toy
 from tests.losses.toy import DIM
 
@@ -162,3 +162,44 @@ def test_a_vector_that_predicts_nothing_changes_nothing():
     total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
     assert total == 0 and not by_hidden.any()
     assert not any(gradient.any() for gradient in by_rows.values())
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("devices", [2, 3])
+def test_classes_dealt_over_devices_are_the_same_loss(levels, devices):
+    whole, starts = make_loss(levels, "fewest_rows")
+    device_C = deal(toy.counts(WORDS), starts[-1], 20, devices)
+    dealt = ClassSoftmax(WORDS, DIM, starts, devices=device_C)
+    tables = toy.make_tables(whole)
+    # The same rows in other tables: those of each device's classes, one after the other.
+    rows_of = [
+        np.concatenate(
+            [np.arange(*starts[-1][c : c + 2]) for c in np.flatnonzero(device_C == device)]
+        )
+        for device in range(devices)
+    ]
+    dealt_tables = toy.make_tables(dealt)
+    for name, table in dealt_tables.items():
+        if name in tables:
+            values = tables[name].values.read_value()
+        else:
+            values = tf.gather(tables["output"].values, rows_of[int(name[-1])])
+        table.assign(tf.range(len(values)), values)
+
+    predictions = toy.singly(toy.hidden(), toy.targets(WORDS))
+    total, by_hidden, by_rows, _ = toy.streamed(whole, predictions, tables)
+    found, dealt_hidden, dealt_rows, _ = toy.streamed(dealt, predictions, dealt_tables)
+    np.testing.assert_allclose(found, total, rtol=1e-6)
+    np.testing.assert_allclose(dealt_hidden, by_hidden, atol=1e-6)
+    for device in range(devices):
+        np.testing.assert_allclose(
+            dealt_rows[f"output{device}"], by_rows["output"][rows_of[device]], atol=1e-6
+        )
+    np.testing.assert_allclose(
+        toy.all_log_probabilities(dealt, toy.hidden(), dealt_tables),
+        toy.all_log_probabilities(whole, toy.hidden(), tables),
+        atol=1e-6,
+    )
+    assert {name: spec.device for name, spec in dealt.tables().items() if "output" in name} == {
+        f"output{device}": device for device in range(devices)
+    }
