@@ -14,6 +14,15 @@ is 1 / (s_1 ... s_(L-1)) + p (s_1 + ... + s_(L-1)), least where every s is p^(-1
 In each rule a class is an interval of words by descending count, cut from the cumulative sum of a
 mass m(w), C equal parts of it, so that s is proportional to 1 / m: m is 1 for classes of equal
 size, p for equal frequency, and p^(1/L) for the fewest rows.
+
+A step of N targets reads a class once for all of its targets, and then scores each of them:
+
+    K (C + sum_c s_c (1 - (1 - p_c)^N)) + N (C + sum_c p_c s_c)
+
+in products of a row and a vector, if to read, update and write a row takes as long as K of them.
+Per word that is (N + K) / s + N p s + K (1 - exp(-N p s)): where N p s is large it is least for s =
+sqrt((N + K) / (N p)), where it is small for sqrt((N + K) / (N (1 + K) p)). So the law stays 1 /
+sqrt(p), and the number of classes depends on N: it is the one of the least cost.
 """
 
 from __future__ import annotations
@@ -29,6 +38,13 @@ RULES = {
     "equal_frequency": lambda p_V, below: p_V,
     "fewest_rows": lambda p_V, below: p_V**below,
 }
+# K: 70 to 140 where it was measured (data/benchmarks/README.md). What each class that a step reads
+# costs besides its rows, in products: 0.12 ms in TensorFlow's loop, where one of 300 columns takes
+# 12 ns.
+_ROW, _BLOCK = 100, 10_000
+# Numbers of classes that are tried: V ^ (share of levels above) times 1/8 to 16, half a power of 2
+# apart; between neighbours the cost differs by a few per cent.
+_FACTORS = 2.0 ** np.arange(-3, 4.5, 0.5)
 
 
 def probabilities(counts_V: np.ndarray) -> np.ndarray:
@@ -37,43 +53,32 @@ def probabilities(counts_V: np.ndarray) -> np.ndarray:
     return counted / counted.sum()
 
 
-def partition(counts_V: np.ndarray, levels: int, rule: str, classes: int = 0) -> list[np.ndarray]:
+def partition(
+    counts_V: np.ndarray, levels: int, rule: str, classes: int = 0, targets: int = 1
+) -> list[np.ndarray]:
     """Where the groups of every level but the first begin and the last one ends, top level first.
 
     counts_V: by descending count. levels: 2, or 3 for classes of classes. rule: a key of RULES.
-    classes: how many the words are cut into; 0 for the number for which the rule touches the fewest
-    rows. There are fewer where a word alone has the mass of several. For two levels the result is
-    [class starts (C + 1,)] in words; for three [starts (A + 1,) in classes, class starts].
+    classes: how many the words are cut into; 0 for the number at which a step of so many targets
+    costs least. There are fewer where a word alone has the mass of several. For two levels the
+    result is [class starts (C + 1,)] in words; for three [starts (A + 1,) in classes, class
+    starts].
     """
     p_V = probabilities(counts_V)
-    mass = RULES[rule]
-    starts = [np.arange(len(p_V))]  # of the units of each level, in words; at first the words
-    found: list[np.ndarray] = []
-    for level in range(1, levels):
-        mass_V = mass(p_V, level / levels)
-        if classes:
-            count = classes ** ((levels - level) / (levels - 1))
-        elif rule == "fewest_rows":
-            count = mass_V.sum()
-        else:  # E is C + V / C for either, and least where all levels have as many to choose from
-            count = len(p_V) ** (1 - level / levels)
-        cut = _cut(np.add.reduceat(mass_V, starts[-1]), max(1, round(count)))
-        starts.append(starts[-1][cut[:-1]])
-        found.insert(0, cut)
-    return found
+    masses = [RULES[rule](p_V, level / levels) for level in range(1, levels)]
+    return _cheapest(p_V, masses, classes, targets)[1]
 
 
-def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray]) -> float:
-    """The rows that the prediction of one word touches on average, over all levels.
+def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: int = 1) -> float:
+    """The rows that a step touches on average, over all levels.
 
     starts: as `partition` gives them.
     """
     p_N = probabilities(counts_V)
     rows = 0.0
     for starts_G in reversed(starts):
-        p_G = np.add.reduceat(p_N, starts_G[:-1])
-        rows += float(p_G @ np.diff(starts_G))
-        p_N = p_G
+        p_N = np.add.reduceat(p_N, starts_G[:-1])
+        rows += float(_chance(p_N, targets) @ np.diff(starts_G))
     return rows + len(p_N)
 
 
@@ -110,11 +115,37 @@ def imbalance(
 def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
     """The rows of each class that a step touches on average, (C,): none, or all of a class."""
     p_C = np.add.reduceat(probabilities(counts_V), starts_C[:-1])
-    touched_C = -np.expm1(targets * np.log1p(-np.minimum(p_C, 1 - 1e-12)))
-    return np.diff(starts_C) * touched_C
+    return np.diff(starts_C) * _chance(p_C, targets)
 
 
-def _cut(mass_N: np.ndarray, parts: int) -> np.ndarray:
+def _cheapest(
+    p_N: np.ndarray, masses: Sequence[np.ndarray], count: int, targets: int
+) -> tuple[float, list[np.ndarray]]:
+    """The cost of a step, in products, and the partition of N units that makes it the least.
+
+    masses: of the units, for each level. count: of classes at the first, if not 0.
+    """
+    if not masses:
+        return (_ROW + targets) * len(p_N), []
+    share = len(masses) / (len(masses) + 1)
+    counts = [count] if count else np.round(len(p_N) ** share * _FACTORS)
+    found = []
+    for parts in np.unique(np.clip(counts, 1, len(p_N))):
+        cut_G = _cut(masses[0], parts)
+        p_G, *above = (np.add.reduceat(mass, cut_G[:-1]) for mass in [p_N, *masses[1:]])
+        sizes_G, touched_G = np.diff(cut_G), _chance(p_G, targets)
+        here = touched_G @ (_ROW * sizes_G + _BLOCK) + targets * (p_G @ sizes_G)
+        cost, starts = _cheapest(p_G, above, 0, targets)
+        found.append((here + cost, [*starts, cut_G]))
+    return min(found, key=lambda pair: pair[0])
+
+
+def _chance(p_G: np.ndarray, targets: int) -> np.ndarray:
+    """The chance of each group that some target of a step is in it."""
+    return -np.expm1(targets * np.log1p(-np.minimum(p_G, 1 - 1e-12)))
+
+
+def _cut(mass_N: np.ndarray, parts: float) -> np.ndarray:
     """Where the intervals of equal mass begin, and the end, (C + 1,); empty ones are left out."""
     middle_N = np.cumsum(mass_N) - mass_N / 2
     part_N = np.floor(middle_N * (parts / mass_N.sum()))

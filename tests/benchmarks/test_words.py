@@ -82,7 +82,7 @@ def test_the_record_is_whole(corpus, sides, tmp_path):
     assert run["scores"]["ws353"]["used"] >= 2 and "8 words" in run["scores"]["ws353"]["protocol"]
     assert run["analogy"] is None and "n/a" in report.table
     assert (tmp_path / "gensim-3" / "vectors.bin").exists()
-    assert report.title.startswith("2,000 words, skipgram, epochs 4, dim 100")
+    assert report.title.startswith("2,000 words, skipgram, negative_sampling, epochs 4, dim 100")
     assert {panel.measure.key for panel in report.panels} >= {"words_per_second", "ws353"}
 
 
