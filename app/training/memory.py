@@ -10,8 +10,8 @@ from app.optimizers.base import Optimizer
 from app.tables.base import TableSpec
 
 _FLOAT = 4  # bytes
-# Of the free memory, for the step and the text; TensorFlow alone is 0.4 GB.
-_LEFT = 0.95
+# Share of the free memory for tables; the rest is for a step and the text.
+_SHARE = 0.95
 
 
 def table_bytes(spec: TableSpec, optimizer: Optimizer) -> int:
@@ -27,15 +27,20 @@ def check(specs: Mapping[str, TableSpec], optimizer: Optimizer, device: str) -> 
     """
     taken = {name: table_bytes(spec, optimizer) for name, spec in specs.items()}
     free = system.free_bytes()
-    if not device.startswith("CPU") or sum(taken.values()) <= _LEFT * free:
+    if not device.startswith("CPU") or sum(taken.values()) <= _SHARE * free:
         return
     largest = sorted(specs, key=taken.__getitem__, reverse=True)[:3]
     sizes = ", ".join(
-        f"{name} {specs[name].rows:,} x {specs[name].columns} ({taken[name] / 1e9:,.2f} GB)"
+        f"{name} {specs[name].rows:,} x {specs[name].columns} ({shown(taken[name])})"
         for name in largest
     )
     raise UsageError(
-        f"--device={device} has {free / 1e9:,.2f} GB free, and the tables with the optimizer's "
-        f"state take {sum(taken.values()) / 1e9:,.2f} GB: {sizes}; lower --max_vocab_size or "
-        "--dim, or give --optimizer=rowwise_adagrad, whose state is one number a row"
+        f"--device={device} has {shown(free)} free, and the tables with the optimizer's state "
+        f"take {shown(sum(taken.values()))}: {sizes}; lower --max_vocab_size or --dim, or give "
+        "--optimizer=rowwise_adagrad, whose state is one number a row"
     )
+
+
+def shown(count: int) -> str:
+    """Bytes as people read them."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,145 @@
+"""A whole step whose loss is streamed, against dense autodiff and dense Adagrad."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.input.tokens import decode
+from app.losses.class_softmax import ClassSoftmax
+from app.losses.classes import partition
+from app.models.base import Outcome
+from app.models.cbow import Cbow
+from app.models.skipgram import SkipGram
+from app.optimizers import clipping
+from app.optimizers import rows as writer
+from app.optimizers.adagrad import adagrad
+from app.optimizers.sgd import sgd
+from app.tables.device import DeviceTable
+from app.training.step import step, train_function
+from tests.losses.test_class_softmax import dense_log_probability
+from tests.losses.toy import counts, make_tables
+from tests.reference import words
+from tests.reference.batches import WINDOW, make_batch, make_tokens, reach_of
+
+SIZE, DIM, RATE = 30, 5, 0.3
+MODELS = {"skipgram": SkipGram, "cbow": Cbow}
+
+both = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where results are promised bit for bit."""
+    with tf.device("CPU:0"):
+        yield
+
+
+def make_job(name, levels=2, tile=0):
+    starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
+    loss = ClassSoftmax(SIZE, DIM, starts, tile)
+    model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1)
+    random = np.random.default_rng(0)
+    inputs_VD = random.normal(size=(SIZE, DIM)).astype(np.float32)
+    tables = {"input": DeviceTable(SIZE, DIM, lambda shape: tf.constant(inputs_VD))}
+    return model, tables | make_tables(loss), starts
+
+
+def dense_loss(name, batch, tables, starts):
+    """The loss in the plainest terms, from whole tables."""
+    mask_BTL = tf.constant(words.pairs(batch.tokens_BL.numpy(), reach_of(batch)), tf.float32)
+    ids_BL = decode(batch.tokens_BL).ids
+    centres_BT = ids_BL[:, WINDOW:-WINDOW]
+    size, centres, length = mask_BTL.shape
+    if name == "skipgram":
+        hidden_ND = tf.reshape(tf.gather(tables["input"], centres_BT), (-1, DIM))
+        log_BTV = tf.reshape(dense_log_probability(starts, tables, hidden_ND), (size, centres, -1))
+        spread_BTL = tf.broadcast_to(ids_BL[:, None], (size, centres, length))
+        return -tf.reduce_sum(mask_BTL * tf.gather(log_BTV, spread_BTL, batch_dims=2))
+    around_BT1 = tf.reduce_sum(mask_BTL, axis=2, keepdims=True)
+    mean_BTD = tf.matmul(mask_BTL, tf.gather(tables["input"], ids_BL)) / tf.maximum(around_BT1, 1)
+    log_NV = dense_log_probability(starts, tables, tf.reshape(mean_BTD, (-1, DIM)))
+    log_N = tf.gather(log_NV, tf.reshape(centres_BT, [-1]), batch_dims=1)
+    return -tf.reduce_sum(tf.cast(tf.reshape(around_BT1, [-1]) > 0, tf.float32) * log_N)
+
+
+@both
+@pytest.mark.parametrize(("levels", "tile"), [(1, 0), (1, 7), (2, 0), (2, 3), (3, 0)])
+def test_steps_equal_dense_autodiff_and_dense_adagrad(name, levels, tile):
+    model, tables, starts = make_job(name, levels, tile)
+    optimizer = adagrad(0.01)
+    dense = {table: tf.Variable(tables[table].values) for table in tables}
+    accumulators = {
+        table: tf.Variable(tf.fill(values.shape, 0.01)) for table, values in dense.items()
+    }
+    for table in tables.values():
+        writer.slots(optimizer, table)
+    compiled = train_function(model, tables, optimizer, seed=1)
+    for number in range(3):
+        batch = make_batch(make_tokens(range(SIZE), seed=number), number)
+        with tf.GradientTape() as tape:
+            loss = dense_loss(name, batch, dense, starts)
+        gradients = tape.gradient(loss, dense)
+        total, examples = compiled(
+            batch.tokens_BL[None], tf.constant(number, tf.int64), tf.constant(RATE)
+        )
+        for table, gradient in gradients.items():
+            tf.raw_ops.ResourceApplyAdagrad(
+                var=dense[table].handle,
+                accum=accumulators[table].handle,
+                lr=RATE,
+                grad=tf.convert_to_tensor(gradient),
+            )
+        assert examples > 0
+        np.testing.assert_allclose(total, loss, rtol=1e-5)
+        for table in tables:
+            np.testing.assert_allclose(
+                tables[table].values, dense[table], rtol=1e-4, atol=5e-5, err_msg=table
+            )
+
+
+def test_only_rows_of_touched_classes_change():
+    model, tables, (starts,) = make_job("cbow")
+    before = {name: table.values.numpy() for name, table in tables.items()}
+    batch = make_batch(make_tokens([1, 2, 17]))
+    step(model, tables, sgd(), batch, tf.constant(RATE), tf.constant(1, tf.int64))
+    changed = np.flatnonzero((tables["output"].values.numpy() != before["output"]).any(axis=1))
+    touched = {int(group) for group in np.searchsorted(starts, [1, 2, 17], side="right") - 1}
+    rows = [row for group in touched for row in range(*starts[group : group + 2])]
+    np.testing.assert_array_equal(changed, rows)
+
+
+def test_streamed_rows_are_clipped_by_row():
+    model, tables, _ = make_job("cbow")
+    optimizer = dataclasses.replace(
+        sgd(), clip=lambda gradients: clipping.by_row_norm(gradients, 1e-3)
+    )
+    before = {name: table.values.numpy() for name, table in tables.items()}
+    batch = make_batch(make_tokens(range(SIZE)))
+    step(model, tables, optimizer, batch, tf.constant(1.0), tf.constant(1, tf.int64))
+    for name, table in tables.items():
+        moved = np.linalg.norm(table.values.numpy() - before[name], axis=1)
+        assert 0.5e-3 < moved.max() < 1.001e-3, name
+
+
+def test_state_is_kept_and_not_trained():
+    class Counting:
+        """Its state counts the steps."""
+
+        def lookups(self, batch):
+            return {"state": tf.range(2), "weight": tf.constant([0])}
+
+        def loss(self, batch, rows):
+            state = rows["state"].values_UD
+            total = tf.reduce_sum(rows["weight"].values_UD) * tf.reduce_sum(state)
+            return Outcome(total, tf.constant(1.0), state={"state": state + 1.0})
+
+    tables = {"state": DeviceTable(2, 1, tf.zeros), "weight": DeviceTable(1, 1, tf.ones)}
+    for number in (1, 2, 3):
+        step(Counting(), tables, sgd(), None, tf.constant(0.1), tf.constant(number, tf.int64))
+    np.testing.assert_array_equal(tables["state"].values, [[3.0], [3.0]])
+    np.testing.assert_allclose(tables["weight"].values, [[1 - 0.1 * (0 + 2 + 4)]], rtol=1e-6)
+    assert not tables["state"].slots
