@@ -23,6 +23,7 @@ LAYERS = (
     {"models"},
     {"training", "evaluation", "exporting", "keras"},
     {"diagnosis"},
+    {"outputs"},
     {"build"},
     {"benchmarks"},
     {"flags"},

@@ -6,6 +6,7 @@ import dataclasses
 
 from app.config.setting import setting
 
+_WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
 _NEGATIVES = ("loss", "negative_sampling")
 _SAMPLED = ("loss", "sampled_softmax", "nce")
 _CLASSES = ("loss", "class_softmax")
@@ -20,6 +21,7 @@ class ModelConfig:
         "`skipgram` predicts the context of a word, `cbow` a word from its context.",
         choices=("skipgram", "cbow"),
         fixed=True,
+        only=_WORDS,
     )
     loss: str = setting(
         "negative_sampling",
@@ -37,7 +39,11 @@ class ModelConfig:
     )
     dim: int = setting(100, "Columns of a vector.", minimum=1, fixed=True)
     window: int = setting(
-        5, "Context tokens on each side at most; drawn from 1..window.", minimum=1, fixed=True
+        5,
+        "Context tokens on each side at most; drawn from 1..window.",
+        minimum=1,
+        fixed=True,
+        only=_WORDS,
     )
     negatives: int = setting(
         5,
@@ -62,22 +68,22 @@ class ModelConfig:
     )
     negative_power: float = setting(
         0.75,
-        "Negatives, and samples by `unigram`, are drawn in proportion to count ** this.",
+        "Negatives are drawn in proportion to count ** this.",
         minimum=0,
         fixed=True,
-        only=("loss", "negative_sampling", "sampled_softmax", "nce"),
+        only=_NEGATIVES,
     )
     samples: int = setting(
         1024,
-        "Words that a step draws for all of its targets.",
+        "Words drawn in a step for all of its targets.",
         minimum=1,
         fixed=True,
         only=_SAMPLED,
     )
     sampler: str = setting(
         "log_uniform",
-        "From what they are drawn: `log_uniform` over the ids, as of Zipf's law, or `unigram`, the "
-        "counts.",
+        "From what they are drawn: `log_uniform` over the ids, as of Zipf's law, or `unigram`, "
+        "count ** 0.75.",
         choices=("log_uniform", "unigram"),
         fixed=True,
         only=_SAMPLED,
@@ -117,6 +123,20 @@ class ModelConfig:
         "to the next number in the first tail, and so on; empty chooses them.",
         fixed=True,
         only=("loss", "adaptive_softmax"),
+    )
+    cell: str = setting(
+        "gru",
+        "Of a language model: a gated recurrent unit, or long short-term memory.",
+        choices=("gru", "lstm"),
+        fixed=True,
+        only=_LANGUAGE_MODEL,
+    )
+    hidden: int = setting(
+        0,
+        "Units of a language model; 0 for as many as --dim.",
+        minimum=0,
+        fixed=True,
+        only=_LANGUAGE_MODEL,
     )
     compute_dtype: str = setting(
         "auto",

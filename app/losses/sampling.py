@@ -23,10 +23,14 @@ def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tens
     spread. Each id is expected as often as with independent draws, but a frequent one does not come
     twice in one group and never in the next: sums over negatives have less noise.
     """
-    parts = groups * samples
-    part = tf.range(parts, dtype=tf.float64)
-    uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)
-    ids = tf.searchsorted(cumulative_V, (part + uniform) / parts, side="right")
+    ids = tf.searchsorted(cumulative_V, strata(groups * samples, seed), side="right")
     # The last uniform may round up to the end of the distribution.
     ids = tf.minimum(ids, tf.size(cumulative_V) - 1)
     return tf.transpose(tf.reshape(ids, (samples, groups)))
+
+
+def strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
+    """A number drawn from each of `parts` equal parts of 0 .. 1, in their order, float64."""
+    part = tf.range(parts, dtype=tf.float64)
+    uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)
+    return (part + uniform) / parts

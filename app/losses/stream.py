@@ -120,7 +120,13 @@ def _visited(
             ]
 
         found = _loop(tiles, body, [*sums, *_arrays(joined, tiles)])
-        return [*found[: len(specs)], *(array.concat() for array in found[len(specs) :])]
+        return [
+            *found[: len(specs)],
+            *(
+                _joined(array, spec)
+                for array, spec in zip(found[len(specs) :], joined, strict=True)
+            ),
+        ]
 
     if isinstance(part.groups, int) and part.groups == 1:
         return group(tf.constant(0))
@@ -132,7 +138,7 @@ def _visited(
         _arrays(every, part.groups),
     )
     return [
-        array.concat() if spec.shape.rank else tf.reduce_sum(array.stack())
+        _joined(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
         for array, spec in zip(arrays, every, strict=True)
     ]
 
@@ -148,6 +154,13 @@ def _written(
     arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
 ) -> list[tf.TensorArray]:
     return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
+
+
+def _joined(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
+    """The pieces one after the other."""
+    if tf.executing_eagerly() and not int(array.size()):  # which TensorFlow cannot join there
+        return tf.zeros([0, *spec.shape[1:]], spec.dtype)
+    return array.concat()
 
 
 def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
