@@ -12,8 +12,14 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import machine, options, picture, pipeline, sparse, words
-from app.benchmarks.options import Options, PipelineOptions, SparseOptions, WordsOptions
+from app.benchmarks import machine, options, picture, pipeline, softmax, sparse, words
+from app.benchmarks.options import (
+    Options,
+    PipelineOptions,
+    SoftmaxOptions,
+    SparseOptions,
+    WordsOptions,
+)
 from app.benchmarks.report import Report
 from app.errors import UsageError
 from app.files import replacing
@@ -29,6 +35,7 @@ class Case(NamedTuple):
 CASES = {
     "words": Case(WordsOptions, words.run),
     "sparse": Case(SparseOptions, sparse.run),
+    "softmax": Case(SoftmaxOptions, softmax.run),
     "pipeline": Case(PipelineOptions, pipeline.run),
 }
 

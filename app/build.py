@@ -4,51 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-import numpy as np
 import tensorflow as tf
 
+from app import outputs
 from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.losses.base import Loss
-from app.losses.class_softmax import ClassSoftmax
-from app.losses.classes import partition
-from app.losses.negative_sampling import NegativeSampling
+from app.models import recurrent
 from app.models.cbow import Cbow
+from app.models.language_model import LanguageModel
 from app.models.skipgram import SkipGram
 from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from app.optimizers.base import Gradients, Optimizer
 from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
 from app.text.vocabulary import Vocabulary
-from app.training import memory, words
+from app.training import language_model, memory, words
+from app.training.checkpoint import Checkpoints
 from app.training.loop import Job
 from app.training.workdir import Workdir
-
-
-def _negative_sampling(
-    settings: ModelConfig, counts_V: np.ndarray, columns: int
-) -> NegativeSampling:
-    return NegativeSampling(
-        counts_V,
-        columns,
-        settings.negative_power,
-        settings.group_tokens,
-        settings.shared_negatives,
-        settings.negatives,
-    )
-
-
-def _class_softmax(settings: ModelConfig, counts_V: np.ndarray, columns: int) -> ClassSoftmax:
-    if settings.classes > len(counts_V):
-        raise UsageError(
-            f"--classes={settings.classes}: the vocabulary has {len(counts_V):,} words; give at "
-            "most that, or 0"
-        )
-    starts = partition(counts_V, settings.class_levels, settings.class_rule, settings.classes)
-    return ClassSoftmax(len(counts_V), columns, starts)
-
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
@@ -64,12 +40,7 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
         **_adam(settings), weight_decay=settings.weight_decay
     ),
 }
-# From the settings, the words' counts and the columns of a vector.
-LOSSES: dict[str, Callable[[ModelConfig, np.ndarray, int], Loss]] = {
-    "negative_sampling": _negative_sampling,
-    "class_softmax": _class_softmax,
-    "softmax": lambda settings, counts_V, columns: ClassSoftmax(len(counts_V), columns),
-}
+CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
 TABLES = {"device": DeviceTable}
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -82,7 +53,7 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     device = device_name(config.run)
     optimizer = _optimizer(config.optimizer)
     with tf.device(device):
-        model = _model(config.model, config.run, text.vocabulary, device)
+        model = _model(config, text.vocabulary, device)
     tables = make_tables(model.tables(), config, optimizer)
     return Job(
         model=model,
@@ -95,6 +66,68 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
         steps_per_batch=config.input.steps_per_call,
         device=device,
     )
+
+
+def language_model_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
+    """Everything to train a language model with. UsageError if there is nothing to score it on."""
+    device = device_name(config.run)
+    optimizer = _optimizer(config.optimizer)
+    heldout = language_model.heldout(text, config)
+    model = _language_model(config, text.vocabulary)
+    tables = make_tables(model.tables(), config, optimizer)
+    score = language_model.scorer(model, tables, text.vocabulary, device)
+    return Job(
+        model=model,
+        tables=tables,
+        optimizer=optimizer,
+        learning_rate=_schedule(config.optimizer, optimizer),
+        batches=language_model.batches(text, config, workdir),
+        expected_batches=text.batches,
+        words=language_model.words(text, config),
+        steps_per_batch=config.input.steps_per_call,
+        device=device,
+        of_loss=language_model.of_loss
+        if config.model.loss in outputs.LIKELIHOODS
+        else lambda loss: {},
+        epoch_end=None if heldout is None else lambda: language_model.values(score(heldout())),
+    )
+
+
+def trained_language_model(
+    config: Config, vocabulary: Vocabulary, workdir: Workdir
+) -> tuple[Callable[[Iterator[tf.Tensor]], language_model.Score], int]:
+    """What scores text by the newest checkpoint (see `scorer`), and the step that this is of.
+
+    RunError if there is no whole checkpoint.
+    """
+    model = _language_model(config, vocabulary)
+    tables = make_tables(model.tables(), config, sgd.sgd())  # as no optimizer's state is needed
+    position = Checkpoints(workdir.checkpoints, tables).read()
+    device = device_name(config.run)
+    return language_model.scorer(model, tables, vocabulary, device), position.step
+
+
+def _language_model(config: Config, vocabulary: Vocabulary) -> LanguageModel:
+    """The model that the settings ask for, over a vocabulary with `<unk>` and `<eos>`."""
+    settings, device = config.model, device_name(config.run)
+    hidden = settings.hidden or settings.dim
+    with tf.device(device):
+        return LanguageModel(
+            size=len(vocabulary.tokens),
+            dim=settings.dim,
+            cell=CELLS[settings.cell](),
+            hidden=hidden,
+            streams=config.input.batch_tokens // config.input.row_tokens,
+            output=_output(config, vocabulary, hidden + 1),
+            seed=config.run.seed,
+            dtype=_compute_dtype(settings, device),
+        )
+
+
+JOBS: dict[str, Callable[[Config, words.Text, Workdir], Job]] = {
+    "words": words_job,
+    "language_model": language_model_job,
+}
 
 
 def make_tables(
@@ -110,14 +143,6 @@ def make_tables(
         with tf.device(devices[spec.device]):
             found[name] = TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
     return found
-
-
-def make_loss(settings: ModelConfig, counts_V: np.ndarray, columns: int) -> Loss:
-    """The loss that --loss names, over words of these counts and vectors of so many columns.
-
-    counts_V: by descending count. UsageError where the vocabulary is too small for the flags.
-    """
-    return LOSSES[settings.loss](settings, counts_V, columns)
 
 
 def device_name(settings: RunConfig) -> str:
@@ -139,8 +164,11 @@ def use_machine(settings: RunConfig) -> None:
     """
     cores = os.cpu_count() or 1
     # The operations of a step take 0.1 ms: too little to share, so few cores do best with an
-    # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0).
-    threads = settings.intra_op_threads or max(1, cores // 4)
+    # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0). Those of a language model
+    # wait for one another, and are larger (4,096 tokens, 300 units, the cell alone: 99 ms, shared
+    # 70).
+    usual = cores if settings.task == "language_model" else max(1, cores // 4)
+    threads = settings.intra_op_threads or usual
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
@@ -172,16 +200,22 @@ def _schedule(settings: OptimizerConfig, optimizer: Optimizer) -> Callable[[floa
     return lambda done: greatest * schedules.factor(settings.schedule, settings.warmup, done)
 
 
-def _model(settings: ModelConfig, run: RunConfig, vocabulary: Vocabulary, device: str):
-    output = make_loss(settings, vocabulary.counts, settings.dim)
+def _model(config: Config, vocabulary: Vocabulary, device: str):
+    settings = config.model
     return MODELS[settings.model](
         size=len(vocabulary.tokens),
         dim=settings.dim,
         window=settings.window,
-        output=output,
-        seed=run.seed,
+        output=_output(config, vocabulary, settings.dim),
+        seed=config.run.seed,
         dtype=_compute_dtype(settings, device),
     )
+
+
+def _output(config: Config, vocabulary: Vocabulary, columns: int) -> Loss:
+    targets = config.input.batch_tokens
+    wanted = outputs.Wanted(vocabulary.counts, columns, targets, config.run.seed)
+    return outputs.make(config.model, wanted)
 
 
 def _compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
@@ -206,13 +240,10 @@ def _devices_from(first: str, count: int) -> list[str]:
     """The names of so many devices of one kind, from this one on."""
     kind, _, number = first.partition(":")
     names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
-    known = [
-        device.name.rpartition("device:")[2] for device in tf.config.list_logical_devices(kind)
-    ]
-    if not set(names) <= set(known):
+    there = len(tf.config.list_logical_devices(kind)) - int(number)
+    if count > there:
         raise UsageError(
-            f"--class_devices={count}: from {first} on there are "
-            f"{sum(int(name.partition(':')[2]) >= int(number) for name in known)}; give at most that"
+            f"--class_devices={count}: from {first} on there are {there}; give at most that"
         )
     return names
 

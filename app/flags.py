@@ -65,11 +65,17 @@ def stored_in(path: str | Path) -> dict[str, Any]:
     """
     fields = settings.fields()
     texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
+    parsers = {
+        bool: flags.BooleanParser(),
+        int: flags.IntegerParser(),
+        float: flags.FloatParser(),
+        str: flags.ArgumentParser(),
+    }
     found = {}
     for name, text in texts.items():
         if name in fields and name != "workdir":
             try:
-                found[name] = flags.FLAGS[name].parser.parse(text)
+                found[name] = parsers[type(fields[name].default)].parse(text)
             except ValueError as error:
                 where = f"{path}/flags.cfg: --{name}={text}"
                 raise UsageError(f"{where}: {error}; mend it, or choose a new --workdir") from error

@@ -88,7 +88,7 @@ def _live() -> tuple[str, dict[str, Any]]:
     place = workdir.Workdir(config.run.workdir or os.devnull)
     text = words.text(config, place, finished=True)
     with tempfile.TemporaryDirectory() as folder:  # for a cache on disk
-        job = build.words_job(config, text, workdir.Workdir(folder))
+        job = build.JOBS[config.run.task](config, text, workdir.Workdir(folder))
         found = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
     return live.text(found), found._asdict()
 

@@ -69,7 +69,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "
             f"--row_tokens={config.input.row_tokens}; change one of them"
         )
-    if config.input.batch_tokens % config.model.group_tokens:
+    shared = config.model.loss == "negative_sampling"
+    if shared and config.input.batch_tokens % config.model.group_tokens:
         raise UsageError(
             f"--group_tokens={config.model.group_tokens} does not divide "
             f"--batch_tokens={config.input.batch_tokens}; change one of them"
@@ -83,7 +84,9 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"at once, and --loss={config.model.loss} has them block by block; give "
             "--clip_row_norm, or another --loss"
         )
-    for name in ("warmup", "momentum", "beta_1", "beta_2"):
+    if config.run.task == "language_model":
+        _check_language_model(config)
+    for name in ("warmup", "momentum", "beta_1", "beta_2", "heldout_share"):
         if values[name] >= 1:
             raise UsageError(f"--{name}={values[name]}: give less than 1")
     if not 0 <= config.run.seed < 2**31:
@@ -102,6 +105,19 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def _check_language_model(config: Config) -> None:
+    if config.model.loss == "negative_sampling":
+        raise UsageError(
+            "--loss=negative_sampling learns vectors and no probabilities, which "
+            "--task=language_model is about; give --loss=class_softmax or another softmax"
+        )
+    if config.vocabulary.max_vocab_size in (1, 2):
+        raise UsageError(
+            f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
+            "<eos> among them; give at least 3"
+        )
 
 
 def service_address(data_service: str) -> str:

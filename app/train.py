@@ -1,4 +1,4 @@
-"""Trains word vectors: python -m app.train --flagfile=configs/words.cfg --workdir=DIR
+"""Trains vectors or a language model: python -m app.train --flagfile=FILE --workdir=DIR
 
 Run it again with the same workdir and it goes on where it stopped.
 """
@@ -32,7 +32,7 @@ def main(_: Sequence[str]) -> None:
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     with contextlib.nullcontext() if settings.run.plan_only else place.held():
         text = words.text(settings, place, finished=loop.is_finished(place))
-        job = build.words_job(settings, text, place)
+        job = build.JOBS[settings.run.task](settings, text, place)
         loop.prepare(job, settings.run, place)
         print(banner.banner(settings, text, job), flush=True)
         if settings.run.plan_only:

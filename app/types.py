@@ -36,11 +36,12 @@ class Rows(NamedTuple):
     """The rows that a model asked for, each once.
 
     values_UD: float32. positions_N: int32; the row of the n-th id asked for is
-    `values_UD[positions_N[n]]`.
+    `values_UD[positions_N[n]]`. ids_U: whose rows they are, for a model that cares.
     """
 
     values_UD: Any
     positions_N: Any
+    ids_U: Any = None
 
 
 class WordVectors(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build
+from app import build, outputs
 from app.config import ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
@@ -64,7 +64,14 @@ def test_bfloat16_is_automatic_where_the_processor_multiplies_it(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "classes"),
-    [("model", build.MODELS), ("optimizer", build.OPTIMIZERS), ("table", build.TABLES)],
+    [
+        ("task", build.JOBS),
+        ("model", build.MODELS),
+        ("cell", build.CELLS),
+        ("loss", outputs.LOSSES),
+        ("optimizer", build.OPTIMIZERS),
+        ("table", build.TABLES),
+    ],
 )
 def test_every_choice_has_a_class(name, classes):
     assert set(fields()[name].metadata["choices"]) == set(classes)

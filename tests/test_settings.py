@@ -10,6 +10,7 @@ from app.errors import UsageError
 
 DEFAULTS = {name: field.default for name, field in settings.fields().items()}
 GIVEN = DEFAULTS | {"workdir": "run"}
+LANGUAGE_MODEL = {"task": "language_model", "loss": "softmax"}
 
 
 def test_every_setting_has_a_name_of_its_own():
@@ -60,6 +61,12 @@ def test_a_number_that_is_too_small(name, least):
         ({"batch_tokens": 100}, "--batch_tokens=100 is no multiple of --row_tokens=32; change"),
         ({"batch_tokens": 16}, "--batch_tokens=16 is no multiple of --row_tokens=32; change"),
         ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),
+        ({"heldout_share": 0.1}, "--heldout_share=0.1 means nothing to --task=words, only to lan"),
+        (LANGUAGE_MODEL | {"heldout_share": 1.0}, "--heldout_share=1.0: give less than 1"),
+        (LANGUAGE_MODEL | {"loss": "negative_sampling"}, "--loss=negative_sampling learns vectors"),
+        (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
+        (LANGUAGE_MODEL | {"model": "cbow"}, "--model=cbow means nothing to --task=language_model"),
+        (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1 means nothing to --task=language_"),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
         ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
         ({"optimizer": "momentum", "momentum": 1.0}, "--momentum=1.0: give less than 1"),

@@ -31,6 +31,11 @@ class WordsOptions(Options):
 
     corpus: str = _as_in_training("corpus")
     model: str = _as_in_training("model")
+    loss: str = setting(
+        "negative_sampling",
+        "How the other words enter the loss, for both sides.",
+        choices=("negative_sampling", "hierarchical_softmax"),
+    )
     dim: int = _as_in_training("dim")
     window: int = _as_in_training("window")
     epochs: int = _as_in_training("epochs")
@@ -88,6 +93,34 @@ class PipelineOptions(Options):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class SoftmaxOptions(Options):
+    """One step of an output layer, loss by loss, as the vocabulary grows."""
+
+    losses: str = setting(
+        "softmax,sampled_softmax,nce,hierarchical_softmax,class_softmax,class_equal_size,"
+        "class_equal_frequency,class_three_levels,adaptive_softmax",
+        "Comma-separated losses to measure: those of --loss, and the class softmax with classes of "
+        "the other rules or with three levels.",
+    )
+    peers: str = setting(
+        "dense,copies",
+        "Comma-separated peers to run beside ours: a dense full softmax, and a class softmax in "
+        "which every target gathers its own copy of its class; empty runs none.",
+    )
+    vocabularies: str = setting(
+        "10000,100000,1000000,10000000", "Comma-separated numbers of words, drawn by Zipf's law."
+    )
+    targets: str = setting("400,40000", "Comma-separated numbers of targets of a step.")
+    dim: int = setting(300, "Hidden units.", minimum=1)
+    compute_dtype: str = setting(
+        "float32",
+        "Arithmetic of our matrix products; that of peers is float32.",
+        choices=("float32", "bfloat16"),
+    )
+    steps: int = setting(20, "Steps that are timed; a slow side makes fewer.", minimum=1)
+
+
 def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):
@@ -107,6 +140,14 @@ def chosen(flag: str, value: str, known: Collection[str], what: str) -> list[str
             choices = ", ".join(known)
             raise UsageError(f"--{flag}={value}: {name} is no {what}; choose from {choices}")
     return names
+
+
+def numbers(flag: str, value: str, what: str) -> list[int]:
+    """The numbers in a comma-separated value, in ascending order; UsageError for one below 1."""
+    for item in items(value):
+        if not (item.isdecimal() and int(item)):
+            raise UsageError(f"--{flag}={value}: {item} is no number of {what}; give at least 1")
+    return sorted({int(item) for item in items(value)})
 
 
 def items(value: str) -> list[str]:

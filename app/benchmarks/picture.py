@@ -1,4 +1,4 @@
-"""A report as a picture: a panel of horizontal bars, or of a curve, for each measure."""
+"""A report as a picture: a panel of horizontal bars, or of curves, for each measure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.benchmarks.report import Curve, Panel, show
+from app.benchmarks.report import Curve, Lines, Panel, show
 from app.errors import UsageError
 from app.files import replacing
 
@@ -15,8 +15,13 @@ FORMATS = (".png", ".svg", ".pdf")
 
 _COLUMNS = 3
 _CURVE_HEIGHT = 5  # in bars, where there are none
+_LINES_HEIGHT = 8
 _ROOM = 0.3  # of the length of the longest bar, for the numbers
 _OURS, _PEER, _INK = "#1f6fb4", "#b9bec4", "#333333"
+# Of lines, told apart by colour-blind readers as well (Okabe and Ito 2008), and by their markers.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_MARKERS = "os^vDPX"
+_PEER_LINE = "#7d848b"
 
 
 def check(path: str) -> None:
@@ -27,36 +32,46 @@ def check(path: str) -> None:
         raise UsageError(f"--plot={path}: matplotlib is missing; pip install matplotlib")
 
 
-def draw(panels: Sequence[Panel | Curve], title: str, caption: str, path: str) -> None:
+def draw(panels: Sequence[Panel | Curve | Lines], title: str, caption: str, path: str) -> None:
     """Writes the picture. RunError when it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # optional
     from matplotlib.figure import Figure
 
-    columns = min(_COLUMNS, max(1, len(panels)))  # all sides may have been left out
+    # All sides may have been left out. Four panels make two pairs.
+    columns = 2 if len(panels) == 4 else min(_COLUMNS, max(1, len(panels)))
     rows = max(1, math.ceil(len(panels) / columns))
     bars = [len(panel.values) for panel in panels if isinstance(panel, Panel)]
-    sides = max(bars, default=_CURVE_HEIGHT)
+    lines = [panel for panel in panels if isinstance(panel, Lines)]
+    sides = max(bars, default=_LINES_HEIGHT if lines else _CURVE_HEIGHT)
     size = (3.6 * columns, rows * (0.75 + 0.36 * sides) + 0.9)  # inches
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
-    if any(len(runs) > 1 for panel in panels for runs in panel.runs.values()):
+    dotted = [panel for panel in panels if not isinstance(panel, Lines)]
+    if any(len(runs) > 1 for panel in dotted for runs in panel.runs.values()):
         caption = f"Dots: single runs. {caption}"
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=7, color=_INK)
     grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     scale = _log_scale(panels)
     for axes, panel in zip(grid, panels, strict=False):
-        if isinstance(panel, Curve):
+        if isinstance(panel, Lines):
+            _lines(axes, panel, _styles(lines))
+        elif isinstance(panel, Curve):
             _curve(axes, panel)
         else:
             _bars(axes, panel, sides, scale if panel.log else None)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
+    if lines:
+        handles = {handle.get_label(): handle for axes in figure.axes for handle in axes.lines}
+        figure.legend(
+            handles=list(handles.values()), loc="outside right center", fontsize=8, frameon=False
+        )
     with replacing(path) as temporary:
         figure.savefig(temporary, format=Path(path).suffix[1:].lower(), dpi=150)
 
 
-def _log_scale(panels: Sequence[Panel | Curve]) -> tuple[float, float] | None:
+def _log_scale(panels: Sequence[Panel | Curve | Lines]) -> tuple[float, float] | None:
     """Limits of the logarithmic panels: powers of ten below the least bar, and room for numbers."""
     shown = [
         value
@@ -119,6 +134,44 @@ def _curve(axes, curve: Curve) -> None:
     axes.set_xticks([], minor=True)
     axes.set_xlabel(curve.size, fontsize=8, color=_INK)
     axes.set_yticks([])
+    _frame(axes, ["bottom"])
+
+
+def _styles(panels: Sequence[Lines]) -> dict[str, dict[str, str]]:
+    """How each side is drawn, the same in all panels."""
+    peers = frozenset().union(*(panel.peers for panel in panels))
+    names = list(dict.fromkeys(name for panel in panels for name in panel.values))
+    names.sort(key=lambda name: name in peers)
+    found = {}
+    for place, name in enumerate(names):
+        again, colour = divmod(place, len(_COLOURS))
+        found[name] = {
+            "color": _PEER_LINE if name in peers else _COLOURS[colour],
+            "linestyle": "--" if name in peers else "-:"[again % 2],
+            "marker": _MARKERS[place % len(_MARKERS)],
+        }
+    return found
+
+
+def _lines(axes, lines: Lines, styles: dict[str, dict[str, str]]) -> None:
+    for name, values in lines.values.items():
+        axes.plot(
+            list(values), list(values.values()), label=name, markersize=4, lw=1.2, **styles[name]
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    sizes = sorted({size for values in lines.values.values() for size in values})
+    axes.set_title(lines.title, loc="left", fontsize=8, color=_INK)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8, color=_INK)
+    axes.set_xticks([], minor=True)
+    low, high = axes.get_ylim()
+    if high < 100 * low:  # powers of ten alone would be too few
+        axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.tick_params(axis="y", labelsize=8, labelcolor=_INK)
+    axes.set_yticks([], minor=True)
+    axes.grid(axis="y", color=_PEER, lw=0.3)
+    axes.set_xlabel(lines.size, fontsize=8, color=_INK)
     _frame(axes, ["bottom"])
 
 

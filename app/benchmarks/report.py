@@ -48,6 +48,18 @@ class Curve(NamedTuple):
     size: str
 
 
+class Lines(NamedTuple):
+    """Several sides against a size, both on logarithmic scales: side -> size -> value above 0.
+
+    peers: the sides that are not ours.
+    """
+
+    values: dict[str, dict[int, float]]
+    title: str
+    size: str
+    peers: frozenset[str] = frozenset()
+
+
 class Report(NamedTuple):
     """title: what was compared. record: for JSON. table: for people. panels: for `picture.draw`.
 
@@ -57,7 +69,7 @@ class Report(NamedTuple):
     title: str
     record: dict[str, Any]
     table: str
-    panels: list[Panel | Curve]
+    panels: list[Panel | Curve | Lines]
 
 
 def results(runs: dict[str, list[dict[str, Any]]], measures: Sequence[Measure]) -> dict[str, Any]:

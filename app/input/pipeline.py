@@ -34,7 +34,18 @@ def token_blocks(
 
     Iterate inside `text.blocks.reported(progress)`.
     """
-    table = lookup_table(vocabulary)
+    of_block = block_tokens(corpus, lookup_table(vocabulary).lookup)
+    return tokenized(sources, corpus, settings, progress, of_block)
+
+
+def tokenized(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    progress: Progress,
+    of_block: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.data.Dataset:
+    """The corpus as blocks of what `of_block` makes of the text of a block, a string scalar."""
     blocks = block_dataset(
         sources,
         corpus.documents,
@@ -44,7 +55,7 @@ def token_blocks(
         settings.readers,
     )
     return blocks.map(
-        block_tokens(corpus, table.lookup),
+        of_block,
         num_parallel_calls=settings.map_parallelism,
         deterministic=True,
         name="tokenize",
@@ -123,16 +134,17 @@ def batches(
     epoch_rows: Callable[[tf.Tensor], tf.data.Dataset],
     epochs: range,
     first: int,
-    window: int,
+    halo: int,
     settings: InputConfig,
 ) -> tf.data.Dataset:
     """The batches of some epochs: the epoch's number, int64, and what S steps train on.
 
     epoch_rows: see `rows`. epochs: one after the other. first: batches of the first one that are
-    left out. A batch is (S, B, L) int32; the last one of an epoch is filled up by `PAD`. One epoch
-    follows the other in the same pipeline, so that no step waits for a pipeline to be built.
+    left out. halo: L - T. A batch is (S, B, L) int32; the last one of an epoch is filled up by
+    `PAD`. One epoch follows the other in the same pipeline, so that no step waits for a pipeline to
+    be built.
     """
-    steps, length = settings.steps_per_call, settings.row_tokens + 2 * window
+    steps, length = settings.steps_per_call, settings.row_tokens + halo
     count = settings.batch_tokens // settings.row_tokens
 
     def fill(batch: tf.Tensor) -> tf.Tensor:

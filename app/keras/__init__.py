@@ -12,14 +12,30 @@ from app.keras.optimizers import (
     LossScaleOptimizer,
     RowwiseAdagrad,
 )
+from app.keras.softmax import (
+    NCE,
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    HierarchicalSoftmax,
+    SampledSoftmax,
+    Softmax,
+    output_as_loss,
+)
 
 __all__ = [
+    "NCE",
     "SGD",
     "Adagrad",
+    "AdaptiveSoftmax",
+    "ClassSoftmax",
+    "HierarchicalSoftmax",
     "LazyAdam",
     "LazyAdamW",
     "LossScaleOptimizer",
     "RowEmbedding",
     "RowwiseAdagrad",
+    "SampledSoftmax",
+    "Softmax",
     "audit",
+    "output_as_loss",
 ]

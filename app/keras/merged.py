@@ -18,7 +18,7 @@ class Merged(tf.IndexedSlices):
 
         A variable of more than two axes has its rows flattened.
         """
-        if not isinstance(gradient, tf.IndexedSlices):
+        if not isinstance(gradient, tf.IndexedSlices) or isinstance(gradient, Merged):
             return gradient
         columns = variable.shape[1:].num_elements()  # tf.distribute leaves the values without
         ids_U, positions_N = distinct(gradient.indices)

@@ -11,7 +11,7 @@ from app.tables.variable import drawn
 from app.types import Batch, Rows
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
-_STREAMS = {"window": 1, "negatives": 2, "initial": 3}
+_STREAMS = {"window": 1, "negatives": 2, "initial": 3, "kernel": 4, "recurrent": 5}
 
 
 def seed_of(batch: Batch, stream: str) -> tf.Tensor:
@@ -24,10 +24,15 @@ def input_table(size: int, dim: int, seed: int) -> TableSpec:
 
     def uniform(shape: tuple[int, int]) -> tf.Tensor:
         limit = 0.5 / dim
-        seeds = [_STREAMS["initial"] << 40, seed]
+        seeds = initial_seed("initial", seed)
         return drawn(lambda: tf.random.stateless_uniform(shape, seeds, -limit, limit))
 
     return TableSpec(size, dim, uniform)
+
+
+def initial_seed(stream: str, seed: int) -> list[int]:
+    """The seed, (2,), of the initial values of one table in a run with this seed."""
+    return [_STREAMS[stream] << 40, seed]
 
 
 def outcome(

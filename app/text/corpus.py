@@ -20,20 +20,20 @@ _SAMPLES = 16
 _SAMPLE_BYTES = 4096
 
 
-def resolve(config: CorpusConfig) -> tuple[str, ...]:
+def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     """The files that `config.corpus` names, in order, each once.
 
     The value is a comma-separated list of files, globs (sorted; `**` crosses folders), `text8`
     (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). The names after
     `docstrings:` run to the end of the value, so it comes last: `mine.txt,docstrings:numpy,scipy`.
-    A file that is called text8 is `./text8`.
+    A file that is called text8 is `./text8`. flag: what the value was given by, for messages.
 
     Raises UsageError when the value names nothing that can be read, RunError when a download or
     an extraction fails.
     """
-    items = _items(config.corpus)
+    items = _items(config.corpus, flag)
     # Names are checked first: what is wrong should show before minutes of download.
-    files = {item: _files(item) for item in items if not _is_made(item)}
+    files = {item: _files(item, flag) for item in items if not _is_made(item)}
     sources: list[str] = []
     for item in items:
         if item in files:
@@ -66,14 +66,14 @@ def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
     return {"files": len(sizes), "bytes": sum(sizes), "sha256": digest.hexdigest()}
 
 
-def _items(value: str) -> list[str]:
+def _items(value: str, flag: str) -> list[str]:
     named = _DOCSTRINGS.fullmatch(value)
     listed = (named["listed"] or "") if named else value
     items = [item for item in map(str.strip, listed.split(",")) if item]
     if named:
         items.append(named["item"])
     if not items:
-        raise UsageError(f"--corpus={value}: nothing named; give files, `docstrings` or `text8`")
+        raise UsageError(f"--{flag}={value}: nothing named; give files, `docstrings` or `text8`")
     return items
 
 
@@ -81,30 +81,30 @@ def _is_made(item: str) -> bool:
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 
-def _files(item: str) -> list[str]:
+def _files(item: str, flag: str) -> list[str]:
     path = os.path.expanduser(item)
     if os.path.isdir(path):
-        raise UsageError(f"--corpus={item} is a folder; name its files: {os.path.join(item, '*')}")
+        raise UsageError(f"--{flag}={item} is a folder; name its files: {os.path.join(item, '*')}")
     if not os.path.exists(path) and glob.has_magic(path):
         found = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
         if not found:
-            raise UsageError(f"--corpus={item} matches no file; check the pattern (and quote it)")
+            raise UsageError(f"--{flag}={item} matches no file; check the pattern (and quote it)")
     else:
         found = [path]
     for file in found:
-        _check(file, item)
+        _check(file, item, flag)
     return found
 
 
-def _check(path: str, item: str) -> None:
+def _check(path: str, item: str, flag: str) -> None:
     if not os.path.exists(path):
-        raise UsageError(f"--corpus={item}: no such file; check the path or give `docstrings`")
+        raise UsageError(f"--{flag}={item}: no such file; check the path or give `docstrings`")
     if not os.path.isfile(path):
-        raise UsageError(f"--corpus={item}: {path} is no regular file; save the text to one first")
+        raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):
-        raise UsageError(f"--corpus={item}: {path} may not be read; change its permissions")
+        raise UsageError(f"--{flag}={item}: {path} may not be read; change its permissions")
     if path.lower().endswith(_ARCHIVES):
         raise UsageError(
-            f"--corpus={item}: {path} is an archive that is not read; unpack it, "
+            f"--{flag}={item}: {path} is an archive that is not read; unpack it, "
             "or compress the text by gzip, bzip2 or xz"
         )

@@ -10,11 +10,11 @@ from absl import logging
 
 from app.config import CorpusConfig, VocabularyConfig
 from app.errors import UsageError
-from app.text.blocks import block_dataset, reported
+from app.text.blocks import block_dataset, reported, split_documents
 from app.text.meter import meter
 from app.text.reading import BLOCK_BYTES, Progress
 from app.text.tokenize import tokenizer
-from app.text.vocabulary import Vocabulary
+from app.text.vocabulary import EOS, UNK, Vocabulary
 
 
 def count(
@@ -23,8 +23,14 @@ def count(
     settings: VocabularyConfig,
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
+    close: bool = False,
 ) -> Vocabulary:
     """The tokens of the sources that are frequent enough, and how often each occurs.
+
+    close: whether every token is to have an id, that of `<unk>` if none of its own, and `<eos>` is
+    to follow every document that has a token, as one more token of the corpus. Both are placed by
+    their counts, at least 1, and are among the `settings.max_vocab_size` tokens. Where the corpus
+    has such tokens itself, they are taken for what they stand for.
 
     Counts are exact unless more than `settings.vocab_memory_entries` distinct tokens turn up: the
     rarest are then dropped as the pass goes on, as word2vec.c and gensim do, and this is logged.
@@ -32,7 +38,8 @@ def count(
     Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
     when a source cannot be read.
     """
-    return _select(*_tally(sources, corpus, settings, block_bytes, readers), settings)
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    return (_closed if close else _select)(held, total, settings)
 
 
 def recount(
@@ -42,19 +49,24 @@ def recount(
     settings: VocabularyConfig,
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
+    close: bool = False,
 ) -> tuple[np.ndarray, int]:
     """How often each token of a vocabulary occurs in other sources, and how many tokens those have.
 
-    The counts are (V,) int64. Raises UsageError when no token occurs, else as `count` does.
+    The counts are (V,) int64. close: as of `count`; the vocabulary then has `<unk>` and `<eos>`.
+    Raises UsageError when no token occurs, else as `count` does.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers)
-    counts = np.array([held.get(token.encode(), 0) for token in vocabulary.tokens], np.int64)
-    if not counts.any():
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    found = {token: held.get(token.encode(), 0) for token in vocabulary.tokens}
+    marks = (UNK, EOS) if close else ()
+    if not any(count for token, count in found.items() if token not in marks):
         raise UsageError(
             f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
             "give --vocab of such text, tokenised in the same way"
         )
-    return counts, total
+    if close:
+        found[UNK] += total - sum(found.values())
+    return np.array([*found.values()], np.int64), total
 
 
 def _tally(
@@ -63,28 +75,37 @@ def _tally(
     settings: VocabularyConfig,
     block_bytes: int,
     readers: int,
+    close: bool,
 ) -> tuple[dict[bytes, int], int]:
-    """The count of every token, as far as memory allows, and how many there are in all."""
+    """The count of every token, as far as memory allows, and how many there are in all.
+
+    close: whether the end of a document that has a token is a token as well.
+    """
     tokenize = tokenizer(corpus)
 
-    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         # Within a block, so that few strings cross to Python. Line ends are white space to every
-        # tokenizer, so documents need no splitting here.
-        tokens, _, counts = tf.unique_with_counts(tokenize(text[tf.newaxis]).flat_values)
-        return tokens, counts
+        # tokenizer, so documents need splitting only where they are counted.
+        words = tokenize(split_documents(text, corpus.documents) if close else text[tf.newaxis])
+        tokens, _, counts = tf.unique_with_counts(words.flat_values)
+        return tokens, counts, tf.math.count_nonzero(words.row_lengths())
 
     progress = Progress.of(sources)
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
     ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     held: dict[bytes, int] = {}
+    end = EOS.encode()
     total = threshold = 0
     size = sum(map(os.path.getsize, sources))
     with reported(progress), meter("counting words", size, "B") as show:
-        for tokens, counts in dataset.as_numpy_iterator():
+        for tokens, counts, documents in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
                 held[token] = held.get(token, 0) + occurrences
             total += int(counts.sum())
+            if close:
+                held[end] = held.get(end, 0) + int(documents)
+                total += int(documents)
             held, threshold = prune(held, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
     _tell_replaced(sources, progress)
@@ -112,7 +133,10 @@ def prune(held: dict[bytes, int], limit: int, threshold: int) -> tuple[dict[byte
     return held, threshold
 
 
-def _select(held: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
+def _select(
+    held: dict[bytes, int], total: int, settings: VocabularyConfig, others: int = 0
+) -> Vocabulary:
+    """The most frequent tokens, where `others` of the greatest number are taken already."""
     kept = [(-count, token) for token, count in held.items() if count >= settings.min_count]
     if not kept:
         count, token = max(((count, token) for token, count in held.items()), default=(0, b""))
@@ -122,9 +146,21 @@ def _select(held: dict[bytes, int], total: int, settings: VocabularyConfig) -> V
         )
     kept.sort()
     if settings.max_vocab_size:
-        del kept[settings.max_vocab_size :]
+        del kept[settings.max_vocab_size - others :]
     tokens = [token.decode() for _, token in kept]
     return Vocabulary(tokens, np.array([-count for count, _ in kept], np.int64), total)
+
+
+def _closed(held: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
+    """The most frequent tokens, with `<unk>` and `<eos>` among them; it takes these out of held."""
+    held.pop(UNK.encode(), None)
+    ends = held.pop(EOS.encode(), 0)
+    words = _select(held, total, settings, others=2)
+    marks = [(-max(ends, 1), EOS), (-max(total - ends - int(words.counts.sum()), 1), UNK)]
+    ranked = sorted([*zip((-words.counts).tolist(), words.tokens, strict=True), *marks])
+    return Vocabulary(
+        [token for _, token in ranked], np.array([-count for count, _ in ranked], np.int64), total
+    )
 
 
 def _tell_replaced(sources: tuple[str, ...], progress: Progress) -> None:

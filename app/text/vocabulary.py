@@ -12,6 +12,8 @@ from app.errors import UsageError
 from app.files import replacing
 
 UNKNOWN = -1
+# Tokens of a closed vocabulary: any token that has no id of its own, and the end of a document.
+UNK, EOS = "<unk>", "<eos>"
 
 # No tokenizer makes a token with these, and the files of tokens that people exchange are cut there.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")

@@ -8,10 +8,13 @@ import tensorflow as tf
 
 from app.config import Config
 from app.settings import by_name, fields
+from app.text.vocabulary import UNK
 from app.training.loop import Job
 from app.training.words import Text
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
+# Which words of the corpus a step is made of, by task.
+_BUT = {"words": " after subsampling", "language_model": " that are not held out"}
 
 
 def banner(settings: Config, text: Text, job: Job) -> str:
@@ -21,9 +24,7 @@ def banner(settings: Config, text: Text, job: Job) -> str:
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
     size, words = len(text.vocabulary.tokens), text.words
     # A vocabulary from elsewhere counts other text.
-    known = (
-        "" if settings.vocabulary.vocab else f", {text.vocabulary.counts.sum() / words:.1%} of it"
-    )
+    known = "" if settings.vocabulary.vocab else f", {_known(text) / words:.1%} of it"
     tables = ", ".join(
         f"{name} {table.rows:,} x {table.columns} ({_bytes(table.bytes())})"
         for name, table in job.tables.items()
@@ -39,9 +40,15 @@ def banner(settings: Config, text: Text, job: Job) -> str:
             f"vocabulary  {size:,} words{known}",
             f"tables      {tables}; {_bytes(total)} with the optimizer's slots",
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
-            f"{settings.input.batch_tokens:,} words after subsampling",
+            f"{settings.input.batch_tokens:,} words{_BUT[settings.run.task]}",
         )
     )
+
+
+def _known(text: Text) -> int:
+    """Words of the corpus that have an id of their own."""
+    tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
+    return int(counts.sum()) - (int(counts[tokens.index(UNK)]) if UNK in tokens else 0)
 
 
 def _devices() -> str:

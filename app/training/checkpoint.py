@@ -85,6 +85,28 @@ class Checkpoints:
         another is loaded. RunError if all are damaged, and if the tables or their slots have other
         shapes than those saved.
         """
+        position, damaged = self._load()
+        if position is not None:
+            for path in damaged:
+                aside = path.with_name(f"damaged-{path.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+        elif damaged:
+            raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
+        return position
+
+    def read(self) -> Position:
+        """As `restore`, and leaves the folder as it is. RunError if nothing can be loaded.
+
+        For tables without their slots as well.
+        """
+        position, damaged = self._load()
+        if position is None:
+            raise RunError(_none_whole(self._folder, len(damaged)))
+        return position
+
+    def _load(self) -> tuple[Position | None, list[Path]]:
+        """The position of the newest checkpoint that is whole, and the damaged ones after it."""
         damaged: list[Path] = []
         for path in paths(self._folder):
             try:
@@ -92,21 +114,16 @@ class Checkpoints:
                 saved = tf.train.load_checkpoint(str(path / _TABLES)).get_variable_to_shape_map()
                 self._check_shapes(path, saved)
                 status = self._saver.read(str(path / _TABLES))
-                status.assert_existing_objects_matched()
+                # Slots that are not asked for stay where they are.
+                status.expect_partial().assert_existing_objects_matched()
             except RunError:
                 raise
             except _DAMAGE as error:
                 _tell_damaged(path, error)
                 damaged.append(path)
-                continue
-            for other in damaged:
-                aside = other.with_name(f"damaged-{other.name}")
-                shutil.rmtree(aside, ignore_errors=True)
-                other.rename(aside)
-            return position
-        if damaged:
-            raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
-        return None
+            else:
+                return position, damaged
+        return None, damaged
 
     def _check_shapes(self, path: Path, saved: Mapping[str, list[int]]) -> None:
         for name, table in self._tables.items():
@@ -138,8 +155,7 @@ def read_rows(folder: Path, table: str) -> np.ndarray:
             return reader.get_tensor(f"{table}/values/{_VALUE}")
         except _DAMAGE as error:
             _tell_damaged(path, error)
-    what = "every checkpoint is damaged" if found else "there is no checkpoint"
-    raise RunError(f"{folder}: {what}; run app.train with this workdir first")
+    raise RunError(_none_whole(folder, len(found)))
 
 
 def newest_position(folder: Path) -> Position | None:
@@ -148,6 +164,11 @@ def newest_position(folder: Path) -> Position | None:
         with contextlib.suppress(*_DAMAGE):
             return _position(path)
     return None
+
+
+def _none_whole(folder: Path, damaged: int) -> str:
+    what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
+    return f"{folder}: {what}; run app.train with this workdir first"
 
 
 def _position(path: Path) -> Position:

@@ -33,7 +33,8 @@ class Job:
     """What there is to train.
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
-    an epoch has. words: in an epoch, counted as in the corpus.
+    an epoch has. words: in an epoch, counted as in the corpus. of_loss: further values, by name,
+    that follow from the mean loss. epoch_end: called after each epoch, for values by name.
     """
 
     model: Model
@@ -45,6 +46,8 @@ class Job:
     words: int
     steps_per_batch: int
     device: str
+    of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
+    epoch_end: Callable[[], dict[str, float]] | None = None
 
 
 def is_finished(workdir: Workdir) -> bool:
@@ -58,8 +61,9 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
 
     UsageError for a window of --profile_steps that the run has no steps for.
     """
-    for table in job.tables.values():
-        slots(job.optimizer, table)
+    for name, spec in job.model.tables().items():
+        if spec.trained:
+            slots(job.optimizer, job.tables[name])
     # Windows that the workdir knows already may be behind; they were in the run that took them.
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
         at = _expecting(newest_position(workdir.checkpoints) or Position(), job)
@@ -89,10 +93,29 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
         closing(Display(settings.epochs * at.batches, round(at.done * at.batches))) as display,
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
     ):
+
+        def report(rate: float) -> None:
+            values = interval.close(at, rate)
+            metrics.write(at.step, values)
+            display.show(at.step, values)
+
+        def reach(epoch: int, rate: float) -> None:
+            """Ends the epochs before this one."""
+            while at.epoch < epoch:
+                at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
+                at.words += job.words
+                if job.epoch_end is not None:
+                    if interval.losses:
+                        report(rate)
+                    values = {"epoch": at.epoch, **interval.apart(job.epoch_end)}
+                    metrics.write(at.step, values)
+                    display.say(at.step, values)
+
+        rate = 0.0
         epochs = range(at.epoch, settings.epochs)
         batches = job.batches(epochs, at.batch) if epochs else iter(())
         for epoch, tokens in profiler.marked(interval.waiting(batches), at):
-            _reach(epoch, at, job)
+            reach(epoch, rate)
             if stop.is_set():
                 break
             if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
@@ -110,11 +133,11 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
             interval.losses.append(loss)
             display.advance()
             if interval.seconds() >= settings.log_seconds:
-                _report(at, interval.close(at, rate), metrics, display)
+                report(rate)
         else:
-            _reach(settings.epochs, at, job)
+            reach(settings.epochs, rate)
         if interval.losses:
-            _report(at, interval.close(at, rate), metrics, display)
+            report(rate)
         _save(checkpoints, job, at)
     return at.epoch >= settings.epochs
 
@@ -124,13 +147,6 @@ def _expecting(at: Position, job: Job) -> Position:
     if at.expected != job.expected_batches:  # no epoch of this text is behind
         at.batches = at.expected = job.expected_batches
     return at
-
-
-def _reach(epoch: int, at: Position, job: Job) -> None:
-    """Ends the epochs before this one."""
-    while at.epoch < epoch:
-        at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
-        at.words += job.words
 
 
 def _audit(function: TrainFunction, job: Job, inputs: Sequence[tf.Tensor]) -> None:
@@ -164,6 +180,13 @@ class _Interval:
                 return
             yield item
 
+    def apart(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What a call gives, whose time does not count."""
+        began = time.perf_counter()
+        values = call()
+        self._began += time.perf_counter() - began
+        return values
+
     def seconds(self) -> float:
         """How long it has been going on."""
         return self._total() - self._seconds
@@ -181,6 +204,7 @@ class _Interval:
         values = {
             "epoch": round(at.done, 4),
             "loss": loss,
+            **self._job.of_loss(loss),
             "learning_rate": rate,
             "words_per_second": speed,
             "input_wait": self._waited / seconds,
@@ -198,11 +222,6 @@ class _Interval:
 def _words(at: Position, job: Job) -> float:
     """Words of the corpus trained on."""
     return at.words + job.words * (at.done - at.epoch)
-
-
-def _report(at: Position, values: dict[str, float], metrics: Metrics, display: Display) -> None:
-    metrics.write(at.step, values)
-    display.show(at.step, values)
 
 
 def _save(checkpoints: Checkpoints, job: Job, at: Position) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import tensorflow as tf
@@ -84,9 +85,10 @@ class Display:
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """The latest values."""
+        perplexity = f" (perplexity {values['perplexity']:,.1f})" if "perplexity" in values else ""
         text = (
             f"epoch {values['epoch']:.2f}, {values['words_per_second']:,.0f} words/s, "
-            f"loss {values['loss']:.4f}, rate {values['learning_rate']:.4f}, "
+            f"loss {values['loss']:.4f}{perplexity}, rate {values['learning_rate']:.4f}, "
             f"waiting for input {values['input_wait']:.1%}"
         )
         if self._bar is not None:
@@ -94,6 +96,12 @@ class Display:
         else:
             minutes, seconds = divmod(round(values["seconds_left"]), 60)
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
+
+    def say(self, step: int, values: dict[str, float]) -> None:
+        """Values that are no part of an interval, by their names."""
+        told = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
+        with tqdm.tqdm.external_write_mode() if self._bar is not None else nullcontext():
+            logging.info("step %d: %s", step, told)
 
     def close(self) -> None:
         """Leaves the bar as it is."""

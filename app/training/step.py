@@ -51,7 +51,10 @@ def step(
         values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
     with _phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
-        rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
+        rows = {
+            name: Rows(values[name], positions_N, ids_U)
+            for name, (ids_U, positions_N) in wanted.items()
+        }
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
     streamed = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""The text side of training words: the vocabulary of a run, and its batches by epoch."""
+"""The text side of training: the vocabulary of a run, and the batches by epoch of words."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.config import Config
+from app.config import Config, InputConfig
 from app.errors import UsageError
-from app.input import cache, pipeline, service
+from app.input import cache, pipeline, sequences, service
 from app.text import corpus, counting, vocabulary
 from app.text.blocks import reported
 from app.text.reading import Progress
-from app.text.vocabulary import Vocabulary
+from app.text.vocabulary import EOS, UNK, Vocabulary
 from app.training import workdir as files
 from app.training.workdir import Workdir
 from app.types import Batches
@@ -29,8 +29,8 @@ from app.types import Batches
 class Text:
     """The corpus of a run.
 
-    sources: its files. words: how many it has, unknown ones included. batches: about how many an
-    epoch has.
+    sources: its files. words: how many it has, unknown ones included; for a language model the ends
+    of documents as well. batches: about how many an epoch has.
     """
 
     sources: tuple[str, ...]
@@ -42,9 +42,10 @@ class Text:
 def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     """The corpus with its vocabulary: that of the workdir, or of --vocab, or counted.
 
-    finished: whether all epochs asked for before are done; only then may another corpus follow,
-    with the same vocabulary. UsageError where it is not, and for a corpus or a vocabulary that
-    cannot be; RunError when the corpus cannot be read.
+    The vocabulary of a language model has `<unk>` and `<eos>`. finished: whether all epochs asked
+    for before are done; only then may another corpus follow, with the same vocabulary. UsageError
+    where it is not, and for a corpus or a vocabulary that cannot be; RunError when the corpus
+    cannot be read.
     """
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
@@ -62,13 +63,14 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
             )
         logging.warning("--corpus is other text now; the vocabulary stays as it is")
     elif config.vocabulary.vocab:
-        words = vocabulary.load(config.vocabulary.vocab)
+        words = _given(config)
     else:
         words = counting.count(sources, *_counted(config))
-        return Text(sources, words, words.total, _expected(sources, words, words.counts, config))
+        batches = _expected(sources, words, words.counts, words.total, config)
+        return Text(sources, words, words.total, batches)
     # The vocabulary does not tell how long this text is, on which the learning rate depends.
     counts, total = counting.recount(words, sources, *_counted(config))
-    return Text(sources, words, total, _expected(sources, words, counts, config))
+    return Text(sources, words, total, _expected(sources, words, counts, total, config))
 
 
 def record(text: Text, workdir: Workdir) -> None:
@@ -93,8 +95,22 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
             return _rows_served(text, keep_V, config, workdir, progress)
         return _rows_made(text, keep_V, config, workdir, progress)
 
+    return by_epoch(rows, progress, 2 * config.model.window, config.input)
+
+
+def by_epoch(
+    rows: Callable[[], Callable[[tf.Tensor], tf.data.Dataset]],
+    progress: Progress,
+    halo: int,
+    settings: InputConfig,
+) -> Batches:
+    """The batches of `input.pipeline.batches`, from a maker of the rows of an epoch.
+
+    progress: of whatever those read. Iterating raises RunError where that could not be read.
+    """
+
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
-        dataset = pipeline.batches(rows(), epochs, first, config.model.window, config.input)
+        dataset = pipeline.batches(rows(), epochs, first, halo, settings)
         with reported(progress):
             for epoch, tokens in dataset:
                 if progress.error is not None:  # the batch may be the last of a text that was cut
@@ -104,6 +120,17 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     return epoch_batches
 
 
+def cached(
+    blocks: tf.data.Dataset, text: Text, config: Config, workdir: Workdir, progress: Progress
+) -> tf.data.Dataset:
+    """The blocks of the text's tokens, (M,) int32, kept between epochs as --cache asks."""
+    if config.input.cache == "memory":
+        return cache.in_memory(blocks, progress)
+    if config.input.cache == "disk":
+        return cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
+    return blocks
+
+
 def _rows_made(
     text: Text, keep_V: np.ndarray, config: Config, workdir: Workdir, progress: Progress
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
@@ -111,10 +138,7 @@ def _rows_made(
     blocks = pipeline.token_blocks(
         text.sources, text.vocabulary, config.corpus, config.input, progress
     )
-    if config.input.cache == "memory":
-        blocks = cache.in_memory(blocks, progress)
-    elif config.input.cache == "disk":
-        blocks = cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
+    blocks = cached(blocks, text, config, workdir, progress)
     return pipeline.rows(blocks, keep_V, config.model.window, config.input, config.run.seed)
 
 
@@ -126,18 +150,33 @@ def _rows_served(
     return service.rows(config.input, blocks, make, progress)
 
 
+def _given(config: Config) -> Vocabulary:
+    """The vocabulary of --vocab."""
+    path = config.vocabulary.vocab
+    words = vocabulary.load(path)
+    for token in (UNK, EOS):
+        if config.run.task == "language_model" and token not in words.tokens:
+            raise UsageError(
+                f"--vocab={path}: has no {token}, which --task=language_model needs; take "
+                "vocab.tsv of such a run, or add the token by its count"
+            )
+    return words
+
+
 def _counted(config: Config) -> tuple:
     """What `text.counting` is to know of the configuration."""
-    read = config.input
-    return config.corpus, config.vocabulary, read.block_bytes, read.readers
+    read, close = config.input, config.run.task == "language_model"
+    return config.corpus, config.vocabulary, read.block_bytes, read.readers, close
 
 
 def _expected(
-    sources: tuple[str, ...], words: Vocabulary, counts: np.ndarray, config: Config
+    sources: tuple[str, ...], words: Vocabulary, counts: np.ndarray, total: int, config: Config
 ) -> int:
-    """About how many batches an epoch of sources with these counts has."""
-    keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
+    """About how many batches an epoch of sources with these counts and tokens has."""
     blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
+    if config.run.task == "language_model":
+        return sequences.expected_batches(total, config.input, blocks)
+    keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
     return pipeline.expected_batches(counts, keep_V, config.input, blocks)
 
 

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from app.benchmarks import picture
-from app.benchmarks.report import Curve, Measure, Panel
+from app.benchmarks.report import Curve, Lines, Measure, Panel
 from app.errors import UsageError
 
 SPEED = Panel(
@@ -19,6 +19,9 @@ ZERO = Panel(Measure("zero", "zero", ".1f"), {"ours": 0.0}, {"ours": [0.0]})
 
 STEP = Measure("step_ms", "ms a step", ".1f", better="lower")
 LOG = Panel(STEP, {"a": 3.0, "b": 900.0}, {"a": [3.0], "b": [900.0]}, "title", ours=2, log=True)
+LINES = Lines(
+    {"ours": {10: 1.0, 100: 2.0}, "peer": {10: 3.0}}, "title", "rows", frozenset({"peer"})
+)
 CURVE = Curve(STEP, {10: 3.0, 1000: 4.0}, {10: [2.0, 4.0], 1000: [4.0, 4.0]}, "title", "rows")
 
 
@@ -31,9 +34,9 @@ def test_a_picture_is_drawn(tmp_path, suffix, start):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_curve_alone_and_nothing_are_drawn(tmp_path):
+def test_a_curve_alone_lines_and_nothing_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    for panels in ([CURVE], []):
+    for panels in ([CURVE], [LINES] * 4, []):
         path = tmp_path / f"{len(panels)}.png"
         picture.draw(panels, "title", "the machine", str(path))
         assert path.exists()
@@ -71,6 +74,18 @@ def test_a_curve_starts_at_zero_and_names_its_sizes_and_values():
     assert drawn.get_ylim()[0] == 0 and drawn.get_ylim()[1] > 4
     assert [label.get_text() for label in drawn.get_xticklabels()] == ["10", "1,000"]
     assert [text.get_text() for text in drawn.texts] == ["3.0", "4.0"]
+
+
+def test_lines_look_the_same_in_all_panels_and_peers_apart():
+    more = LINES._replace(values={"new": {10: 1.0}, **LINES.values})
+    styles = picture._styles([LINES, more])
+    assert list(styles) == ["ours", "new", "peer"]
+    assert styles["peer"]["linestyle"] == "--" and styles["ours"] != styles["new"]
+    drawn = axes()
+    picture._lines(drawn, LINES, styles)
+    assert (drawn.get_xscale(), drawn.get_yscale()) == ("log", "log")
+    assert [line.get_label() for line in drawn.lines] == ["ours", "peer"]
+    assert [label.get_text() for label in drawn.get_xticklabels()] == ["10", "100"]
 
 
 def test_an_unknown_format_and_a_missing_matplotlib_are_one_line(monkeypatch):

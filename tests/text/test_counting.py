@@ -122,3 +122,50 @@ def test_a_vocabulary_without_a_token_of_the_text_is_refused(tmp_path):
     source = write(tmp_path, "b.txt", "x y z")
     with pytest.raises(UsageError, match="^--corpus=b.txt: none of its 3 tokens is in the vocabul"):
         counting.recount(vocabulary, (source,), CorpusConfig(corpus="b.txt"), VocabularyConfig())
+
+
+def closed(*sources, corpus=None, **settings):
+    settings = VocabularyConfig(**{"min_count": 1, **settings})
+    return counting.count(sources, CorpusConfig(**corpus or {}), settings, close=True)
+
+
+def test_a_closed_vocabulary_has_an_id_for_every_token(tmp_path):
+    source = write(tmp_path, "a.txt", "b b a\n\n \nc a b\nd b\n")  # 8 words in 3 documents
+    found = closed(source, max_vocab_size=4)
+    assert found.tokens == ["b", "<eos>", "<unk>", "a"]
+    assert found.counts.tolist() == [4, 3, 2, 2]
+    assert found.total == 11
+    found = closed(source, corpus={"documents": "none"})
+    # What does not occur is counted once, as a file of tokens must have it.
+    assert found.tokens == ["b", "a", "<eos>", "<unk>", "c", "d"]
+    assert found.counts.tolist() == [4, 2, 1, 1, 1, 1]
+
+
+def test_marks_in_the_text_are_taken_for_what_they_stand_for(tmp_path):
+    source = write(tmp_path, "a.txt", "<unk> b <unk> b <unk> <eos> c\n")
+    found = closed(source, min_count=2)
+    assert list(zip(found.tokens, found.counts, strict=True)) == [
+        ("<unk>", 4),
+        ("<eos>", 2),
+        ("b", 2),
+    ]
+    with pytest.raises(UsageError, match="^--min_count=3: no token is seen that often"):
+        closed(source, min_count=3)
+
+
+def test_a_closed_vocabulary_counts_other_text(tmp_path):
+    vocabulary = closed(write(tmp_path, "a.txt", "a a a b b\n"))
+    other = write(tmp_path, "b.txt", "b b x <unk>\ny b\n")
+    counts, total = counting.recount(
+        vocabulary, (other,), CorpusConfig(), VocabularyConfig(), close=True
+    )
+    assert dict(zip(vocabulary.tokens, counts.tolist(), strict=True)) == {
+        "a": 0,
+        "b": 3,
+        "<unk>": 3,
+        "<eos>": 2,
+    }
+    assert total == counts.sum() == 8
+    with pytest.raises(UsageError, match="none of its 3 tokens is in the vocabulary"):
+        strange = write(tmp_path, "c.txt", "<unk> x\n")
+        counting.recount(vocabulary, (strange,), CorpusConfig(), VocabularyConfig(), close=True)

@@ -152,6 +152,20 @@ def test_all_damaged(tmp_path, tables):
     assert checkpoint.newest_position(tmp_path) is None
 
 
+def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables):
+    save(tmp_path, tables, [5, 6])
+    flip(tmp_path / "step-000000000006" / "tables.index")
+    plain = {name: DeviceTable(50, 8, tf.zeros) for name in tables}
+    assert Checkpoints(tmp_path, plain).read().step == 5
+    assert [float(table.values[-1, -1]) for table in plain.values()] == [5, 7]
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+    (tmp_path / "step-000000000005" / "state.json").unlink()
+    with pytest.raises(RunError, match="every checkpoint is damaged; run app.train with this"):
+        Checkpoints(tmp_path, plain).read()
+    with pytest.raises(RunError, match="there is no checkpoint; run app.train with this workdir"):
+        Checkpoints(tmp_path / "none", plain).read()
+
+
 def slotted(columns, width):
     """A table under the name `input`, and its slot of another width."""
     table = DeviceTable(50, columns, tf.zeros)

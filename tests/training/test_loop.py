@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from app.config import RunConfig
 from app.errors import RunError
 from app.optimizers.adagrad import adagrad
 from app.optimizers.schedules import factor
+from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import loop, workdir
 from app.training.workdir import Workdir
@@ -21,6 +23,9 @@ STEPS = 2  # of a call
 
 class Model:
     """Draws the rows that a batch names towards a number that the step draws."""
+
+    def tables(self):
+        return {"input": TableSpec(10, 4, tf.zeros)}
 
     def lookups(self, batch):
         return {"input": tf.reshape(batch.tokens_BL, [-1])}
@@ -214,3 +219,40 @@ def test_values_are_read_at_intervals_only(tmp_path):
     run = Run(tmp_path)
     run.train(log_seconds=1e9)
     assert [row["step"] for row in run.rows()] == [20]
+
+
+def test_what_is_called_after_every_epoch(tmp_path):
+    run = Run(tmp_path)
+    ended = []
+
+    def epoch_end():
+        ended.append(loop.newest_position(run.place.checkpoints))
+        return {"score": 7.0}
+
+    run.job = dataclasses.replace(
+        run.job, epoch_end=epoch_end, of_loss=lambda loss: {"twice": 2 * loss}
+    )
+    run.train(log_seconds=1e9)
+    assert len(ended) == 2
+    first, score, second, again = run.rows()
+    # What has come until then is reported first.
+    assert (first["step"], first["epoch"]) == (10, 1)
+    assert score == {"step": 10, "epoch": 1, "score": 7.0}
+    assert (second["step"], again["step"], again["epoch"]) == (20, 20, 2)
+    assert all(row["twice"] == 2 * row["loss"] for row in (first, second))
+    # A finished run is not scored again.
+    more = Run(tmp_path)
+    more.job = run.job
+    more.train(log_seconds=1e9)
+    assert len(ended) == 2
+
+
+def test_a_table_that_is_not_trained_has_no_slots(tmp_path):
+    run = Run(tmp_path)
+    spec = TableSpec(10, 4, tf.zeros, trained=False)
+    run.job.model.tables = lambda: {"input": spec}
+    loop.prepare(run.job, RunConfig(), run.place)
+    assert not run.table.slots
+    run.job.model.tables = lambda: {"input": dataclasses.replace(spec, trained=True)}
+    loop.prepare(run.job, RunConfig(), run.place)
+    assert list(run.table.slots) == ["accumulator"]

@@ -77,6 +77,15 @@ def test_a_line_where_there_is_no_terminal(caplog):
     ]
 
 
+def test_lines_with_what_only_some_runs_have(caplog):
+    display = Display(10, 0)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        display.show(64, VALUES | {"perplexity": 1234.56})
+        display.say(64, {"epoch": 2, "heldout_perplexity": 1234.5678})
+    assert ", loss 1.5000 (perplexity 1,234.6), rate" in caplog.records[0].getMessage()
+    assert caplog.records[1].getMessage() == "step 64: epoch 2, heldout perplexity 1,234.57"
+
+
 def test_a_bar_on_a_terminal(monkeypatch, caplog):
     class Terminal(io.StringIO):
         def isatty(self):
@@ -86,7 +95,9 @@ def test_a_bar_on_a_terminal(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stderr", terminal)
     display = Display(10, 4)
     display.show(64, VALUES)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        display.say(64, {"epoch": 2})
     display.advance()
     display.close()
     assert "4/10" in terminal.getvalue() and "12,346 words/s, loss 1.5000" in terminal.getvalue()
-    assert not caplog.records
+    assert [record.getMessage() for record in caplog.records] == ["step 64: epoch 2"]

@@ -1,0 +1,45 @@
+"""What a step reads and writes of tables, counted where it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from app.tables.base import Table
+
+
+def totals() -> dict[str, tf.Variable]:
+    """Counters, int64: rows that are written, and bytes that are read and written."""
+    names = ("rows", "read_bytes", "written_bytes")
+    return {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
+
+
+class Counting:
+    """A table that counts the rows which are written of it, and the bytes read and written.
+
+    totals: the counters. slot: whether it is one, of whose rows only the bytes are counted.
+    """
+
+    def __init__(self, table: Table, totals: Mapping[str, tf.Variable], slot: bool = False):
+        self.rows, self.columns, self.device = table.rows, table.columns, table.device
+        self._table, self._totals, self._slot = table, totals, slot
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """The rows of the ids; see `tables.base.Table`."""
+        self._totals["read_bytes"].assign_add(self._bytes(ids_U))
+        return self._table.gather(ids_U)
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replaces the rows of the ids."""
+        self._totals["written_bytes"].assign_add(self._bytes(ids_U))
+        if not self._slot:
+            self._totals["rows"].assign_add(tf.size(ids_U, tf.int64))
+        self._table.assign(ids_U, rows_UD)
+
+    def slot(self, name: str, columns: int, initial: float) -> Counting:
+        """A table of the same rows beside this one."""
+        return Counting(self._table.slot(name, columns, initial), self._totals, slot=True)
+
+    def _bytes(self, ids_U: tf.Tensor) -> tf.Tensor:
+        return tf.size(ids_U, tf.int64) * self.columns * tf.float32.size

@@ -1,0 +1,52 @@
+"""A language model as a person trains, scores and exports it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.integration.commands import ROOT, done, logged, newest_step, refusal, run, write_corpus
+
+
+def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
+    corpus, other = write_corpus(tmp_path / "a.txt"), write_corpus(tmp_path / "b.txt", 20, seed=1)
+    config = tmp_path / "small.cfg"
+    config.write_text(
+        (ROOT / "configs/language_model.cfg").read_text(encoding="utf-8")
+        + f"--corpus={corpus}\n--dim=8\n--epochs=2\n--batch_tokens=256\n--row_tokens=16\n"
+        "--steps_per_call=1\n--device=CPU:0\n--compute_dtype=float32\n"
+    )
+    workdir = tmp_path / "run"
+    ended = done(tmp_path, "app.train", f"--flagfile={config}", f"--workdir={workdir}")
+    tables = ["input", "kernel", "recurrent", "bias", "state", "output", "classes"]
+    (line,) = (line for line in ended.out.splitlines() if line.startswith("tables "))
+    assert re.findall(r"(\w+) [\d,]+ x \d+ \(", line) == tables
+    assert "words that are not held out" in ended.out
+    scored = [row for row in logged(workdir) if "heldout_perplexity" in row]
+    assert [row["epoch"] for row in scored] == [1, 2]
+    assert scored[1]["heldout_perplexity"] < scored[0]["heldout_perplexity"]
+    told = f"heldout perplexity {scored[1]['heldout_perplexity']:,.6g}"
+    assert told in ended.err
+    vocabulary = (workdir / "vocab.tsv").read_text(encoding="utf-8")
+    assert {"<unk>", "<eos>"} <= {line.split("\t")[0] for line in vocabulary.splitlines()}
+
+    evaluate = ("app.evaluate", f"--workdir={workdir}", f"--heldout={other}")
+    ended = done(tmp_path, *evaluate, f"--json={tmp_path}/score.json")
+    score = json.loads((tmp_path / "score.json").read_text())
+    assert score["step"] == newest_step(workdir)
+    assert score["tokens"] == len(other.read_text(encoding="utf-8").split()) + 20
+    assert score["words"] == score["tokens"] - 20
+    assert ended.out.startswith(f"perplexity {score['perplexity']:,.2f}, {score['loss']:.4f} nats")
+
+    output = tmp_path / "vectors.txt"
+    done(tmp_path, "app.export", f"--workdir={workdir}", f"--output={output}")
+    size = len(vocabulary.splitlines())
+    assert output.read_text(encoding="utf-8").splitlines()[0] == f"{size} 8"
+    assert "ba" in done(tmp_path, "app.neighbors", f"--workdir={workdir}", "bo", "--k=99").out
+
+
+def test_only_a_language_model_is_scored_on_text(tmp_path, trained):
+    ended = run(tmp_path, "app.evaluate", f"--workdir={trained}", "--heldout=a.txt")
+    assert "holds a run of --task=words; --heldout=a.txt scores a language model" in refusal(ended)
+    ended = run(tmp_path, "app.evaluate", f"--workdir={tmp_path}/none", "--heldout=a.txt")
+    assert "no trained run there" in refusal(ended)

@@ -1,0 +1,51 @@
+"""Trains with classes dealt over two logical CPU devices: python -m tests.integration.two_devices
+
+Prints the devices of the tables, then how far the words' rows are from those of one device.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from app import build, outputs
+from app.config import Config, ModelConfig
+from app.losses import classes
+from app.models.cbow import Cbow
+from app.optimizers.adagrad import rowwise_adagrad
+from app.training.step import train_function
+from tests.losses.toy import counts
+from tests.reference.batches import WINDOW, make_batch, make_tokens
+
+WORDS, DIM, TARGETS = 60, 8, 32
+
+
+def main() -> None:
+    """Two runs of a few steps, on one device and on two."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    one, two = _trained(1), _trained(2)
+    print(sorted({table.device.rpartition("/device:")[2] for table in two.values()}))
+    starts = classes.partition(counts(WORDS), 2, "fewest_rows", 10, TARGETS)[-1]
+    device_C = classes.deal(counts(WORDS), starts, TARGETS, 2)
+    rows = one["output"].values.numpy()
+    for device in range(2):
+        numbers = np.flatnonzero(device_C == device)
+        chosen = np.concatenate([np.arange(*starts[c : c + 2]) for c in numbers])
+        print(abs(two[f"output{device}"].values.numpy() - rows[chosen]).max())
+
+
+def _trained(devices: int) -> dict:
+    settings = ModelConfig(loss="class_softmax", classes=10, class_devices=devices)
+    loss = outputs.make(settings, outputs.Wanted(counts(WORDS), DIM, TARGETS, seed=1))
+    model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
+    tables = build.make_tables(model.tables(), Config(model=settings), optimizer)
+    function = train_function(model, tables, optimizer, seed=1)
+    batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).tokens_BL for n in range(3)])
+    with tf.device("CPU:0"):
+        function(batches, tf.constant(0, tf.int64), tf.constant(0.3))
+    return tables
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Models with output layers: fit, row-sparse updates, files, precision, replicas."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad
+from tests.keras.softmax_models import LAYERS, WORDS, draw_again, make_model, planted
+
+ROOT = pathlib.Path(__file__).parents[2]
+# To trace three functions of a model takes seconds.
+QUICK = {"classes"}
+FITTED = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS]
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
+    model, predictor, layer = make_model(name, LazyAdam(0.1))
+    x, y = planted()
+    epochs, most, right = (25, 0.2, 0.9) if name != "noise" else (150, 1.0, 0.7)
+    model.fit([x, y], y, epochs=epochs, batch_size=20, verbose=0)  # the last batch is shorter
+    loss = model.evaluate([x, y], y, verbose=0)
+    losses = model([x, y]).numpy()
+    real = x != 0
+    assert (losses[~real] == 0).all()
+    assert loss == pytest.approx(losses[real].mean(), rel=1e-5)
+    assert loss < most
+    ids, _ = layer.top_k(predictor(x), 1)
+    assert (ids[real][:, 0] == y[real]).mean() > right
+    log_p = layer.log_probability(predictor(x), np.maximum(y, 0))
+    np.testing.assert_allclose(log_p[real], -losses[real], atol=1e-5)
+
+
+def test_only_rows_of_touched_classes_change():
+    model, _, layer = make_model("classes", RowwiseAdagrad(0.1), run_eagerly=True)
+    x, y = planted()
+    x, y = x[:2, :3], np.zeros_like(y[:2, :3])
+    before = layer.get_weights()
+    model.train_on_batch([x, y], y)
+    output, classes = (
+        (now != was).any(axis=1) for now, was in zip(layer.get_weights(), before, strict=True)
+    )
+    assert classes.all() and 0 < output.sum() < WORDS / 2
+
+
+def test_sample_weights_scale_the_loss_of_each_word():
+    x, y = planted()
+    weights = np.random.default_rng(0).random(x.shape)
+    models = []
+    for give in (False, True):
+        model, _, layer = make_model("classes", keras.optimizers.SGD(1.0), mask=False)
+        model.run_eagerly = True
+        y = np.maximum(y, 0)
+        if give:
+            model.train_on_batch([x, y], y, sample_weight=weights)
+        else:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model([x, y], training=True) * weights) / weights.size
+            model.optimizer.apply(
+                tape.gradient(loss, model.trainable_weights), model.trainable_weights
+            )
+        models.append(model.get_weights())
+    for one, other in zip(*models, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
+    model, _, _ = make_model(name, LazyAdam(0.1), run_eagerly=True)
+    x, y = planted()
+    model.train_on_batch([x, y], y)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded.run_eagerly = True
+    for one in (model, loaded):
+        draw_again(one.get_layer("out"))  # Keras saves no state of random numbers
+        one.train_on_batch([x, y], y)
+    for ours, theirs in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert loaded.get_layer("out").get_config() == model.get_layer("out").get_config()
+
+
+def test_checkpoints_and_exports_have_what_the_layer_needs(tmp_path):
+    model, _, _ = make_model("classes", LazyAdam(0.1), mask=False)
+    x, y = planted()
+    expected = model([x, y % WORDS])
+    path = tf.train.Checkpoint(model=model).save(tmp_path / "at")
+    other, _, _ = make_model("classes", LazyAdam(0.1), mask=False)
+    other.set_weights([weight + 1 for weight in other.get_weights()])
+    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
+    np.testing.assert_array_equal(other([x, y % WORDS]), expected)
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(loaded.serve([x, y % WORDS]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
+def test_narrow_precision_trains_nearly_the_same(policy):
+    x, y = planted()
+    found = []
+    before = keras.config.dtype_policy()
+    for each in ("float32", policy):
+        keras.config.set_dtype_policy(each)
+        try:
+            optimizer = LazyAdam(0.1)
+            if each == "mixed_float16":
+                optimizer = LossScaleOptimizer(optimizer)
+            model, _, layer = make_model("classes", optimizer, run_eagerly=True)
+            losses = [model.train_on_batch([x, y], y) for _ in range(5)]
+        finally:
+            keras.config.set_dtype_policy(before)
+        assert model.output.dtype == "float32"
+        assert layer.weights[0].dtype == ("bfloat16" if each == "bfloat16" else "float32")
+        found.append(losses)
+    assert found[0][-1] < found[0][0] - 0.5
+    np.testing.assert_allclose(*found, rtol=0.2 if policy == "bfloat16" else 3e-2)
+
+
+def test_xla_is_declined_in_one_line():
+    with pytest.warns(UserWarning, match="Proceeding with `jit_compile=False`") as told:
+        model, _, _ = make_model("classes", LazyAdam(0.1), jit_compile=True)
+    assert len(told) == 1 and not model.jit_compile
+    model, _, _ = make_model("classes", LazyAdam(0.1))
+    assert not model.jit_compile
+
+
+@pytest.mark.slow
+def test_two_replicas_train_as_one_device():
+    # The number of devices is fixed for the life of a process.
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.keras.softmax_replicas"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["apart"] < 1e-5 and found["whole"] == []

@@ -1,0 +1,147 @@
+"""A small language model against the same in numpy, a token at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.input.tokens import PAD
+from app.losses.class_softmax import ClassSoftmax
+from app.models import recurrent
+from app.models.language_model import LanguageModel
+from app.optimizers.sgd import sgd
+from app.tables.device import DeviceTable
+from app.training.step import step
+from app.types import Batch
+
+SIZE, DIM, UNITS, STREAMS, STEPS = 7, 3, 4, 2, 3
+CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
+# Two rows that go on, with an end in the second; then one stream anew, and one that is over.
+FIRST = [[~6, 1, 2, 3], [~3, 4, 5, PAD]]
+SECOND = [[3, 0, 6, 2], [PAD] * 4]
+THIRD = [[~0, 1, 1, 1], [~1, 2, PAD, PAD]]
+
+
+class Trained:
+    """A model of random rows, and its steps."""
+
+    def __init__(self, cell="gru", rate=0.0):
+        output = ClassSoftmax(SIZE, UNITS + 1)
+        self.model = LanguageModel(SIZE, DIM, CELLS[cell](), UNITS, STREAMS, output, seed=3)
+        self.rate = rate
+        draw = np.random.default_rng(0)
+        self.tables = {}
+        for name, spec in self.model.tables().items():
+            self.tables[name] = DeviceTable(spec.rows, spec.columns, tf.zeros)
+            if spec.trained:
+                shape = (spec.rows, spec.columns)
+                self.tables[name].values.assign(draw.normal(size=shape).astype(np.float32))
+
+    def train(self, *batches):
+        """The losses of steps, and how many tokens were predicted in them."""
+
+        @tf.function(autograph=False)
+        def train(tokens_BL):
+            batch = Batch(tokens_BL, tf.constant([1, 1], tf.int64))
+            rate, number = tf.constant(self.rate), tf.constant(1, tf.int64)
+            return step(self.model, self.tables, sgd(), batch, rate, number)
+
+        signature = tf.TensorSpec([STREAMS, STEPS + 1], tf.int32)
+        made = train.get_concrete_function(signature)
+        return [tuple(map(float, made(tf.constant(tokens, tf.int32)))) for tokens in batches]
+
+    def values(self):
+        return {
+            name: table.values.numpy().astype(np.float64) for name, table in self.tables.items()
+        }
+
+
+def sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+def after(cell, values, token, state):
+    """The state after a token, as the papers have it; Keras' order of the gates."""
+    product = values["input"][token] @ values["kernel"] + values["bias"][0]
+    if cell == "lstm":
+        output, memory = np.split(state, 2)
+        i, f, c, o = np.split(product + output @ values["recurrent"], 4)
+        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(c)
+        return np.concatenate([sigmoid(o) * np.tanh(memory), memory])
+    inner = np.split(state @ values["recurrent"] + values["bias"][1], 3)
+    update, reset, candidate = np.split(product, 3)
+    update, reset = sigmoid(update + inner[0]), sigmoid(reset + inner[1])
+    return update * state + (1 - update) * np.tanh(candidate + reset * inner[2])
+
+
+def expected(cell, values, batches):
+    """The loss and the tokens of each batch, and the states in the end."""
+    states = [np.zeros(UNITS * (2 if cell == "lstm" else 1)) for _ in range(STREAMS)]
+    found = []
+    for batch in batches:
+        total = count = 0
+        for stream, tokens in enumerate(batch):
+            if tokens[0] < 0:
+                states[stream] = np.zeros_like(states[stream])
+            ids = [~token if token < 0 else token for token in tokens]
+            for before, target in zip(ids, ids[1:], strict=False):
+                if target == PAD:
+                    break
+                states[stream] = after(cell, values, before, states[stream])
+                hidden = np.append(states[stream][:UNITS], 1)
+                scores = values["output"] @ hidden
+                total += np.log(np.exp(scores).sum()) - scores[target]
+                count += 1
+        found.append((total, count))
+    return found, states
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_losses_are_those_of_a_model_that_reads_token_by_token(cell):
+    trained = Trained(cell)
+    values = trained.values()
+    batches = (FIRST, SECOND, THIRD)
+    found = trained.train(*batches)
+    losses, states = expected(cell, values, batches)
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    assert [count for _, count in found] == [5, 3, 4]
+    # The state of the stream without padding is what the next batch begins with.
+    np.testing.assert_allclose(trained.tables["state"].values[0], states[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_changes_what_it_read_and_the_gradient_is_that_of_the_whole():
+    trained = Trained(rate=1e-3)
+    before = trained.values()
+    ((loss, _),) = trained.train(FIRST)
+    after_step = trained.values()
+    moved = np.flatnonzero((after_step["input"] != before["input"]).any(axis=1))
+    assert moved.tolist() == [1, 2, 3, 4, 6]  # inputs; 5 is only predicted
+    # A small step down the gradient takes the loss down by rate times its square.
+    change = {name: after_step[name] - before[name] for name in before if name != "state"}
+    square = sum((part**2).sum() for part in change.values()) / 1e-3
+    ((less, _),), _ = expected("gru", after_step | {"state": before["state"]}, [FIRST])
+    assert loss - less == pytest.approx(square, rel=0.05)
+
+
+def test_initial_values():
+    model = Trained().model
+    initial = {
+        name: spec.initial((spec.rows, spec.columns)).numpy()
+        for name, spec in model.tables().items()
+    }
+    recurrent_HG = initial["recurrent"]
+    np.testing.assert_allclose(recurrent_HG @ recurrent_HG.T, np.eye(UNITS), atol=1e-5)
+    limit = np.sqrt(6 / (DIM + 3 * UNITS))
+    assert 0.8 * limit < np.abs(initial["kernel"]).max() <= limit
+    assert 0.04 < np.abs(initial["input"]).max() <= 0.05
+    assert not initial["bias"].any() and not initial["state"].any()
+    other = LanguageModel(
+        SIZE, DIM, recurrent.gru(), UNITS, STREAMS, ClassSoftmax(SIZE, UNITS + 1), seed=4
+    )
+    for name in ("input", "kernel", "recurrent"):
+        shape = initial[name].shape
+        assert not np.array_equal(other.tables()[name].initial(shape), initial[name])
+        again = model.tables()[name].initial(shape)
+        np.testing.assert_array_equal(again, initial[name])
+    assert [name for name, spec in model.tables().items() if not spec.trained] == ["state"]
