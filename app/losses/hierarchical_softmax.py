@@ -76,7 +76,7 @@ class HierarchicalSoftmax:
             turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
             turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
             turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
-            return tf.range(self._first), _Known(tf.cast(turns_GNK, tf.float32), None)
+            return tf.range(self._first), _Known(turns_GNK, None)
 
         def further(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Known]:
             slots = paths.slots(self._shared + tile * at_once, at_once)
@@ -110,7 +110,7 @@ class _Known(NamedTuple):
     """What is known of a block of rows: of the nodes near the root, and of those further away.
 
     turns_GNK: the weights with which each vector goes left at the first nodes, and then those with
-    which it goes right.
+    which it goes right, in the dtype of the products.
     """
 
     turns_GNK: tf.Tensor | None
@@ -118,12 +118,15 @@ class _Known(NamedTuple):
 
 
 def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
-    """The words of each group, and the weights; single ones in groups, each with its own vector."""
+    """The words of each group, and the weights; single ones in groups, each with its own vector.
+
+    What nobody is to predict is made word 0, which has the shortest path.
+    """
     hidden_GND, targets_GM, weights_GNM = predictions
-    if not hidden_GND.shape[1] == targets_GM.shape[1] == 1:
-        return targets_GM, weights_GNM
-    targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
-    return targets_GM, tf.linalg.diag(_in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0])
+    if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
+        targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
+        weights_GNM = tf.linalg.diag(_in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0])
+    return tf.where(tf.reduce_any(weights_GNM > 0, axis=1), targets_GM, 0), weights_GNM
 
 
 def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:
@@ -183,7 +186,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
             return _first_gradient(scores_GNK, turns_GNK, upstream_GN)
 
-        left_GNK, right_GNK = tf.split(turns_GNK, 2, axis=2)
+        left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
         scores = tf.cast(scores_GNK, tf.float32)
         terms_GNK = left_GNK * tf.nn.softplus(-scores) + right_GNK * tf.nn.softplus(scores)
         return tf.reduce_sum(terms_GNK, axis=2), gradient
@@ -195,7 +198,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
 def _first_gradient(
     scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
 ) -> tf.Tensor:
-    left_GNK, right_GNK = tf.split(turns_GNK, 2, axis=2)
+    left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
     chance_GNK = tf.sigmoid(tf.cast(scores_GNK, tf.float32))
     error_GNK = (left_GNK + right_GNK) * chance_GNK - left_GNK
     return tf.cast(upstream_GN[:, :, tf.newaxis] * error_GNK, scores_GNK.dtype)

@@ -28,7 +28,7 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
         return value, by_hidden
 
     value, by_hidden = _visited(part, gather, visit, [_scalar(), _vectors(part)])
-    return value, _by_place(part, by_hidden)
+    return value, tf.cast(_by_place(part, by_hidden), part.hidden_ND.dtype)
 
 
 def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:

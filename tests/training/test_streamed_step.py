@@ -38,10 +38,10 @@ def on_the_cpu():
         yield
 
 
-def make_job(name, levels=2, tile=0):
+def make_job(name, levels=2, tile=0, dtype=tf.float32):
     starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
     loss = ClassSoftmax(SIZE, DIM, starts, tile)
-    model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1)
+    model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype)
     random = np.random.default_rng(0)
     inputs_VD = random.normal(size=(SIZE, DIM)).astype(np.float32)
     tables = {"input": DeviceTable(SIZE, DIM, lambda shape: tf.constant(inputs_VD))}
@@ -99,6 +99,20 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name, levels, tile):
             np.testing.assert_allclose(
                 tables[table].values, dense[table], rtol=1e-4, atol=5e-5, err_msg=table
             )
+
+
+@both
+def test_products_in_bfloat16_come_close(name):
+    changes = {}
+    for dtype in (tf.float32, tf.bfloat16):
+        model, tables, _ = make_job(name, dtype=dtype)
+        before = {table: values.values.numpy() for table, values in tables.items()}
+        batch = make_batch(make_tokens(range(SIZE)))
+        step(model, tables, sgd(), batch, tf.constant(RATE), tf.constant(1, tf.int64))
+        changes[dtype] = {name: tables[name].values.numpy() - before[name] for name in tables}
+    for table, expected in changes[tf.float32].items():
+        found = changes[tf.bfloat16][table]
+        assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected), table
 
 
 def test_only_rows_of_touched_classes_change():
