@@ -142,11 +142,13 @@ def chosen(flag: str, value: str, known: Collection[str], what: str) -> list[str
     return names
 
 
-def numbers(flag: str, value: str, what: str) -> list[int]:
-    """The numbers in a comma-separated value, in ascending order; UsageError for one below 1."""
+def numbers(flag: str, value: str, what: str, least: int = 1) -> list[int]:
+    """The numbers in a comma-separated value, in ascending order; UsageError for one too small."""
     for item in items(value):
-        if not (item.isdecimal() and int(item)):
-            raise UsageError(f"--{flag}={value}: {item} is no number of {what}; give at least 1")
+        if not (item.isdecimal() and int(item) >= least):
+            raise UsageError(
+                f"--{flag}={value}: {item} is no number of {what}; give at least {least}"
+            )
     return sorted({int(item) for item in items(value)})
 
 

@@ -100,7 +100,7 @@ def _settings(options: SoftmaxOptions) -> dict[str, Any]:
 def _jobs(options: SoftmaxOptions) -> list[Job]:
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
-    sizes = numbers("vocabularies", options.vocabularies, "words")
+    sizes = numbers("vocabularies", options.vocabularies, "words", least=2)
     targets = numbers("targets", options.targets, "targets")
     if not losses and not peers:
         raise UsageError("--losses= and --peers= are empty; give one of them")

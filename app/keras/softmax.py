@@ -12,6 +12,7 @@ Each takes hidden vectors (..., D) and the words that they are to predict, integ
     model.compile(app.keras.RowwiseAdagrad(0.1), loss=app.keras.output_as_loss)
     model.fit([x, y], y, sample_weight=weights)
 
+The y of `fit` is there because Keras wants one; the words that count are those of the input.
 `evaluate` then gives the mean of -log P, whose exponential is the perplexity. A train step of one's
 own takes the mean of `output(hidden, words, training=True)` instead. To use the trained layer:
 
@@ -37,7 +38,8 @@ And those of keras.layers.Layer: name, dtype, trainable.
 - A word outside of 0 .. V - 1 is an InvalidArgumentError, other misuse a ValueError.
 - Which rows a batch needs is known when it comes, so XLA cannot compile the layer: Keras says so
   and compiles without.
-- `tf.distribute.MirroredStrategy`: every replica has all tables. Parameter servers do not work.
+- Under `tf.distribute.MirroredStrategy` every replica has all tables. Other strategies are not
+  tested.
 """
 
 from __future__ import annotations
@@ -227,6 +229,7 @@ class _SampledLayer(OutputLayer):
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
         """See `OutputLayer`."""
+        self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # of the same table
         return self._loss(counts_V, columns, self.samples, self.sampler)
 
     def get_config(self) -> dict[str, Any]:
@@ -237,10 +240,11 @@ class _SampledLayer(OutputLayer):
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
-        given = self._output, self._values(), hidden_ND, targets_N
+        given = self._values(), hidden_ND, targets_N
         if not training:
-            return softmax_gradients.exact_only(*given, self.name)
-        return softmax_gradients.sampled(*given, tf.cast(self._seeds.next(), tf.int64))
+            return softmax_gradients.exact(self._softmax, *given)
+        seed = tf.cast(self._seeds.next(), tf.int64)
+        return softmax_gradients.sampled(self._output, *given, seed)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -249,7 +253,7 @@ class SampledSoftmax(_SampledLayer):
 
     The drop-in for tf.nn.sampled_softmax_loss. In training (`training=True`, as in `fit`) the
     result is the estimate from the samples, which is not -log P; otherwise, as in `evaluate`, it is
-    the exact -log P under the full softmax, which reads all V rows and has no gradient.
+    the exact -log P under the full softmax, which reads all V rows.
 
     samples: how many a batch draws, for all of its words. sampler: "log_uniform", which takes ids
     by rank to follow about Zipf's law, or "unigram", in proportion to counts ** 0.75

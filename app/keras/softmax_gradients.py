@@ -39,21 +39,6 @@ def exact(
     return forward(hidden_ND, *_sources(tables))
 
 
-def exact_only(
-    loss: Normalised, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, layer: str
-) -> tf.Tensor:
-    """As `exact`, for a loss that trains on samples; ValueError when a gradient is asked for."""
-
-    @tf.custom_gradient
-    def forward(hidden_ND: tf.Tensor, *_):
-        def backward(upstream_N: tf.Tensor):
-            raise ValueError(f"{layer}: to train on samples call it with training=True")
-
-        return -inference.log_probability(loss, hidden_ND, targets_N, gather_of(tables)), backward
-
-    return forward(hidden_ND, *_sources(tables))
-
-
 def sampled(
     loss: Sampled, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:

@@ -22,8 +22,8 @@ _SHARED = 7
 # So many vectors that have a word each are scored with all of their words' nodes: a product of
 # matrices takes less time than the few scores that are needed, one by one.
 _TOGETHER = 32
-# Numbers that are gathered at once at most, 128 MB; some depths at a time where it would be more.
-_GATHERED = 32 << 20
+# Numbers that are gathered at once at most, 256 MB; some depths at a time where it would be more.
+_GATHERED = 64 << 20
 
 
 class HierarchicalSoftmax:
@@ -126,7 +126,7 @@ def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
     if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
         targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
         weights_GNM = tf.linalg.diag(_in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0])
-    return tf.where(tf.reduce_any(weights_GNM > 0, axis=1), targets_GM, 0), weights_GNM
+    return tf.where(tf.reduce_any(weights_GNM != 0, axis=1), targets_GM, 0), weights_GNM
 
 
 def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:

@@ -199,8 +199,8 @@ def test_training_from_the_start_learns_the_rare_words_too():
         for name, spec in loss.tables().items()
     }
     targets_N = tf.constant([1, 5, 20, 40, 59], tf.int32)
-    hidden_ND = 5 * hidden(5)
-    for _ in range(40):
+    hidden_ND = 8 * hidden(5)
+    for _ in range(12):
         gradients(loss, tables, toy.singly(hidden_ND, targets_N))
     found_N = inference.log_probability(loss, hidden_ND, targets_N, toy.gather_from(tables))
     assert (found_N.numpy() > np.log(0.8)).all()
