@@ -112,13 +112,15 @@ def _language_model(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     settings, device = config.model, device_name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
+        output = _output(config, vocabulary, hidden + 1)
         return LanguageModel(
             size=len(vocabulary.tokens),
             dim=settings.dim,
             cell=CELLS[settings.cell](),
             hidden=hidden,
             streams=config.input.batch_tokens // config.input.row_tokens,
-            output=_output(config, vocabulary, hidden + 1),
+            output=output,
+            priors=output.priors(vocabulary.counts),
             seed=config.run.seed,
             dtype=_compute_dtype(settings, device),
         )

@@ -41,6 +41,15 @@ REPLACED = {
         "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "
         "--rows=1000 --dim=8 --steps=3 --vocabularies=500,1000"
     ),
+    # The same configuration on a small corpus, and the same case on a small vocabulary.
+    "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model": (
+        "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model "
+        "--corpus=corpus.txt --epochs=1 --dim=8 --batch_tokens=256"
+    ),
+    "python -m app.bench softmax --json=softmax.json --plot=softmax.png": (
+        "python -m app.bench softmax --json=softmax.json --plot=softmax.png --vocabularies=20,50 "
+        "--targets=8 --dim=4 --steps=1 --losses=class_softmax --peers=copies"
+    ),
     # In the background, for the command after it, at a free port.
     "python -m app.cluster --data_workers=2 --port=5050": (
         "python -m app.cluster --data_workers=2 >served 2>&1 & echo $! >served.pid; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -91,6 +92,12 @@ class AdaptiveSoftmax:
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """The parts of `loss`, with a loss for each vector."""
         return self._parts(predictions, rows, softmax.each)
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of the share of each word and cluster of the head."""
+        share_V = probabilities(counts_V)
+        tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
+        return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
     def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
         """The words of the head, and those of each cluster, as probable as that at most."""

@@ -161,6 +161,13 @@ class Loss(Protocol):
 class Normalised(Loss, Protocol):
     """A loss whose probabilities sum to 1 over the words; see `losses.inference`."""
 
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """Scores of a table's rows, (rows,) float32, with which words have their share of the text.
+
+        Of tables left out that is the score 0, or there is no such score.
+        """
+        ...
+
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """Parts whose losses sum to the weighted -log P of each prediction, without an estimate.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from app.losses import softmax
+from app.losses import classes, softmax
 from app.losses.base import Gather, Pairs, Part, Predictions, Words
 from app.losses.levels import Entropy, Level
 from app.losses.shards import Shards
@@ -67,6 +67,14 @@ class ClassSoftmax:
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """The parts of `loss`, with a loss for each vector."""
         return self._parts(predictions, softmax.each)
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of the share of each word and of each class."""
+        share_N, found = classes.probabilities(counts_V), {}
+        for level in self._levels:
+            found[level.table] = np.log(share_N).astype(np.float32)
+            share_N = np.add.reduceat(share_N, level.bounds[:-1])
+        return found if self._shards is None else found | self._shards.dealt(found)
 
     def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
         """The words of each class, as probable as their class at most."""

@@ -100,6 +100,10 @@ class HierarchicalSoftmax:
         tiles = -(-depths // at_once)
         return [part, part._replace(block=further, tiles=lambda group: tiles)]
 
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """None: Huffman's tree goes either way about equally often at each of its nodes."""
+        return {}
+
     def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
         """The words of each of some subtrees, as probable as its root at most."""
         hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()

@@ -74,6 +74,10 @@ class Sampled:
         """The softmax over all words."""
         return self._softmax.exact(predictions, rows)
 
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of the share of each word."""
+        return self._softmax.priors(counts_V)
+
     def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
         """The softmax over all words."""
         return self._softmax.words(hidden_ND, gather)

@@ -40,6 +40,11 @@ class Shards:
         """A table for each device."""
         return {shard.table: shard.spec(device) for device, (*_, shard) in enumerate(self._shards)}
 
+    def dealt(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The values of the whole level's rows, (rows,), for the rows of each device's table."""
+        whole_V = values[self._level.table]
+        return {shard.table: whole_V[rows] for _, rows, shard in self._shards}
+
     def parts(self, pairs: Pairs, entropy: Entropy) -> list[Part]:
         """The part of each device; see `Level.part`."""
         group_P = self._level.group_of(pairs.targets_P)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from app.input.tokens import decode
-from app.losses.base import Loss, Predictions
+from app.losses.base import Normalised, Predictions
 from app.models import recurrent
 from app.models.base import Outcome
 from app.models.words import initial_seed, outcome, seed_of
@@ -30,7 +32,9 @@ class LanguageModel:
     state of a stream is carried from batch to batch in a table of its own, and is zeros where the
     row begins a stream. Gradients end where the row begins (truncated backpropagation).
 
-    The loss has H + 1 columns: a 1 follows the units, so that each of its rows has a bias.
+    The loss has H + 1 columns: a 1 follows the units, so that each of its rows has a bias. Biases
+    start at `priors` (see `losses.base.Normalised`), so that the shares of words need not be
+    learned.
 
     size: V. dim: D, of the word vectors. hidden: H. streams: B. seed: of the initial values.
     dtype: of the products.
@@ -41,7 +45,8 @@ class LanguageModel:
     cell: recurrent.Cell
     hidden: int
     streams: int
-    output: Loss
+    output: Normalised
+    priors: Mapping[str, np.ndarray]
     seed: int
     dtype: tf.DType = tf.float32
 
@@ -57,7 +62,7 @@ class LanguageModel:
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
             "state": TableSpec(self.streams, self.cell.states * units, tf.zeros, trained=False),
-            **self.output.tables(),
+            **{name: self._biased(name, spec) for name, spec in self.output.tables().items()},
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -123,6 +128,15 @@ class LanguageModel:
             tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)[:, tf.newaxis, tf.newaxis],
         )
         return predictions, state_BS
+
+    def _biased(self, name: str, spec: TableSpec) -> TableSpec:
+        """A table of the loss, with the bias of each row in its last column."""
+        if name not in self.priors:
+            return spec
+        prior_V1 = self.priors[name][:, np.newaxis]
+        return dataclasses.replace(
+            spec, initial=lambda shape: tf.pad(prior_V1, [[0, 0], [shape[1] - 1, 0]])
+        )
 
     def _uniform(self, stream: str, limit: float):
         seeds = initial_seed(stream, self.seed)

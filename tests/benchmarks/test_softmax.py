@@ -96,6 +96,7 @@ def test_what_does_not_fit_or_takes_too_long_is_left_out_and_said(ran, monkeypat
     assert "dense 10,000,000 n/a n/a n/a n/a n/a n/a" in lines
     wanted = "left out: softmax, 1,000,000 words, 40,000 targets: a step would take 96 Tflop"
     assert wanted in lines
+    assert softmax._lacking(softmax.Job("adaptive_softmax", 10**7, 40_000, 300, "", 1), False)
     (needs,) = [line for line in lines if line.startswith("left out: copies, 1,000,000 words, 40")]
     assert needs.endswith("GB, 20.0 are free") and "targets: would need 17" in needs
     assert "copies" not in report.panels[2].values

@@ -57,7 +57,7 @@ def of_tensorflow(kind, sampler, rows_VD, hidden_ND, targets_N, drawn_K):
     expected = [expected_counts(sampler, ids) for ids in (targets_N[:, None], drawn_K)]
     return function(
         weights=rows_VD,
-        biases=tf.zeros(len(rows_VD)),
+        biases=tf.fill([WORDS], 0.0 if kind is SampledSoftmax else -np.float32(np.log(WORDS))),
         labels=tf.cast(targets_N[:, None], tf.int64),
         inputs=hidden_ND,
         num_sampled=SAMPLES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,7 +30,7 @@ class Trained:
 
     def __init__(self, cell="gru", rate=0.0):
         output = ClassSoftmax(SIZE, UNITS + 1)
-        self.model = LanguageModel(SIZE, DIM, CELLS[cell](), UNITS, STREAMS, output, seed=3)
+        self.model = LanguageModel(SIZE, DIM, CELLS[cell](), UNITS, STREAMS, output, {}, seed=3)
         self.rate = rate
         draw = np.random.default_rng(0)
         self.tables = {}
@@ -137,7 +139,7 @@ def test_initial_values():
     assert 0.04 < np.abs(initial["input"]).max() <= 0.05
     assert not initial["bias"].any() and not initial["state"].any()
     other = LanguageModel(
-        SIZE, DIM, recurrent.gru(), UNITS, STREAMS, ClassSoftmax(SIZE, UNITS + 1), seed=4
+        SIZE, DIM, recurrent.gru(), UNITS, STREAMS, ClassSoftmax(SIZE, UNITS + 1), {}, seed=4
     )
     for name in ("input", "kernel", "recurrent"):
         shape = initial[name].shape
@@ -145,3 +147,8 @@ def test_initial_values():
         again = model.tables()[name].initial(shape)
         np.testing.assert_array_equal(again, initial[name])
     assert [name for name, spec in model.tables().items() if not spec.trained] == ["state"]
+    prior_V = np.linspace(-3, -1, SIZE, dtype=np.float32)
+    biased = dataclasses.replace(model, priors={"output": prior_V}).tables()["output"]
+    output_VH = biased.initial((biased.rows, biased.columns)).numpy()
+    np.testing.assert_array_equal(output_VH[:, -1], prior_V)
+    assert not output_VH[:, :-1].any()
