@@ -31,7 +31,7 @@ class HierarchicalSoftmax:
 
     From node n to the left with a probability of sigmoid(h v_n) (Mikolov et al. 2013b, section 2.1,
     after Morin and Bengio 2005). The tree is Huffman's, as in word2vec.c: a word of probability p
-    costs about -log2 p rows, 10 on average in English text and 15 among ten million words. It is in
+    costs about -log2 p rows, 11 on average in English text and 15 among ten million words. It is in
     the canonical form, which takes no memory (see `losses.huffman.Code`).
 
     counts: (V,) occurrences, descending. columns: D.

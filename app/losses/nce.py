@@ -29,3 +29,8 @@ class Nce(Sampled):
         noise_GN = tf.reduce_sum(tf.nn.softplus(samples_GNK), axis=2)
         words_GN = tf.reduce_sum(weights_GNM * tf.nn.softplus(-words_GNM), axis=2)
         return words_GN + tf.reduce_sum(weights_GNM, axis=2) * noise_GN
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of V times the share of each word."""
+        priors = super().priors(counts_V)
+        return {name: prior_V + self._log_words for name, prior_V in priors.items()}
