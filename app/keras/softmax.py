@@ -267,7 +267,8 @@ class SampledSoftmax(_SampledLayer):
 class NCE(_SampledLayer):
     """Noise-contrastive estimation: each word is told from samples, to train (`losses.nce`).
 
-    The drop-in for tf.nn.nce_loss; arguments and use are those of `SampledSoftmax`.
+    The drop-in for tf.nn.nce_loss with biases that start at -log V; arguments and use are those of
+    `SampledSoftmax`.
     """
 
     _loss = Nce

@@ -24,7 +24,8 @@ def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
     assert "words that are not held out" in ended.out
     scored = [row for row in logged(workdir) if "heldout_perplexity" in row]
     assert [row["epoch"] for row in scored] == [1, 2]
-    assert scored[1]["heldout_perplexity"] < scored[0]["heldout_perplexity"]
+    # The words of this text are drawn at random, so that their shares are all there is to learn.
+    assert all(20 < row["heldout_perplexity"] < 30 for row in scored)
     told = f"heldout perplexity {scored[1]['heldout_perplexity']:,.6g}"
     assert told in ended.err
     vocabulary = (workdir / "vocab.tsv").read_text(encoding="utf-8")

@@ -126,7 +126,10 @@ def test_a_planted_text_is_learned_to_its_entropy(whole):
     assert least < rows[-1]["heldout_perplexity"] < 1.12 * least
     assert rows[-1]["heldout_loss"] == pytest.approx(math.log(rows[-1]["heldout_perplexity"]))
     steps = [row for row in whole.rows() if "loss" in row]
-    assert steps[0]["perplexity"] == pytest.approx(6.0)
+    # At first words have their share of the text, whatever comes before them.
+    share = np.array(whole.text.vocabulary.counts) / whole.text.vocabulary.counts.sum()
+    unigram = math.exp(-(share * np.log(share)).sum())
+    assert steps[0]["perplexity"] == pytest.approx(unigram, rel=0.05)
     assert steps[-1]["perplexity"] == pytest.approx(math.exp(steps[-1]["loss"]))
     assert {"state"} == {name for name, table in whole.job.tables.items() if not table.slots}
 
