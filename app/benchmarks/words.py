@@ -242,6 +242,6 @@ def _scores(vectors: Path) -> dict[str, Any]:
 def _title(options: WordsOptions, words: int) -> str:
     runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
     return (
-        f"{words:,} words, {options.model}, {options.loss}, epochs {options.epochs}, dim {options.dim}, window "
-        f"{options.window}, min_count {options.min_count}; {runs} a side"
+        f"{words:,} words, {options.model}, {options.loss}, epochs {options.epochs}, dim "
+        f"{options.dim}, window {options.window}, min_count {options.min_count}; {runs} a side"
     )
