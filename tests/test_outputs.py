@@ -47,7 +47,7 @@ def test_flags_of_class_softmax():
 
 
 def test_classes_are_dealt_over_devices_and_their_imbalance_is_told(caplog):
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         loss = make(loss="class_softmax", class_devices=2, classes=20)
     found = rows(loss)
     assert found["output0"] + found["output1"] == WORDS and min(found.values()) > 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.commands import fresh
 
 
+@pytest.mark.slow
 def test_two_devices_train_the_same_rows():
     ended = fresh("tests.integration.two_devices")
     assert ended.code == 0, ended.err

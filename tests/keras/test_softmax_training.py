@@ -16,12 +16,10 @@ from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad
 from tests.keras.softmax_models import LAYERS, WORDS, draw_again, make_model, planted
 
 ROOT = pathlib.Path(__file__).parents[2]
-# To trace three functions of a model takes seconds.
-QUICK = {"classes"}
-FITTED = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS]
 
 
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYERS)
 def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
     model, predictor, layer = make_model(name, LazyAdam(0.1))
     x, y = planted()
