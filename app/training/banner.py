@@ -9,6 +9,7 @@ import tensorflow as tf
 from app.config import Config
 from app.settings import by_name, fields
 from app.text.vocabulary import UNK
+from app.training import memory
 from app.training.loop import Job
 from app.training.words import Text
 
@@ -26,7 +27,7 @@ def banner(settings: Config, text: Text, job: Job) -> str:
     # A vocabulary from elsewhere counts other text.
     known = "" if settings.vocabulary.vocab else f", {_known(text) / words:.1%} of it"
     tables = ", ".join(
-        f"{name} {table.rows:,} x {table.columns} ({_bytes(table.bytes())})"
+        f"{name} {table.rows:,} x {table.columns} ({memory.shown(table.bytes())})"
         for name, table in job.tables.items()
     )
     total = sum(table.bytes() for table in job.tables.values())
@@ -38,7 +39,7 @@ def banner(settings: Config, text: Text, job: Job) -> str:
             f"flags       {' '.join(told) or 'all as by default'}",
             f"corpus      {words:,} words in {len(text.sources)} file(s)",
             f"vocabulary  {size:,} words{known}",
-            f"tables      {tables}; {_bytes(total)} with the optimizer's slots",
+            f"tables      {tables}; {memory.shown(total)} with the optimizer's slots",
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
             f"{settings.input.batch_tokens:,} words{_BUT[settings.run.task]}",
         )
@@ -63,7 +64,3 @@ def _warnings() -> list[str]:
         "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
         "TF_CPP_MIN_LOG_LEVEL=0 tells why"
     ]
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
