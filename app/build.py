@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from app import outputs
+from app import outputs, storage
 from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.losses.base import Loss
@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     ),
 }
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
-TABLES = {"device": DeviceTable}
+TABLES = {"device": DeviceTable, "host": DeviceTable}
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 # What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).
@@ -65,6 +65,7 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=device,
+        staging=storage.staging(model, tables, config, optimizer, device),
     )
 
 
@@ -86,6 +87,7 @@ def language_model_job(config: Config, text: words.Text, workdir: Workdir) -> Jo
         words=language_model.words(text, config),
         steps_per_batch=config.input.steps_per_call,
         device=device,
+        staging=storage.staging(model, tables, config, optimizer, device),
         of_loss=language_model.of_loss
         if config.model.loss in outputs.LIKELIHOODS
         else lambda loss: {},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,8 +14,8 @@ from app.losses.base import Gather, Pairs, Part, Predictions, Words
 from app.losses.classes import probabilities
 from app.losses.levels import Entropy, Level
 from app.tables.base import TableSpec
+from app.tables.initial import Uniform
 from app.tables.rows import take
-from app.tables.variable import drawn
 from app.types import Rows
 
 # Columns of a cluster at least, if the vectors have as many: with fewer its words look all alike.
@@ -72,7 +72,8 @@ class AdaptiveSoftmax:
         """
         found = {"head": self._head.spec()}
         for number, tail in enumerate(self._tails, 1):
-            initial = functools.partial(_uniform, seed=[number, self._seed])
+            # A stream of random numbers for each, apart from those of a model's tables.
+            initial = Uniform(math.sqrt(3 / self._columns), (number << 48) + self._seed)
             found[_projection(tail)] = TableSpec(tail.columns, self._columns, initial)
             found[tail.table] = tail.spec()
         return found
@@ -165,8 +166,3 @@ def fewest_scores(counts_V: np.ndarray) -> list[int]:
 def _projection(tail: Level) -> str:
     """The name of the table of what vectors are multiplied by for a cluster."""
     return tail.table.replace("tail", "projection")
-
-
-def _uniform(shape: tuple[int, int], seed: Sequence[int]) -> tf.Tensor:
-    limit = np.sqrt(3 / shape[1])
-    return drawn(lambda: tf.random.stateless_uniform(shape, seed, -limit, limit))

@@ -38,7 +38,7 @@ class NegativeSampling:
     ):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
         self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
-        self._spec = TableSpec(len(counts), columns, tf.zeros)
+        self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples
         self._weight = per_pair / samples
 

@@ -15,8 +15,8 @@ from app.models import recurrent
 from app.models.base import Outcome
 from app.models.words import initial_seed, outcome, seed_of
 from app.tables.base import TableSpec
+from app.tables.initial import Uniform
 from app.tables.rows import take
-from app.tables.variable import drawn
 from app.types import Batch, Rows
 
 # Of the word vectors at first, as of keras.layers.Embedding.
@@ -54,7 +54,9 @@ class LanguageModel:
         """Word vectors are rows of `input`; kernels and biases are read whole, as is `state`."""
         units, columns = self.hidden, self.cell.gates * self.hidden
         return {
-            "input": TableSpec(self.size, self.dim, self._uniform("initial", _LIMIT)),
+            "input": TableSpec(
+                self.size, self.dim, self._uniform("initial", _LIMIT), by_frequency=True
+            ),
             # Glorot & Bengio 2010, equation 16, and orthogonal rows (Saxe et al. 2014): as Keras.
             "kernel": TableSpec(
                 self.dim, columns, self._uniform("kernel", math.sqrt(6 / (self.dim + columns)))
@@ -138,13 +140,13 @@ class LanguageModel:
             spec, initial=lambda shape: tf.pad(prior_V1, [[0, 0], [shape[1] - 1, 0]])
         )
 
-    def _uniform(self, stream: str, limit: float):
-        seeds = initial_seed(stream, self.seed)
-        return lambda shape: drawn(lambda: tf.random.stateless_uniform(shape, seeds, -limit, limit))
+    def _uniform(self, stream: str, limit: float) -> Uniform:
+        return Uniform(limit, initial_seed(stream, self.seed))
 
     def _orthogonal(self, shape: tuple[int, int]) -> tf.Tensor:
         """Rows at right angles, of length 1; wider than high."""
-        drawn = tf.random.stateless_normal(shape[::-1], initial_seed("recurrent", self.seed))
+        seeds = [initial_seed("recurrent", self.seed), 0]
+        drawn = tf.random.stateless_normal(shape[::-1], seeds)
         found, triangle = tf.linalg.qr(drawn)
         return tf.transpose(found * tf.sign(tf.linalg.diag_part(triangle)))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from app.losses.base import Loss, Predictions
 from app.models.base import Outcome
 from app.tables.base import TableSpec
-from app.tables.variable import drawn
+from app.tables.initial import Uniform
 from app.types import Batch, Rows
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
@@ -22,17 +22,13 @@ def seed_of(batch: Batch, stream: str) -> tf.Tensor:
 def input_table(size: int, dim: int, seed: int) -> TableSpec:
     """The table whose rows are the vectors in the end: U(-0.5, 0.5) / D at first (word2vec.c)."""
 
-    def uniform(shape: tuple[int, int]) -> tf.Tensor:
-        limit = 0.5 / dim
-        seeds = initial_seed("initial", seed)
-        return drawn(lambda: tf.random.stateless_uniform(shape, seeds, -limit, limit))
-
-    return TableSpec(size, dim, uniform)
+    initial = Uniform(0.5 / dim, initial_seed("initial", seed))
+    return TableSpec(size, dim, initial, by_frequency=True)
 
 
-def initial_seed(stream: str, seed: int) -> list[int]:
-    """The seed, (2,), of the initial values of one table in a run with this seed."""
-    return [_STREAMS[stream] << 40, seed]
+def initial_seed(stream: str, seed: int) -> int:
+    """The seed of the initial values of one table in a run with this seed, below 2^31."""
+    return (_STREAMS[stream] << 40) + seed
 
 
 def outcome(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Protocol
 
 import tensorflow as tf
+
+from app.tables.initial import Initial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,14 +15,16 @@ class TableSpec:
     """A table that is wanted: V rows of D columns, and their initial values by shape.
 
     trained: whether an optimizer changes it; the state of a recurrent model is kept, not trained.
-    device: which of the devices of a run holds it, where it has several.
+    device: which of the devices of a run holds it, where it has several. by_frequency: whether the
+    rows that are needed most have the lowest ids.
     """
 
     rows: int
     columns: int
-    initial: Callable[[tuple[int, int]], tf.Tensor]
+    initial: Initial
     trained: bool = True
     device: int = 0
+    by_frequency: bool = False
 
 
 class Table(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.metrics import Display, Metrics
 from app.training.profiling import Item, Profiler
 from app.training.signals import asked_to_stop
+from app.training.staging import InPlace, Staging
 from app.training.step import TrainFunction, train_function
 from app.training.workdir import Workdir, read_flags
 from app.types import Batches
@@ -34,7 +35,8 @@ class Job:
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus. of_loss: further values, by name,
-    that follow from the mean loss. epoch_end: called after each epoch, for values by name.
+    that follow from the mean loss. epoch_end: called after each epoch, for values by name. staging:
+    what brings rows of the tables to the device, where they are elsewhere.
     """
 
     model: Model
@@ -48,6 +50,7 @@ class Job:
     device: str
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
+    staging: InPlace | Staging | None = None
 
 
 def is_finished(workdir: Workdir) -> bool:
@@ -78,7 +81,8 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     is not finite, when the input cannot be read, or when a checkpoint cannot be written.
     """
     checkpoints = Checkpoints(workdir.checkpoints, job.tables, settings.keep_checkpoints)
-    function = train_function(job.model, job.tables, job.optimizer, settings.seed)
+    staging = job.staging or InPlace(job.tables)
+    function = train_function(job.model, staging.tables, job.optimizer, settings.seed)
     at = checkpoints.restore() or Position()
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
@@ -89,15 +93,20 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
 
     with (
         asked_to_stop() as stop,
+        closing(staging),
         closing(Metrics(workdir.metrics, workdir.tensorboard, at.step)) as metrics,
         closing(Display(settings.epochs * at.batches, round(at.done * at.batches))) as display,
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
     ):
 
         def report(rate: float) -> None:
-            values = interval.close(at, rate)
+            values = {**interval.close(at, rate), **staging.values()}
             metrics.write(at.step, values)
             display.show(at.step, values)
+
+        def save() -> None:
+            staging.write_home()
+            _save(checkpoints, job, at)
 
         def reach(epoch: int, rate: float) -> None:
             """Ends the epochs before this one."""
@@ -107,6 +116,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
                 if job.epoch_end is not None:
                     if interval.losses:
                         report(rate)
+                    staging.write_home()
                     values = {"epoch": at.epoch, **interval.apart(job.epoch_end)}
                     metrics.write(at.step, values)
                     display.say(at.step, values)
@@ -114,17 +124,18 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
         rate = 0.0
         epochs = range(at.epoch, settings.epochs)
         batches = job.batches(epochs, at.batch) if epochs else iter(())
-        for epoch, tokens in profiler.marked(interval.waiting(batches), at):
+        ahead = staging.ahead(batches, at.step)
+        for epoch, tokens in profiler.marked(interval.waiting(ahead), at):
             reach(epoch, rate)
             if stop.is_set():
                 break
             if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
-                _save(checkpoints, job, at)
+                save()
                 saved = time.monotonic()
             rate = job.learning_rate(at.done / settings.epochs)
             inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
             if not audited:
-                _audit(function, job, inputs)
+                _audit(function, job, staging.tables, inputs)
                 audited = True
             with tf.device(job.device):
                 loss = function(*inputs)
@@ -138,7 +149,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
             reach(settings.epochs, rate)
         if interval.losses:
             report(rate)
-        _save(checkpoints, job, at)
+        save()
     return at.epoch >= settings.epochs
 
 
@@ -149,9 +160,11 @@ def _expecting(at: Position, job: Job) -> Position:
     return at
 
 
-def _audit(function: TrainFunction, job: Job, inputs: Sequence[tf.Tensor]) -> None:
+def _audit(
+    function: TrainFunction, job: Job, tables: Mapping[str, Table], inputs: Sequence[tf.Tensor]
+) -> None:
     with tf.device(job.device):  # where it is called, or it would be traced twice
-        found = audit(function, job.tables, inputs)
+        found = audit(function, tables, inputs)
     if found:
         logging.warning("in each call of %d steps, %s", job.steps_per_batch, found)
 

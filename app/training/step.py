@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -95,10 +95,33 @@ def train_function(
         tokens_SBL: tf.Tensor, first: tf.Tensor, rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         # Unrolled, so that a step's draws and lookups run beside the products of the one before.
-        losses = []
-        for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
-            batch = Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))
-            losses.append(step(model, tables, optimizer, batch, rate, first + index + 1))
+        losses = [
+            step(model, tables, optimizer, batch, rate, first + index + 1)
+            for index, batch in enumerate(_batches(tokens_SBL, first, seed))
+        ]
         return losses[0]
 
     return train
+
+
+def lookup_function(model: Model, seed: int) -> Callable[..., dict[str, tf.Tensor]]:
+    """A compiled function from (tokens_SBL, first step) to the ids that those steps look up.
+
+    By table, (N,), repeated as they come: those of the function that `train_function` makes.
+    """
+
+    @tf.function(autograph=False)
+    def lookups(tokens_SBL: tf.Tensor, first: tf.Tensor) -> dict[str, tf.Tensor]:
+        found: dict[str, list[tf.Tensor]] = {}
+        for batch in _batches(tokens_SBL, first, seed):
+            for name, ids in model.lookups(batch).items():
+                found.setdefault(name, []).append(tf.reshape(ids, [-1]))
+        return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
+
+    return lookups
+
+
+def _batches(tokens_SBL: tf.Tensor, first: tf.Tensor, seed: int) -> Iterator[Batch]:
+    """The batches of S steps, from this one on."""
+    for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
+        yield Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))

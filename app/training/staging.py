@@ -1,0 +1,245 @@
+"""Brings rows to the device ahead of the steps that need them (see `tables.staged`).
+
+Steps come in chunks. While one trains, a thread asks the model for the ids of the next one's
+batches, and reads those rows at home that have no place on the device. Between the two, rows change
+places; those that left are written home while the next chunk trains. The thread does one thing
+after the other, so that a row which comes back is read after it was written.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from app.models.base import Model
+from app.optimizers.base import Optimizer
+from app.optimizers.rows import slots
+from app.tables.base import Table
+from app.tables.staged import Moves, Places, StagedTable
+from app.training.step import lookup_function
+
+# Places for cold rows, as a multiple of those that the first chunk needs: later text may need more,
+# and a row that stays need not come again.
+_ROOM = 1.5
+
+
+class InPlace:
+    """Tables that steps train on where they are."""
+
+    def __init__(self, tables: Mapping[str, Table]):
+        self.tables = tables
+
+    def ahead(self, batches: Iterable, step: int) -> Iterator:
+        """The batches as they are."""
+        return iter(batches)
+
+    def write_home(self) -> None:
+        """Nothing to do: rows are at home."""
+
+    def values(self) -> dict[str, float]:
+        """Nothing to report."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class _Call(NamedTuple):
+    """A batch with its epoch, and the ids that it needs by table."""
+
+    item: tuple[int, Any]
+    ids: dict[str, np.ndarray]
+
+
+class _Chunk(NamedTuple):
+    """Batches with their epochs; the moves before them and the rows that enter, by table.
+
+    looked_up: ids that its steps look up. missed: those of them that had no place before.
+    """
+
+    items: list[tuple[int, Any]]
+    moves: dict[str, Moves]
+    entering: dict[str, dict[str, tf.Tensor]]
+    looked_up: int = 0
+    missed: int = 0
+
+
+@dataclasses.dataclass
+class _Since:
+    """What has come since it was told last; bytes are those moved, `stalled` is in seconds."""
+
+    looked_up: int = 0
+    missed: int = 0
+    bytes: int = 0
+    stalled: float = 0.0
+    steps: int = 0
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+
+
+class Staging:
+    """As `InPlace`, for tables at home whose rows come to the device for chunks of steps.
+
+    Results are those of tables on the device, bit for bit. Tables that the model looks up rows of
+    are staged, those of which a loss streams blocks are trained on at home.
+
+    tables: what steps are to train on; complete when the first batch is there. homes: in host
+    memory or in a file, by name. device: where steps run. hot_rows: how many rows of each table
+    stay there: by `TableSpec.by_frequency` the first, or those that the first chunk needs most.
+    stage_steps: of a chunk, rounded up to whole calls of `steps_per_batch`; fewer where a chunk
+    would need more places than there are.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        homes: Mapping[str, Table],
+        optimizer: Optimizer,
+        seed: int,
+        device: str,
+        hot_rows: int,
+        stage_steps: int,
+        steps_per_batch: int,
+    ):
+        self.tables: dict[str, Table] = dict(homes)
+        self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
+        self._hot_rows, self._steps = hot_rows, steps_per_batch
+        self._calls = -(-stage_steps // steps_per_batch)
+        self._lookups = lookup_function(model, seed)
+        self._staged: dict[str, StagedTable] = {}
+        self._places: dict[str, Places] = {}
+        self._drawn: list[_Call] = []
+        self._writes: list[concurrent.futures.Future] = []
+        self._since = _Since()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "staging")
+
+    def ahead(self, batches: Iterable, step: int) -> Iterator:
+        """The batches, each once its rows are on the device.
+
+        batches: an epoch and what a call of the train function takes. step: the steps before them.
+        Raises what reading the batches raises, and what reading or writing rows at home does.
+        """
+        batches = iter(batches)
+        following = self._thread.submit(self._chunk, batches, step)
+        while True:
+            began = time.perf_counter()
+            chunk = following.result()
+            self._check_writes()
+            self._enter(chunk)
+            if not chunk.items:
+                return
+            step += len(chunk.items) * self._steps
+            self._since.steps += len(chunk.items) * self._steps
+            self._since.looked_up += chunk.looked_up
+            self._since.missed += chunk.missed
+            self._since.stalled += time.perf_counter() - began
+            following = self._thread.submit(self._chunk, batches, step)
+            yield from chunk.items
+
+    def write_home(self) -> None:
+        """Makes the tables at home as if steps had trained on them; between two steps."""
+        self._thread.submit(int).result()  # what was given to the thread before is done then
+        self._check_writes()
+        for table in self._staged.values():
+            table.write_all()
+
+    def values(self) -> dict[str, float]:
+        """What has come since the last call of this, by name.
+
+        stage_hit_rate: of the look-ups of chunks, the share whose row was on the device when the
+        chunk was made. staged_bytes: to and from the device, a step. stage_stall: the share of the
+        time in which the steps waited for rows.
+        """
+        since, self._since = self._since, _Since()
+        seconds = max(self._since.began - since.began, 1e-9)
+        return {
+            "stage_hit_rate": 1 - since.missed / max(since.looked_up, 1),
+            "staged_bytes": since.bytes / max(since.steps, 1),
+            "stage_stall": since.stalled / seconds,
+        }
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _enter(self, chunk: _Chunk) -> None:
+        """Lets rows change places, and has those that leave written home."""
+        for name, moves in chunk.moves.items():
+            table = self._staged[name]
+            leaving = table.move(moves, chunk.entering[name])
+            self._writes.append(self._thread.submit(table.write, moves.leaving_N, leaving))
+            moved = len(moves.leaving_N) + len(moves.entering_M)
+            self._since.bytes += moved * table.row_bytes()
+
+    def _check_writes(self) -> None:
+        """Raises what writing rows home raised."""
+        done = [write for write in self._writes if write.done()]
+        self._writes = [write for write in self._writes if not write.done()]
+        for write in done:
+            write.result()
+
+    def _chunk(self, batches: Iterator, step: int) -> _Chunk:
+        """The next batches whose rows have room together."""
+        while len(self._drawn) < self._calls:
+            item = next(batches, None)
+            if item is None:
+                break
+            first = tf.constant(step + len(self._drawn) * self._steps, tf.int64)
+            with tf.device(self._device):
+                found = self._lookups(item[1], first)
+            self._drawn.append(_Call(item, {name: ids.numpy() for name, ids in found.items()}))
+        if not self._drawn:
+            return _Chunk([], {}, {})
+        if not self._places:
+            self._open()
+        for count in range(len(self._drawn), 0, -1):
+            ids = _together(self._drawn[:count])
+            moves = {name: places.moves(ids[name]) for name, places in self._places.items()}
+            if None not in moves.values():
+                break
+        else:
+            raise AssertionError("there are places for as many ids as a call has")
+        items = [call.item for call in self._drawn[:count]]
+        del self._drawn[:count]
+        entering, missed = {}, 0
+        for name, places in self._places.items():
+            missed += len(places.missing(ids[name]))
+            places.make(moves[name], ids[name])
+            entering[name] = self._staged[name].read(moves[name].entering_M)
+        return _Chunk(items, moves, entering, sum(map(len, ids.values())), missed)
+
+    def _open(self) -> None:
+        """Makes room on the device, for what the batches drawn so far tell."""
+        specs, ids = self._model.tables(), _together(self._drawn)
+        for name, ids_N in ids.items():
+            table = self._staged[name] = StagedTable(self._homes[name], self._device)
+            if specs[name].trained:
+                slots(self._optimizer, table)
+            hot_N = hot_ids(table.rows, self._hot_rows, None if specs[name].by_frequency else ids_N)
+            cold = np.setdiff1d(ids_N, hot_N)
+            most = max(int(_ROOM * len(cold)), len(self._drawn[0].ids[name]))
+            places = Places(table.rows, hot_N, min(most, table.rows - len(hot_N)))
+            table.open(places)
+            self._places[name] = places
+        self.tables.update(self._staged)
+
+
+def hot_ids(rows: int, count: int, needed_N: np.ndarray | None) -> np.ndarray:
+    """The ids, int64, of at most `count` of so many rows: those needed most, then the lowest.
+
+    needed_N: ids as often as they are needed; None where the lowest are.
+    """
+    count = min(count, rows)
+    if needed_N is None or count == rows:
+        return np.arange(count, dtype=np.int64)
+    times_V = np.bincount(needed_N, minlength=rows)
+    return np.sort(np.argsort(-times_V, kind="stable")[:count])
+
+
+def _together(calls: list[_Call]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}
