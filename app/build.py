@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,18 +14,18 @@ from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.losses.base import Loss
 from app.models import recurrent
+from app.models.base import Model
 from app.models.cbow import Cbow
 from app.models.language_model import LanguageModel
 from app.models.skipgram import SkipGram
 from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from app.optimizers.base import Gradients, Optimizer
-from app.tables.base import Table, TableSpec
-from app.tables.device import DeviceTable
 from app.text.vocabulary import Vocabulary
-from app.training import language_model, memory, words
+from app.training import language_model, words
 from app.training.checkpoint import Checkpoints
 from app.training.loop import Job
 from app.training.workdir import Workdir
+from app.types import Batches
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
@@ -41,8 +42,7 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     ),
 }
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
-TABLES = {"device": DeviceTable, "host": DeviceTable}
-DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+_PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 # What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -54,18 +54,17 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     optimizer = _optimizer(config.optimizer)
     with tf.device(device):
         model = _model(config, text.vocabulary, device)
-    tables = make_tables(model.tables(), config, optimizer)
+    batches = words.batches(text, config, workdir)
     return Job(
         model=model,
-        tables=tables,
         optimizer=optimizer,
         learning_rate=_schedule(config.optimizer, optimizer),
-        batches=words.batches(text, config, workdir),
+        batches=batches,
         expected_batches=text.batches,
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=device,
-        staging=storage.staging(model, tables, config, optimizer, device),
+        **_stored(model, config, optimizer, batches, workdir),
     )
 
 
@@ -75,19 +74,19 @@ def language_model_job(config: Config, text: words.Text, workdir: Workdir) -> Jo
     optimizer = _optimizer(config.optimizer)
     heldout = language_model.heldout(text, config)
     model = _language_model(config, text.vocabulary)
-    tables = make_tables(model.tables(), config, optimizer)
-    score = language_model.scorer(model, tables, text.vocabulary, device)
+    batches = language_model.batches(text, config, workdir)
+    stored = _stored(model, config, optimizer, batches, workdir)
+    score = language_model.scorer(model, stored["tables"], text.vocabulary, device)
     return Job(
         model=model,
-        tables=tables,
         optimizer=optimizer,
         learning_rate=_schedule(config.optimizer, optimizer),
-        batches=language_model.batches(text, config, workdir),
+        batches=batches,
         expected_batches=text.batches,
         words=language_model.words(text, config),
         steps_per_batch=config.input.steps_per_call,
         device=device,
-        staging=storage.staging(model, tables, config, optimizer, device),
+        **stored,
         of_loss=language_model.of_loss
         if config.model.loss in outputs.LIKELIHOODS
         else lambda loss: {},
@@ -103,7 +102,11 @@ def trained_language_model(
     RunError if there is no whole checkpoint.
     """
     model = _language_model(config, vocabulary)
-    tables = make_tables(model.tables(), config, sgd.sgd())  # as no optimizer's state is needed
+    # Read into memory, wherever they were; no optimizer's state is needed.
+    config = dataclasses.replace(config, table=dataclasses.replace(config.table, table="device"))
+    devices = _devices(config)
+    decided = storage.decide(model, lambda: (), config, devices, lambda settings: sgd.sgd())
+    tables = storage.make(decided, config, devices, workdir)
     position = Checkpoints(workdir.checkpoints, tables).read()
     device = device_name(config.run)
     return language_model.scorer(model, tables, vocabulary, device), position.step
@@ -134,24 +137,23 @@ JOBS: dict[str, Callable[[Config, words.Text, Workdir], Job]] = {
 }
 
 
-def make_tables(
-    specs: Mapping[str, TableSpec], config: Config, optimizer: Optimizer
-) -> dict[str, Table]:
-    """The tables, each on its device. UsageError, before any is made, if they do not fit."""
-    devices = _devices_from(device_name(config.run), config.model.class_devices)
-    for number, device in enumerate(devices):
-        here = {name: spec for name, spec in specs.items() if spec.device == number}
-        memory.check(specs if device.startswith("CPU") else here, optimizer, device)
-    found = {}
-    for name, spec in specs.items():
-        with tf.device(devices[spec.device]):
-            found[name] = TABLES[config.table.table](spec.rows, spec.columns, spec.initial)
-    return found
+def _stored(
+    model: Model, config: Config, optimizer: Optimizer, batches: Batches, workdir: Workdir
+) -> dict[str, Any]:
+    """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
+
+    UsageError, before any table is made, if they do not fit. Nothing is made for --plan_only.
+    """
+    devices = _devices(config)
+    decided = storage.decide(model, lambda: batches(range(1), 0), config, devices, _optimizer)
+    tables = {} if config.run.plan_only else storage.make(decided, config, devices, workdir)
+    staging = storage.staged(decided, model, tables, optimizer, config, devices)
+    return {"tables": tables, "memory": decided.items, "staging": staging}
 
 
 def device_name(settings: RunConfig) -> str:
     """The device to train on: --device, else the first GPU, else the CPU."""
-    devices = [device.name.removeprefix("/physical_device:") for device in _devices()]
+    devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
     if not settings.device:
         return next((name for name in devices if name.startswith("GPU")), "CPU:0")
     name = settings.device.lstrip("/").removeprefix("device:").upper()
@@ -224,7 +226,7 @@ def _output(config: Config, vocabulary: Vocabulary, columns: int) -> Loss:
 
 def _compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
     if settings.compute_dtype != "auto":
-        return DTYPES[settings.compute_dtype]
+        return _PRODUCTS[settings.compute_dtype]
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
@@ -240,8 +242,9 @@ def _processor_flags() -> set[str]:
         return set()  # not Linux
 
 
-def _devices_from(first: str, count: int) -> list[str]:
-    """The names of so many devices of one kind, from this one on."""
+def _devices(config: Config) -> list[str]:
+    """The device of the steps, and those after it over which the classes of words are dealt."""
+    first, count = device_name(config.run), config.model.class_devices
     kind, _, number = first.partition(":")
     names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
     there = len(tf.config.list_logical_devices(kind)) - int(number)
@@ -252,5 +255,5 @@ def _devices_from(first: str, count: int) -> list[str]:
     return names
 
 
-def _devices() -> list[tf.config.PhysicalDevice]:
+def _physical_devices() -> list[tf.config.PhysicalDevice]:
     return tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")

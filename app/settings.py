@@ -84,6 +84,9 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"at once, and --loss={config.model.loss} has them block by block; give "
             "--clip_row_norm, or another --loss"
         )
+    hot_rows = config.table.hot_rows
+    if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
+        raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
     if config.run.task == "language_model":
         _check_language_model(config)
     for name in ("warmup", "momentum", "beta_1", "beta_2", "heldout_share"):

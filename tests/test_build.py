@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build, outputs
+from app import build, outputs, storage
 from app.config import ModelConfig, OptimizerConfig, RunConfig
 from app.errors import UsageError
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
@@ -70,7 +70,7 @@ def test_bfloat16_is_automatic_where_the_processor_multiplies_it(monkeypatch):
         ("cell", build.CELLS),
         ("loss", outputs.LOSSES),
         ("optimizer", build.OPTIMIZERS),
-        ("table", build.TABLES),
+        ("table", storage.TABLES),
     ],
 )
 def test_every_choice_has_a_class(name, classes):

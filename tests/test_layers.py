@@ -23,7 +23,7 @@ LAYERS = (
     {"models"},
     {"training", "evaluation", "exporting", "keras"},
     {"diagnosis"},
-    {"outputs"},
+    {"outputs", "storage"},
     {"build"},
     {"benchmarks"},
     {"flags"},

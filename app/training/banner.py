@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.config import Config
 from app.settings import by_name, fields
 from app.text.vocabulary import UNK
-from app.training import memory
+from app.training import plan
 from app.training.loop import Job
 from app.training.words import Text
 
@@ -19,7 +19,10 @@ _BUT = {"words": " after subsampling", "language_model": " that are not held out
 
 
 def banner(settings: Config, text: Text, job: Job) -> str:
-    """Devices, settings that are not the defaults, vocabulary, bytes of the tables, and steps."""
+    """Devices, settings that are not the defaults, vocabulary, tables, memory by place, and steps.
+
+    With --plan_only, all that takes memory.
+    """
     given = by_name(settings)
     defaults = {name: field.default for name, field in fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
@@ -27,10 +30,14 @@ def banner(settings: Config, text: Text, job: Job) -> str:
     # A vocabulary from elsewhere counts other text.
     known = "" if settings.vocabulary.vocab else f", {_known(text) / words:.1%} of it"
     tables = ", ".join(
-        f"{name} {table.rows:,} x {table.columns} ({memory.shown(table.bytes())})"
-        for name, table in job.tables.items()
+        f"{item.name} {item.size} ({plan.shown(item.bytes)})"
+        for item in job.memory
+        if item.name in job.model.tables()
     )
-    total = sum(table.bytes() for table in job.tables.values())
+    totals = ", ".join(
+        f"{place} {plan.shown(count)}" for place, count in plan.totals(job.memory).items()
+    )
+    whole = plan.lines(job.memory) if settings.run.plan_only else ()
     steps = settings.run.epochs * job.expected_batches * job.steps_per_batch
     return "\n".join(
         (
@@ -39,7 +46,9 @@ def banner(settings: Config, text: Text, job: Job) -> str:
             f"flags       {' '.join(told) or 'all as by default'}",
             f"corpus      {words:,} words in {len(text.sources)} file(s)",
             f"vocabulary  {size:,} words{known}",
-            f"tables      {tables}; {memory.shown(total)} with the optimizer's slots",
+            f"tables      {tables}",
+            f"memory      {totals}",
+            *whole,
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
             f"{settings.input.batch_tokens:,} words{_BUT[settings.run.task]}",
         )

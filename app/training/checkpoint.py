@@ -15,11 +15,12 @@ from absl import logging
 
 from app.errors import RunError
 from app.files import replacing_folder
+from app.tables.base import Kept, Table
 from app.tables.variable import variables
+from app.training import stored
+from app.training.stored import Stored
 
-_TABLES, _STATE = "tables", "state.json"
-# What a checkpoint's key of a variable ends with.
-_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+_STATE = "state.json"
 # What a damaged file makes Python and TensorFlow raise; its readers are not of one mind.
 _DAMAGE = (
     tf.errors.OpError,
@@ -57,12 +58,16 @@ class Position:
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints of a run, in `folder`."""
+    """The newest `keep` checkpoints of a run, in `folder`.
 
-    def __init__(self, folder: Path, tables: Mapping[str, tf.Module], keep: int = 1):
+    tables: by name. What variables they have is saved by TensorFlow; a table with more than those
+    (see `tables.base.Kept`) saves it itself, in a folder of its name.
+    """
+
+    def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
         self._folder, self._keep = folder, keep
         self._tables = tables
-        self._saver = tf.train.Checkpoint(**tables)
+        self._kept = {name: table for name, table in tables.items() if isinstance(table, Kept)}
 
     def save(self, position: Position) -> None:
         """Writes a checkpoint, then removes the oldest. RunError if it cannot; none is lost."""
@@ -71,19 +76,27 @@ class Checkpoints:
             return
         with replacing_folder(path, _STATE) as temporary:
             try:
-                self._saver.write(str(temporary / _TABLES))
+                self._saver(self._tables).write(str(temporary / stored.TABLES))
+                for name, table in self._kept.items():
+                    (temporary / name).mkdir()
+                    table.snapshot(temporary / name)
             except tf.errors.OpError as error:
                 raise OSError(None, error.message.splitlines()[0]) from error
+            stored.write_layouts(temporary, self._tables)
             (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
         for old in paths(self._folder)[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
+        for name, table in self._kept.items():
+            folders = [path / name for path in paths(self._folder)]
+            table.committed([folder for folder in folders if folder.is_dir()])
 
     def restore(self) -> Position | None:
         """Loads the newest checkpoint that is whole; None if there is none at all.
 
-        A damaged one is passed over, which is logged, and out of the way of later ones once
-        another is loaded. RunError if all are damaged, and if the tables or their slots have other
-        shapes than those saved.
+        Rows of another kind of table are converted where they have ids. A damaged checkpoint is
+        passed over, which is logged, and out of the way of later ones once another is loaded.
+        RunError if all are damaged, and if the tables or their slots have other shapes than those
+        saved.
         """
         position, damaged = self._load()
         if position is not None:
@@ -111,11 +124,7 @@ class Checkpoints:
         for path in paths(self._folder):
             try:
                 position = _position(path)
-                saved = tf.train.load_checkpoint(str(path / _TABLES)).get_variable_to_shape_map()
-                self._check_shapes(path, saved)
-                status = self._saver.read(str(path / _TABLES))
-                # Slots that are not asked for stay where they are.
-                status.expect_partial().assert_existing_objects_matched()
+                self._load_tables(path)
             except RunError:
                 raise
             except _DAMAGE as error:
@@ -125,12 +134,38 @@ class Checkpoints:
                 return position, damaged
         return None, damaged
 
-    def _check_shapes(self, path: Path, saved: Mapping[str, list[int]]) -> None:
+    def _load_tables(self, path: Path) -> None:
+        same = {}
         for name, table in self._tables.items():
+            before, now = stored.layout_in(path, name), stored.layout(table)
+            if before == now:
+                same[name] = table
+            else:
+                kinds = before["kind"], now["kind"]
+                logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
+                stored.convert(path, name, table)
+        self._check_shapes(path, same)
+        status = self._saver(same).read(str(path / stored.TABLES))
+        # Slots that are not asked for stay where they are.
+        status.expect_partial().assert_existing_objects_matched()
+        for name in self._kept.keys() & same.keys():
+            self._kept[name].revert(path / name)
+
+    def _saver(self, tables: Mapping[str, Table]) -> tf.train.Checkpoint:
+        """What saves and reads the variables of some of the tables."""
+        return tf.train.Checkpoint(
+            **{name: table for name, table in tables.items() if isinstance(table, tf.Module)}
+        )
+
+    def _check_shapes(self, path: Path, tables: Mapping[str, Table]) -> None:
+        saved = tf.train.load_checkpoint(str(path / stored.TABLES)).get_variable_to_shape_map()
+        for name, table in tables.items():
+            if not isinstance(table, tf.Module):
+                continue
             for place, variable in variables(table):
-                shape = saved.get("/".join((name, *place, _VALUE)), variable.shape)
+                shape = saved.get("/".join((name, *place, stored.VALUE)), variable.shape)
                 if shape != variable.shape:
-                    slot = f"slot {place[-2]!r} of " if len(place) > 1 else ""
+                    slot = f"slot {place[-2]!r} of " if "slots" in place else ""
                     raise RunError(
                         f"{path} holds {slot}table {name!r} with shape {tuple(shape)}, where "
                         f"{tuple(variable.shape)} is asked for; give the flags and the vocabulary "
@@ -143,17 +178,18 @@ def paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), reverse=True)
 
 
-def read_rows(folder: Path, table: str) -> np.ndarray:
-    """All rows of a table, (V, D) float32, from the newest checkpoint that is whole.
+def read_rows(folder: Path, table: str, most: int | None = None) -> np.ndarray:
+    """The rows of a table, (V, D) float32, from the newest checkpoint that is whole.
 
-    RunError if there is none.
+    most: read the first so many only. RunError if there is no checkpoint.
     """
     found = paths(folder)
     for path in found:
         try:
-            reader = tf.train.load_checkpoint(str(path / _TABLES))
-            return reader.get_tensor(f"{table}/values/{_VALUE}")
+            return Stored(path, table).read(most=most)
         except _DAMAGE as error:
+            if isinstance(error, RunError):
+                raise
             _tell_damaged(path, error)
     raise RunError(_none_whole(folder, len(found)))
 

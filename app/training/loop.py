@@ -17,7 +17,7 @@ from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.optimizers.rows import slots
 from app.tables.base import Table
-from app.training import profiling
+from app.training import plan, profiling
 from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.metrics import Display, Metrics
@@ -35,8 +35,8 @@ class Job:
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus. of_loss: further values, by name,
-    that follow from the mean loss. epoch_end: called after each epoch, for values by name. staging:
-    what brings rows of the tables to the device, where they are elsewhere.
+    that follow from the mean loss. epoch_end: called after each epoch, for values by name. memory:
+    what takes it. staging: what brings rows of the tables to the steps.
     """
 
     model: Model
@@ -50,6 +50,7 @@ class Job:
     device: str
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
+    memory: Sequence[plan.Item] = ()
     staging: InPlace | Staging | None = None
 
 
@@ -64,9 +65,9 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
 
     UsageError for a window of --profile_steps that the run has no steps for.
     """
-    for name, spec in job.model.tables().items():
-        if spec.trained:
-            slots(job.optimizer, job.tables[name])
+    trained = {name for name, spec in job.model.tables().items() if spec.trained}
+    for name in trained & job.tables.keys():  # there are none for --plan_only
+        slots(job.optimizer, job.tables[name])
     # Windows that the workdir knows already may be behind; they were in the run that took them.
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
         at = _expecting(newest_position(workdir.checkpoints) or Position(), job)

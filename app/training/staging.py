@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import tensorflow as tf
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.optimizers.rows import slots
-from app.tables.base import Table
+from app.tables.base import Table, TableSpec
 from app.tables.staged import Moves, Places, StagedTable
 from app.training.step import lookup_function
 
@@ -89,10 +90,9 @@ class Staging:
     are staged, those of which a loss streams blocks are trained on at home.
 
     tables: what steps are to train on; complete when the first batch is there. homes: in host
-    memory or in a file, by name. device: where steps run. hot_rows: how many rows of each table
-    stay there: by `TableSpec.by_frequency` the first, or those that the first chunk needs most.
-    stage_steps: of a chunk, rounded up to whole calls of `steps_per_batch`; fewer where a chunk
-    would need more places than there are.
+    memory or in a file, by name. device: where steps run. rooms: for the tables to stage, which
+    rows stay on the device, and the places beside them. stage_steps: of a chunk, rounded up to
+    whole calls of `steps_per_batch`; fewer where a chunk would need more places than there are.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Staging:
         optimizer: Optimizer,
         seed: int,
         device: str,
-        hot_rows: int,
+        rooms: Mapping[str, Room],
         stage_steps: int,
         steps_per_batch: int,
     ):
         self.tables: dict[str, Table] = dict(homes)
         self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
-        self._hot_rows, self._steps = hot_rows, steps_per_batch
-        self._calls = -(-stage_steps // steps_per_batch)
+        self._rooms, self._steps = rooms, steps_per_batch
+        self._calls = calls(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed)
         self._staged: dict[str, StagedTable] = {}
         self._places: dict[str, Places] = {}
@@ -192,7 +192,7 @@ class Staging:
             first = tf.constant(step + len(self._drawn) * self._steps, tf.int64)
             with tf.device(self._device):
                 found = self._lookups(item[1], first)
-            self._drawn.append(_Call(item, {name: ids.numpy() for name, ids in found.items()}))
+            self._drawn.append(_Call(item, {name: found[name].numpy() for name in self._rooms}))
         if not self._drawn:
             return _Chunk([], {}, {})
         if not self._places:
@@ -214,31 +214,58 @@ class Staging:
         return _Chunk(items, moves, entering, sum(map(len, ids.values())), missed)
 
     def _open(self) -> None:
-        """Makes room on the device, for what the batches drawn so far tell."""
-        specs, ids = self._model.tables(), _together(self._drawn)
-        for name, ids_N in ids.items():
+        """Makes room on the device."""
+        specs = self._model.tables()
+        for name, room in self._rooms.items():
             table = self._staged[name] = StagedTable(self._homes[name], self._device)
             if specs[name].trained:
                 slots(self._optimizer, table)
-            hot_N = hot_ids(table.rows, self._hot_rows, None if specs[name].by_frequency else ids_N)
-            cold = np.setdiff1d(ids_N, hot_N)
-            most = max(int(_ROOM * len(cold)), len(self._drawn[0].ids[name]))
-            places = Places(table.rows, hot_N, min(most, table.rows - len(hot_N)))
-            table.open(places)
-            self._places[name] = places
+            self._places[name] = Places(table.rows, room.hot_N, room.cold)
+            table.open(self._places[name])
         self.tables.update(self._staged)
 
 
-def hot_ids(rows: int, count: int, needed_N: np.ndarray | None) -> np.ndarray:
-    """The ids, int64, of at most `count` of so many rows: those needed most, then the lowest.
+class Room(NamedTuple):
+    """Whose rows of a table stay on the device, int64 ids, and how many places are beside them."""
 
-    needed_N: ids as often as they are needed; None where the lowest are.
+    hot_N: np.ndarray
+    cold: int
+
+
+def calls(stage_steps: int, steps_per_batch: int) -> int:
+    """Calls of the train function in a chunk."""
+    return -(-stage_steps // steps_per_batch)
+
+
+def needs(
+    model: Model, batches: Iterable, seed: int, device: str, count: int
+) -> dict[str, list[np.ndarray]]:
+    """The ids that the first batches of a run need of each table that is looked up, by call."""
+    lookups = lookup_function(model, seed)
+    found: dict[str, list[np.ndarray]] = {}
+    for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
+        first = tf.constant(number * tokens.shape[0], tf.int64)
+        with tf.device(device):
+            for name, ids in lookups(tokens, first).items():
+                found.setdefault(name, []).append(ids.numpy())
+    return found
+
+
+def room(spec: TableSpec, needed: Sequence[np.ndarray], hot: int) -> Room:
+    """Room for `hot` rows of a table and for the others that chunks need, judged by the first one.
+
+    needed: the ids of each of its calls. The hot rows are the first where ids are by frequency, and
+    else those needed most.
     """
-    count = min(count, rows)
-    if needed_N is None or count == rows:
-        return np.arange(count, dtype=np.int64)
-    times_V = np.bincount(needed_N, minlength=rows)
-    return np.sort(np.argsort(-times_V, kind="stable")[:count])
+    hot, ids_N = min(hot, spec.rows), np.concatenate(needed)
+    hot_N = np.arange(hot, dtype=np.int64)
+    if not spec.by_frequency and hot < spec.rows:
+        times_V = np.bincount(ids_N, minlength=spec.rows)
+        hot_N = np.sort(np.argsort(-times_V, kind="stable")[:hot])
+    cold = len(np.setdiff1d(ids_N, hot_N))
+    # A call has to fit, whichever ids it has.
+    most = max(int(_ROOM * cold), max(map(len, needed)))
+    return Room(hot_N, min(most, spec.rows - hot))
 
 
 def _together(calls: list[_Call]) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ class Workdir:
         self.vocabulary = self.path / "vocab.tsv"
         self.corpus = self.path / "corpus.json"
         self.checkpoints = self.path / "checkpoints"
+        self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.cache = self.path / "cache"
@@ -48,7 +50,7 @@ class Workdir:
                 raise UsageError(
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
-            written = (self.flags, self.vocabulary, self.corpus, self.metrics)
+            written = (self.flags, self.vocabulary, self.corpus, self.owner, self.metrics)
             folders = (self.checkpoints, self.cache, self.tensorboard)
             for path in (*written, *(folder / "*" for folder in folders)):
                 sweep(path)
@@ -79,6 +81,13 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             file.write(f"--{name}={text}\n")
+
+
+def owner(workdir: Workdir) -> str:
+    """A text that no other run has, made at the first call; for files outside of the workdir."""
+    known = read_json(workdir.owner) or {"owner": secrets.token_hex(16)}
+    write_json(workdir.owner, known)
+    return known["owner"]
 
 
 def read_json(path: Path) -> Any:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app import build, outputs
+from app import outputs, storage
 from app.config import Config, ModelConfig
 from app.losses import classes
 from app.models.cbow import Cbow
 from app.optimizers.adagrad import rowwise_adagrad
 from app.training.step import train_function
+from app.training.workdir import Workdir
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_tokens
 
@@ -39,7 +40,9 @@ def _trained(devices: int) -> dict:
     settings = ModelConfig(loss="class_softmax", classes=10, class_devices=devices)
     loss = outputs.make(settings, outputs.Wanted(counts(WORDS), DIM, TARGETS, seed=1))
     model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
-    tables = build.make_tables(model.tables(), Config(model=settings), optimizer)
+    places = [f"CPU:{number}" for number in range(devices)]
+    wanted = storage.Storage(model.tables(), [], {})
+    tables = storage.make(wanted, Config(model=settings), places, Workdir("none"))
     function = train_function(model, tables, optimizer, seed=1)
     batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).tokens_BL for n in range(3)])
     with tf.device("CPU:0"):

@@ -205,10 +205,10 @@ def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):
 def test_a_save_that_fails_loses_nothing(tmp_path, tables, monkeypatch):
     checkpoints = save(tmp_path, tables, [5], keep=1)
 
-    def full(path):
+    def full(saver, path):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore")
 
-    monkeypatch.setattr(checkpoints._saver, "write", full)
+    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
     with pytest.raises(RunError) as raised:
         checkpoints.save(Position(step=6))
     assert str(raised.value) == (

@@ -1,0 +1,154 @@
+"""The rows of a table in a checkpoint, whatever kind of table it was.
+
+A checkpoint holds the tables that are variables as TensorFlow saves them, any other in a folder of
+its own (see `tables.base.Kept`), and in `tables.json` how each was laid out. Rows by id are read
+from one kind into another, a part at a time, so that a run may go on with another --table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from app.errors import RunError
+from app.tables import file
+from app.tables.base import Table
+from app.tables.sharded import Deal, ShardedTable
+
+TABLES = "tables"  # the prefix of what TensorFlow saves
+_LAYOUTS = "tables.json"
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what its key of a variable ends with
+_PART = 65_536  # rows read at a time
+
+Layout = dict[str, Any]
+
+
+def layout(table: Table) -> Layout:
+    """Where a checkpoint of a table has its rows."""
+    if isinstance(table, ShardedTable):
+        return {"kind": "sharded", "shards": table.deal.shards, "rule": table.deal.rule}
+    if isinstance(table, file.FileTable):
+        return {"kind": "file", "path": str(table.path.absolute())}
+    return {"kind": "device"}
+
+
+def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
+    """Keeps the layouts of tables in the folder of a checkpoint."""
+    found = {name: layout(table) for name, table in tables.items()}
+    (folder / _LAYOUTS).write_text(json.dumps(found))
+
+
+def read_layouts(folder: Path) -> dict[str, Layout]:
+    """The layouts of a checkpoint's tables; of one before there were kinds, none.
+
+    ValueError or OSError if they cannot be read.
+    """
+    path = folder / _LAYOUTS
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def layout_in(folder: Path, name: str) -> Layout:
+    """The layout of one of them."""
+    return read_layouts(folder).get(name, {"kind": "device"})
+
+
+class Stored:
+    """The table of this name in a checkpoint. Reading raises what damaged files make readers raise.
+
+    RunError for a table whose rows have no ids.
+    """
+
+    def __init__(self, folder: Path, name: str):
+        self._folder, self._name = folder, name
+        self._layout = layout_in(folder, name)
+        self._kind = self._layout["kind"]
+        if self._kind == "dynamic":
+            raise RunError(
+                f"{folder} holds table {name!r} of --table=dynamic, whose rows are by key and not "
+                "by id; go on with that, or train in a new workdir"
+            )
+        if self._kind != "file":
+            self._reader = tf.train.load_checkpoint(str(folder / TABLES))
+            self._shapes = self._reader.get_variable_to_shape_map()
+
+    def read(self, slot: str = "", most: int | None = None) -> np.ndarray:
+        """The rows of the table, or of one of its slots, (V, D) float32: at most the first `most`.
+
+        LookupError if there is no such slot.
+        """
+        if self._kind == "file":
+            path = Path(self._layout["path"])
+            section = f"{self._name}.{slot}" if slot else self._name
+            return file.read_rows(path, self._folder / self._name, section, most)
+        rows, columns = self.shape(slot)
+        found_VD = np.empty((min(rows, most or rows), columns), np.float32)
+        for low in range(0, len(found_VD), _PART):
+            part_ND = found_VD[low : low + _PART]
+            part_ND[:] = self._rows(slot, low, low + len(part_ND))
+        return found_VD
+
+    def shape(self, slot: str = "") -> tuple[int, int]:
+        """How many rows there are, of how many columns, of a table that is not in a file."""
+        shapes = [self._shapes[key] for key in self._keys(slot)]
+        return sum(rows for rows, _ in shapes), shapes[0][1]
+
+    def _rows(self, slot: str, low: int, high: int) -> np.ndarray:
+        """The rows of a run of ids, whose rows are a run in every part."""
+        shard_N, row_N = self._deal(slot).place(np.arange(low, high))
+        found_ND = np.empty((high - low, self.shape(slot)[1]), np.float32)
+        for shard, key in enumerate(self._keys(slot)):
+            here_N = shard_N == shard
+            if not here_N.any():
+                continue
+            rows, columns = self._shapes[key]
+            first, count = row_N[here_N].min(), here_N.sum()
+            (part_MD,) = tf.raw_ops.RestoreV2(
+                prefix=str(self._folder / TABLES),
+                tensor_names=[key],
+                shape_and_slices=[f"{rows} {columns} {first},{count}:-"],
+                dtypes=[self._reader.get_variable_to_dtype_map()[key]],
+            )
+            found_ND[here_N] = tf.cast(part_MD, tf.float32)
+        return found_ND
+
+    def _deal(self, slot: str) -> Deal:
+        rows, _ = self.shape(slot)
+        return Deal(rows, self._layout.get("shards", 1), self._layout.get("rule", "block"))
+
+    def _keys(self, slot: str) -> list[str]:
+        """The keys of the variables that hold the rows."""
+        inner = [f"slots/{slot}"] if slot else []
+        if self._kind == "sharded":
+            outer = [["parts", str(shard)] for shard in range(self._layout["shards"])]
+        else:
+            outer = [[]]
+        return ["/".join([self._name, *part, *inner, "values", VALUE]) for part in outer]
+
+
+def convert(folder: Path, name: str, table: Table) -> None:
+    """Fills a table, and the slots that it has, from a table of a checkpoint of another kind.
+
+    RunError where that has other shapes, or no ids.
+    """
+    if layout(table)["kind"] == "dynamic":
+        raise RunError(
+            f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
+            "the --table that it was made with, or train in a new workdir"
+        )
+    found = Stored(folder, name)
+    for slot, part in {"": table, **table.slots}.items():
+        rows_VD = found.read(slot)
+        if rows_VD.shape != (part.rows, part.columns):
+            raise RunError(
+                f"{folder} holds table {name!r} with shape {rows_VD.shape}, where "
+                f"{(part.rows, part.columns)} is asked for; give the flags and the vocabulary that "
+                "it was made with, or train in a new workdir"
+            )
+        for low in range(0, part.rows, _PART):
+            rows_ND = rows_VD[low : low + _PART]
+            part.assign(tf.range(low, low + len(rows_ND), dtype=tf.int64), rows_ND)
