@@ -52,7 +52,7 @@ class Uniform:
         return _uniform(tf.range(shape[0], dtype=tf.int64), shape[1], self.limit, self.seed)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Those of some rows, (U, D) float32; ids: any int32 or int64, not only those of a table."""
+        """Those of some rows, (U, D) float32; ids: any int32 or int64, also of no table."""
         return _hashed(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
 

@@ -41,16 +41,24 @@ class Places:
         self.hot_N, self.cold = hot_N, cold
         self._of_V = np.full(rows, _NOWHERE, np.int32)
         self._of_V[hot_N] = np.arange(len(hot_N))
+        self._hot_are_first = np.array_equal(hot_N, np.arange(len(hot_N)))
         self._ids_C = np.full(cold, _NOWHERE, np.int64)
         self._chunk_C = np.full(cold, -1, np.int64)  # the last one that needed the row
         self._chunk = -1
+
+    def cold_of(self, ids_N: np.ndarray) -> np.ndarray:
+        """Those of the ids that are not hot, as often as they come."""
+        if self._hot_are_first:  # a comparison is ten times as fast as a look-up
+            return ids_N[ids_N >= len(self.hot_N)]
+        places_N = self._of_V[ids_N]
+        return ids_N[(places_N == _NOWHERE) | (places_N >= len(self.hot_N))]
 
     def missing(self, ids_N: np.ndarray) -> np.ndarray:
         """Those of the ids that have no place, as often as they come."""
         return ids_N[self._of_V[ids_N] == _NOWHERE]
 
     def moves(self, ids_N: np.ndarray) -> Moves | None:
-        """What gives all of these ids a place; None if there are too few. `make` makes it so.
+        """What gives all of these cold ids a place; None if there are too few. `make` makes it so.
 
         Of the rows that are not among the ids those leave that were needed the longest ago.
         """
@@ -58,7 +66,7 @@ class Places:
         places_N = self._of_V[ids_N]
         entering_M = np.unique(ids_N[places_N == _NOWHERE]).astype(np.int64)
         idle_C = np.ones(self.cold, bool)
-        idle_C[places_N[places_N >= first] - first] = False
+        idle_C[places_N[places_N != _NOWHERE] - first] = False
         idle_I = np.flatnonzero(idle_C)
         if len(idle_I) < len(entering_M):
             return None
@@ -69,14 +77,13 @@ class Places:
         return Moves(self._ids_C[left_N], places[0], entering_M, places[1])
 
     def make(self, moves: Moves, ids_N: np.ndarray) -> None:
-        """Makes the moves for a chunk of these ids."""
+        """Makes the moves for a chunk of these cold ids."""
         first = len(self.hot_N)
         self._chunk += 1
         self._of_V[moves.leaving_N] = _NOWHERE
         self._of_V[moves.entering_M] = moves.taken_M
         self._ids_C[moves.taken_M - first] = moves.entering_M
-        places_N = self._of_V[ids_N]
-        self._chunk_C[places_N[places_N >= first] - first] = self._chunk
+        self._chunk_C[self._of_V[ids_N] - first] = self._chunk
 
 
 class StagedTable(tf.Module):
@@ -112,7 +119,7 @@ class StagedTable(tf.Module):
         self._ids_P = np.full(size, _NOWHERE, np.int64)
         for part in self._parts().values():
             with tf.device(self.device):
-                part._values = DeviceTable(size, part.columns, tf.zeros, part.home.dtype)
+                part._values = part.home.like(size)
         for low in range(0, len(places.hot_N), _PART):
             ids = places.hot_N[low : low + _PART].astype(np.int64)
             taken = np.arange(low, low + len(ids), dtype=np.int32)
@@ -151,7 +158,7 @@ class StagedTable(tf.Module):
     def write(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
         """Replaces rows at home by what `move` gave."""
         for name, part in self._parts().items():
-            part.home.assign(tf.constant(ids_N), rows[name])
+            part.home.put(tf.constant(ids_N), rows[name])
 
     def move(self, moves: Moves, entering: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Makes the moves, between two steps; the rows that leave, for `write`.
@@ -161,7 +168,7 @@ class StagedTable(tf.Module):
         with tf.device(self.device):
             leaving = self._at(moves.left_N)
             for name, part in self._parts().items():
-                part._values.assign(tf.constant(moves.taken_M), entering[name])
+                part._values.put(tf.constant(moves.taken_M), entering[name])
             self._map(moves.leaving_N, np.full(len(moves.leaving_N), _NOWHERE, np.int32))
             self._map(moves.entering_M, moves.taken_M)
         self._ids_P[moves.left_N] = _NOWHERE

@@ -52,10 +52,11 @@ class InPlace:
 
 
 class _Call(NamedTuple):
-    """A batch with its epoch, and the ids that it needs by table."""
+    """A batch with its epoch, the cold ids that it needs by table, and how many ids in all."""
 
     item: tuple[int, Any]
     ids: dict[str, np.ndarray]
+    looked_up: int
 
 
 class _Chunk(NamedTuple):
@@ -185,18 +186,15 @@ class Staging:
 
     def _chunk(self, batches: Iterator, step: int) -> _Chunk:
         """The next batches whose rows have room together."""
+        if not self._places:
+            self._open()
         while len(self._drawn) < self._calls:
             item = next(batches, None)
             if item is None:
                 break
-            first = tf.constant(step + len(self._drawn) * self._steps, tf.int64)
-            with tf.device(self._device):
-                found = self._lookups(item[1], first)
-            self._drawn.append(_Call(item, {name: found[name].numpy() for name in self._rooms}))
+            self._drawn.append(self._call(item, step + len(self._drawn) * self._steps))
         if not self._drawn:
             return _Chunk([], {}, {})
-        if not self._places:
-            self._open()
         for count in range(len(self._drawn), 0, -1):
             ids = _together(self._drawn[:count])
             moves = {name: places.moves(ids[name]) for name, places in self._places.items()}
@@ -204,14 +202,22 @@ class Staging:
                 break
         else:
             raise AssertionError("there are places for as many ids as a call has")
-        items = [call.item for call in self._drawn[:count]]
-        del self._drawn[:count]
+        drawn, self._drawn = self._drawn[:count], self._drawn[count:]
         entering, missed = {}, 0
         for name, places in self._places.items():
             missed += len(places.missing(ids[name]))
             places.make(moves[name], ids[name])
             entering[name] = self._staged[name].read(moves[name].entering_M)
-        return _Chunk(items, moves, entering, sum(map(len, ids.values())), missed)
+        looked_up = sum(call.looked_up for call in drawn)
+        return _Chunk([call.item for call in drawn], moves, entering, looked_up, missed)
+
+    def _call(self, item: tuple[int, Any], step: int) -> _Call:
+        """A batch with the ids that it needs, as the next after so many steps."""
+        with tf.device(self._device):
+            found = self._lookups(item[1], tf.constant(step, tf.int64))
+        ids = {name: found[name].numpy() for name in self._rooms}
+        cold = {name: places.cold_of(ids[name]) for name, places in self._places.items()}
+        return _Call(item, cold, sum(map(len, ids.values())))
 
     def _open(self) -> None:
         """Makes room on the device."""

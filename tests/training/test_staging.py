@@ -1,0 +1,171 @@
+"""Staged tables against tables on the device, through whole steps and runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.optimizers.adagrad import rowwise_adagrad
+from app.optimizers.adam import lazy_adam
+from app.optimizers.rows import slots
+from app.tables.base import TableSpec
+from app.tables.device import DeviceTable
+from app.training import staging
+from app.training.staging import InPlace, Room, Staging
+from app.training.step import train_function
+from tests.reference.batches import make_model, make_tokens
+
+WORDS, STEPS, BATCHES, STAGED = 400, 2, 12, 6
+COUNTS = np.arange(WORDS, 0, -1) ** 2
+OPTIMIZERS = {"rowwise_adagrad": rowwise_adagrad, "lazy_adam": lazy_adam}
+
+
+def batches(number=BATCHES):
+    for batch in range(number):
+        seeds = [[batch, step] for step in range(STEPS)]
+        tokens = [make_tokens(range(batch * 20, batch * 20 + 100), seed=seed) for seed in seeds]
+        yield batch // 5, tf.constant(np.stack(tokens))
+
+
+def make(optimizer):
+    model = make_model("skipgram", COUNTS)
+    specs = model.tables()
+    tables = {name: DeviceTable(s.rows, s.columns, s.initial) for name, s in specs.items()}
+    for table in tables.values():
+        slots(optimizer, table)
+    return model, tables
+
+
+def trained(optimizer, way, after=lambda batch: None):
+    """The tables after all batches; way: from a model and tables to what brings their rows."""
+    model, tables = make(optimizer)
+    brought = way(model, tables)
+    function = train_function(model, brought.tables, optimizer, seed=4)
+    for number, (epoch, tokens) in enumerate(brought.ahead(batches(), 0)):
+        assert epoch == number // 5
+        function(tokens, tf.constant(number * STEPS, tf.int64), tf.constant(0.1))
+        after(brought, tables, number)
+    brought.write_home()
+    brought.close()
+    return contents(tables), brought
+
+
+def contents(tables):
+    found = {name: table.values.numpy().tobytes() for name, table in tables.items()}
+    for name, table in tables.items():
+        found |= {f"{name}.{n}": slot.values.numpy().tobytes() for n, slot in table.slots.items()}
+    return found
+
+
+def room(hot, cold):
+    """The hot rows are the first, or none are."""
+    return Room(np.arange(hot), cold)
+
+
+def through(optimizer, rooms, stage_steps=STAGED):
+    return lambda model, tables: Staging(
+        model, tables, optimizer, 4, "CPU:0", rooms, stage_steps, STEPS
+    )
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "rooms",
+    [
+        {"input": room(40, 200), "output": room(0, 360)},
+        # Too little for a whole chunk, which is cut short.
+        {"input": room(10, 75), "output": room(200, 120)},
+        {"input": room(WORDS, 0), "output": room(WORDS, 0)},
+        {"output": room(100, 300)},
+    ],
+)
+def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
+    optimizer = OPTIMIZERS[name]()
+    expected = []
+
+    def keep(brought, tables, number):
+        expected.append(contents(tables))
+
+    def compare(brought, tables, number):
+        if number % 5 == 4:  # in the middle of a chunk
+            brought.write_home()
+            assert contents(tables) == expected[number]
+
+    whole, _ = trained(optimizer, lambda model, tables: InPlace(tables), keep)
+    found, brought = trained(optimizer, through(optimizer, rooms), compare)
+    assert found == whole
+    values = brought.values()
+    assert 0 < values["stage_hit_rate"] <= 1 and 0 <= values["stage_stall"] <= 1
+    assert (values["staged_bytes"] > 0) == (rooms.get("input", room(0, 1)).cold > 0)
+
+
+def test_what_a_call_of_more_ids_than_places_would_need_is_no_plan():
+    optimizer = rowwise_adagrad()
+    with pytest.raises(AssertionError, match="places for as many ids"):
+        trained(optimizer, through(optimizer, {"input": room(0, 3)}), lambda *_: None)
+
+
+def test_rows_that_are_needed_again_do_not_move():
+    optimizer, model_tables = rowwise_adagrad(), {}
+
+    def same(model, tables):
+        model_tables.update(tables)
+        return through(optimizer, {"input": room(0, WORDS)}, STEPS)(model, tables)
+
+    moved = []
+
+    def watch(brought, tables, number):
+        moved.append(brought.values()["staged_bytes"])
+
+    trained(optimizer, same, watch)
+    assert moved[0] > 0
+    row_bytes = (6 + 1) * 4
+    # Places enough: every row comes once, and none leaves.
+    assert sum(moved) * STEPS <= WORDS * row_bytes
+
+
+def test_an_error_of_the_batches_reaches_the_loop():
+    optimizer = rowwise_adagrad()
+    model, tables = make(optimizer)
+    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+
+    def broken():
+        yield from batches(4)
+        raise OSError("the text is gone")
+
+    seen = 0
+    with pytest.raises(OSError, match="the text is gone"):
+        for _ in brought.ahead(broken(), 0):
+            seen += 1
+    assert seen <= 4
+    brought.close()
+
+
+def test_no_batches_are_nothing_to_do():
+    optimizer = rowwise_adagrad()
+    model, tables = make(optimizer)
+    before = contents(tables)
+    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+    assert list(brought.ahead(iter(()), 0)) == []
+    brought.write_home()
+    brought.close()
+    assert contents(tables) == before
+
+
+def test_needs_are_the_ids_of_the_first_calls():
+    model, _ = make(rowwise_adagrad())
+    found = staging.needs(model, batches(), 4, "CPU:0", 3)
+    assert found.keys() == {"input", "output"} and len(found["input"]) == 3
+    first = next(batches())[1].numpy()
+    assert len(found["input"][0]) == first[:, :, 3:-3].size
+
+
+def test_the_room_that_a_chunk_asks_for():
+    needed = [np.array([9, 9, 9, 2, 2, 5]), np.array([9, 3, 3, 3, 4, 0])]
+    by_frequency = staging.room(TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4)
+    assert by_frequency.hot_N.tolist() == [0, 1, 2, 3]
+    learned = staging.room(TableSpec(1000, 2, tf.zeros), needed, 2)
+    assert learned.hot_N.tolist() == [3, 9]
+    assert learned.cold == 6  # as a call may need so many
+    assert staging.room(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
