@@ -64,7 +64,7 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=device,
-        **_stored(model, config, optimizer, batches, workdir),
+        **_stored(model, config, optimizer, batches, 2 * config.model.window, workdir),
     )
 
 
@@ -75,7 +75,7 @@ def language_model_job(config: Config, text: words.Text, workdir: Workdir) -> Jo
     heldout = language_model.heldout(text, config)
     model = _language_model(config, text.vocabulary)
     batches = language_model.batches(text, config, workdir)
-    stored = _stored(model, config, optimizer, batches, workdir)
+    stored = _stored(model, config, optimizer, batches, 1, workdir)
     score = language_model.scorer(model, stored["tables"], text.vocabulary, device)
     return Job(
         model=model,
@@ -105,8 +105,7 @@ def trained_language_model(
     # Read into memory, wherever they were; no optimizer's state is needed.
     config = dataclasses.replace(config, table=dataclasses.replace(config.table, table="device"))
     devices = _devices(config)
-    decided = storage.decide(model, lambda: (), config, devices, lambda settings: sgd.sgd())
-    tables = storage.make(decided, config, devices, workdir)
+    tables = storage.make(storage.Storage(model.tables(), [], {}), config, devices, workdir)
     position = Checkpoints(workdir.checkpoints, tables).read()
     device = device_name(config.run)
     return language_model.scorer(model, tables, vocabulary, device), position.step
@@ -138,14 +137,25 @@ JOBS: dict[str, Callable[[Config, words.Text, Workdir], Job]] = {
 
 
 def _stored(
-    model: Model, config: Config, optimizer: Optimizer, batches: Batches, workdir: Workdir
+    model: Model,
+    config: Config,
+    optimizer: Optimizer,
+    batches: Batches,
+    halo: int,
+    workdir: Workdir,
 ) -> dict[str, Any]:
     """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
+
+    halo: tokens of a row of a batch beside --row_tokens.
 
     UsageError, before any table is made, if they do not fit. Nothing is made for --plan_only.
     """
     devices = _devices(config)
-    decided = storage.decide(model, lambda: batches(range(1), 0), config, devices, _optimizer)
+    size, length = config.input.batch_tokens // config.input.row_tokens, config.input.row_tokens
+    tokens_BL = tf.TensorSpec([size, length + halo], tf.int32)
+    decided = storage.decide(
+        model, lambda: batches(range(1), 0), tokens_BL, config, devices, _optimizer
+    )
     tables = {} if config.run.plan_only else storage.make(decided, config, devices, workdir)
     staging = storage.staged(decided, model, tables, optimizer, config, devices)
     return {"tables": tables, "memory": decided.items, "staging": staging}

@@ -26,6 +26,7 @@ from app.tables.file import FileTable
 from app.tables.table_file import TableFile
 from app.training import checkpoint, plan, staging, stored
 from app.training import workdir as files
+from app.training.activations import step_bytes
 from app.training.plan import FILE, HOST, Item
 from app.training.staging import InPlace, Room, Staging
 from app.training.workdir import Workdir
@@ -35,10 +36,11 @@ DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 _SHARES = (*(0.9**power for power in range(90)), 0.0)
 # Of the memory that is free, what a plan may take; the rest is for what no plan knows of.
 _SHARE = 0.95
-# What compiled steps, their executors and the text on its way take: 0.10 GB with blocks of 0.25 and
-# of 2 MB of text (skip-gram, 4,096 tokens a step).
-_STEPS = 105_000_000
-_OTHERS = "program, steps and text"
+# What else a run takes: compiled steps, their executors and the text on its way. Measured with
+# skip-gram, 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
+_RUN = 90_000_000
+# Steps of a call overlap: while one writes its rows, the next one reads.
+_OVERLAP = 2
 # Flags that take less memory, in the order in which a plan that does not fit proposes them.
 _SMALLER = (
     {"optimizer": {"optimizer": "rowwise_adagrad"}},
@@ -60,15 +62,16 @@ class Storage:
 def decide(
     model: Model,
     batches: Callable[[], Iterable],
+    tokens_BL: tf.TensorSpec,
     config: Config,
     devices: list[str],
     optimizers: Callable[[OptimizerConfig], Optimizer],
 ) -> Storage:
     """Where the tables of a run are to live, before any is made.
 
-    batches: of the first epoch, to see what chunks of steps need. devices: those that `TableSpec`
-    counts; steps run on the first. optimizers: from settings to an optimizer. UsageError, with
-    flags that would help, where the memory is not enough.
+    batches: of the first epoch, to see what chunks of steps need. tokens_BL: of a step. devices:
+    those that `TableSpec` counts; steps run on the first. optimizers: from settings to an
+    optimizer. UsageError, with flags that would help, where the memory is not enough.
     """
 
     @functools.cache
@@ -77,8 +80,15 @@ def decide(
         return staging.needs(model, batches(), config.run.seed, devices[0], calls)
 
     def plan_of(config: Config) -> Storage:
-        return _storage(model.tables(), optimizers(config.optimizer), config, devices, needs, free)
+        optimizer = optimizers(config.optimizer)
+        specs, step = model.tables(), _OVERLAP * step_bytes(model, optimizer, tokens_BL)
+        others = [
+            Item("activations of a step", "", devices[0], step),
+            Item("program, graph and text", "", HOST, program + _RUN),
+        ]
+        return _storage(specs, optimizer, others, config, devices, needs, free)
 
+    program = system.resident_bytes()
     free = _free(config, devices)
     found = plan_of(config)
     if plan.too_much(found.items, free):
@@ -191,6 +201,7 @@ def _stored(name: str, config: Config) -> dict[str, Any]:
 def _storage(
     specs: Mapping[str, TableSpec],
     optimizer: Optimizer,
+    others: list[Item],
     config: Config,
     devices: list[str],
     needs: Callable[[], Mapping[str, list[np.ndarray]]],
@@ -198,7 +209,6 @@ def _storage(
 ) -> Storage:
     """The plan of a run with these settings, whether it fits or not."""
     dtypes = DTYPES[config.table.table_dtype], DTYPES[config.table.slot_dtype]
-    others = [Item(_OTHERS, "", HOST, system.resident_bytes() + _STEPS)]
 
     def items(rooms: Mapping[str, Room]) -> list[Item]:
         found = []
@@ -206,7 +216,7 @@ def _storage(
             places = _places(spec, config, devices)
             found += plan.table(name, spec, optimizer, places, dtypes)
             if name in rooms:
-                size = plan.Size(len(rooms[name].hot_N), rooms[name].cold)
+                size = plan.Size(len(rooms[name].hot_N), rooms[name].cold, rooms[name].needed)
                 found += plan.staged(name, spec, optimizer, size, devices[0], dtypes)
         return found + others
 

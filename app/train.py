@@ -6,6 +6,7 @@ Run it again with the same workdir and it goes on where it stopped.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shlex
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ def main(_: Sequence[str]) -> None:
         workdir.write_flags(place.flags, by_name(settings))
         words.record(text, place)  # which the flags give a meaning to
         finished = loop.train(job, settings.run, place)
+        del job  # and its tables, in whose place the vectors to score can come
+        gc.collect()
         if finished:
             trained = vectors.load(place.path)
             projector.write(trained, place.tensorboard)

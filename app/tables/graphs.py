@@ -8,6 +8,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+# Operations that call functions: the attributes that name them, and the inputs before arguments.
+CALLS = {
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "If": (("then_branch", "else_branch"), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+    "Case": (("branches",), 1),
+    "StatelessCase": (("branches",), 1),
+    "While": (("cond", "body"), 0),
+    "StatelessWhile": (("cond", "body"), 0),
+}
+# Operations whose results share the buffer of their inputs.
+VIEWS = (
+    *("Identity", "IdentityN", "StopGradient", "PreventGradient"),
+    *("EnsureShape", "Reshape", "ExpandDims", "Squeeze"),
+)
+
 # The input that holds the first dimension of the result, and that which holds all of them.
 _FIRST_BY = {f"UnsortedSegment{name}": 2 for name in ("Sum", "Prod", "Max", "Min")}
 _SHAPED_BY = {"Fill": 0, "BroadcastTo": 1, "ScatterNd": 2}

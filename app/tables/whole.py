@@ -21,35 +21,20 @@ from typing import Any
 import tensorflow as tf
 
 from app.tables.findings import Finding, Findings, Touch, explained
-from app.tables.graphs import executed, number, shape_of
+from app.tables.graphs import CALLS, VIEWS, executed, number, shape_of
 
 # A pass over less than this, read and written at the 30 GB/s of two cores, takes about a
 # millisecond: no more than a step on rows has to spend.
 LEAST_BYTES = 16 << 20
 
-# Operations that call functions: the attributes that name them, and the inputs before arguments.
-_CALLS = {
-    "PartitionedCall": (("f",), 0),
-    "StatefulPartitionedCall": (("f",), 0),
-    "If": (("then_branch", "else_branch"), 1),
-    "StatelessIf": (("then_branch", "else_branch"), 1),
-    "Case": (("branches",), 1),
-    "StatelessCase": (("branches",), 1),
-    "While": (("cond", "body"), 0),
-    "StatelessWhile": (("cond", "body"), 0),
-}
 _XLA = "_XlaMustCompile"
 
 # Of a variable's handle: these take or write single rows, and these look at no row at all.
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparse", "ResourceStridedSliceAssign")
 _ASIDE = ("VariableShape", "VarIsInitializedOp", "DisableCopyOnRead")
-# Of a tensor: these take rows, these a part, these share its buffer, these look at its shape.
+# Of a tensor: these take rows, these a part, these look at its shape.
 _TAKES = ("Gather", "GatherV2", "GatherNd", "SparseSegment")
 _SLICES = ("Slice", "StridedSlice")
-_VIEWS = (
-    *("Identity", "IdentityN", "StopGradient", "PreventGradient"),
-    *("EnsureShape", "Reshape", "ExpandDims", "Squeeze"),
-)
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 # Not made at each step, or made by somebody else.
 _GIVEN = ("Placeholder", "Const")
@@ -173,7 +158,7 @@ class _Walk:
         used |= {t.name for t in graph.outputs}
         for op in running:
             inputs = [values.get(tensor.name) for tensor in op.inputs]
-            if op.type in _CALLS:
+            if op.type in CALLS:
                 results = self._call(op, inputs, values, scope, compiled)
             elif op.type == "ReadVariableOp" and op.outputs[0].name not in used:
                 continue  # TensorFlow prunes it
@@ -188,7 +173,7 @@ class _Walk:
     def _call(
         self, op: tf.Operation, inputs: list, values: dict, scope: str, compiled: bool
     ) -> list[Any]:
-        attributes, skipped = _CALLS[op.type]
+        attributes, skipped = CALLS[op.type]
         compiled |= _is_compiled(op.node_def)
         # Shapes are inferred within one function; a number that gives one may come from outside.
         pairs = zip(inputs, op.inputs, strict=True)
@@ -207,7 +192,7 @@ class _Walk:
     def _handle(self, op: tf.Operation, inputs: list, scope: str, compiled: bool) -> list[Any]:
         """An operation on variables; every one that is not known counts as a write."""
         tables = [value for value in inputs if isinstance(value, _Table)]
-        if op.type in _VIEWS:
+        if op.type in VIEWS:
             return inputs
         whole = [value for value in inputs if isinstance(value, _Whole)]
         origin = _Origin(tables[0])
@@ -234,7 +219,7 @@ class _Walk:
 
     def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
         """An operation on tensors: it reads those as large as a table, and makes such ones."""
-        if op.type in _VIEWS:
+        if op.type in VIEWS:
             made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]
             pairs = zip(inputs, made, strict=False)
             return [old if isinstance(old, _Whole) else new for old, new in pairs]

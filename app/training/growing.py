@@ -24,6 +24,7 @@ from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 from app.types import WordVectors
 
+NAME = "stream"  # of a `Stream` in a checkpoint
 PINNED = 1  # steps that the map of a `Stream` has to keep rows after they were seen
 _STATE, _KEYS, _WAITING = "stream.json", "keys", "waiting"
 _SAMPLES = 8  # files whose beginning tells how long the text is
@@ -103,9 +104,9 @@ class Stream:
         files.save(words, str(self._words))
 
     def revert(self, folder: Path) -> None:
-        """Goes back to the moment of a snapshot; the slabs have to as well. ValueError if damaged.
+        """Goes back to the moment of a snapshot; the slabs have to as well.
 
-        RunError if it was made with other flags.
+        Errors are those of `KeyMap.load`.
         """
         self._keys.load(folder / _KEYS)
         state, parts = arrays.load(folder / _STATE)
@@ -185,13 +186,13 @@ def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tu
     return round(counts.sum()), pipeline.expected_batches(kept, keep, settings, blocks)
 
 
-def load(checkpoint: Path, stream: str, table: str) -> WordVectors:
-    """The words of a checkpoint by descending count, with their rows of a table.
+def load(checkpoint: Path) -> WordVectors:
+    """The words of a checkpoint by descending count, with their rows of table `input`.
 
-    stream, table: their names in it. ValueError if it is damaged.
+    Raises if it is damaged, as `KeyMap.load`.
     """
-    words, rows = _ranked(checkpoint / stream)
-    return WordVectors(words.tokens, read_rows(checkpoint / table)[rows], words.counts)
+    words, rows = _ranked(checkpoint / NAME)
+    return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
 
 
 def _ranked(folder: Path) -> tuple[Vocabulary, np.ndarray]:

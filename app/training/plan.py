@@ -25,10 +25,14 @@ class Item(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How many rows of a staged table have a place on the device: hot ones, and cold in turn."""
+    """How many rows of a staged table have a place on the device: hot ones, and cold in turn.
+
+    moving: of the cold ones, those that come at a time.
+    """
 
     hot: int
     cold: int
+    moving: int
 
 
 def table(
@@ -65,18 +69,18 @@ def staged(
     """The part of a table at home that is on the device, and what finds and moves it."""
     hot, cold = (
         sum(item.bytes for item in table(name, spec, optimizer, {place: rows}, dtypes))
-        for rows in size
+        for rows in (size.hot, size.cold)
     )
     moved = sum(
         item.bytes
-        for item in table(name, spec, optimizer, {HOST: size.cold}, (tf.float32, tf.float32))
+        for item in table(name, spec, optimizer, {HOST: size.moving}, (tf.float32, tf.float32))
     )
     kinds = {
         "hot rows": (f"{size.hot:,} rows", place, hot),
         "staged rows": (f"{size.cold:,} rows", place, cold),
         "map of ids": (f"{spec.rows:,} ids", place, 4 * spec.rows),
         "map of ids, host": (f"{spec.rows:,} ids", HOST, 4 * spec.rows),
-        "rows on their way": (f"{size.cold:,} rows", HOST, moved),
+        "rows on their way": (f"{size.moving:,} rows", HOST, moved),
     }
     return [Item(f"{name}: {kind}", *rest) for kind, rest in kinds.items()]
 

@@ -232,10 +232,14 @@ class Staging:
 
 
 class Room(NamedTuple):
-    """Whose rows of a table stay on the device, int64 ids, and how many places are beside them."""
+    """Whose rows of a table stay on the device, int64 ids, and how many places are beside them.
+
+    needed: the cold rows that the first chunk needs.
+    """
 
     hot_N: np.ndarray
     cold: int
+    needed: int
 
 
 def calls(stage_steps: int, steps_per_batch: int) -> int:
@@ -271,7 +275,7 @@ def room(spec: TableSpec, needed: Sequence[np.ndarray], hot: int) -> Room:
     cold = len(np.setdiff1d(ids_N, hot_N))
     # A call has to fit, whichever ids it has.
     most = max(int(_ROOM * cold), max(map(len, needed)))
-    return Room(hot_N, min(most, spec.rows - hot))
+    return Room(hot_N, min(most, spec.rows - hot), cold)
 
 
 def _together(calls: list[_Call]) -> dict[str, np.ndarray]:

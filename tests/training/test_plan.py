@@ -36,9 +36,9 @@ def test_bytes_on_the_device_are_those_of_a_staged_table():
     table = StagedTable(home, "CPU:0")
     slots(adagrad(), table)
     table.open(Places(1000, tf.range(100).numpy(), 50))
-    items = plan.staged("input", SPEC, adagrad(), Size(100, 50), "CPU:0", (WHOLE, WHOLE))
+    items = plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
     assert plan.totals(items)["CPU:0"] == table.bytes()
-    assert plan.totals(items)[HOST] == 4 * 1000 + 50 * table.row_bytes()
+    assert plan.totals(items)[HOST] == 4 * 1000 + 30 * table.row_bytes()
 
 
 ITEMS = [

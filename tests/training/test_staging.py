@@ -60,7 +60,7 @@ def contents(tables):
 
 def room(hot, cold):
     """The hot rows are the first, or none are."""
-    return Room(np.arange(hot), cold)
+    return Room(np.arange(hot), cold, 0)
 
 
 def through(optimizer, rooms, stage_steps=STAGED):
@@ -168,4 +168,5 @@ def test_the_room_that_a_chunk_asks_for():
     learned = staging.room(TableSpec(1000, 2, tf.zeros), needed, 2)
     assert learned.hot_N.tolist() == [3, 9]
     assert learned.cold == 6  # as a call may need so many
+    assert learned.needed == 4
     assert staging.room(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
