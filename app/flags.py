@@ -39,7 +39,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     """The settings of this run, checked.
 
     A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
-    there already. UsageError for a value that cannot be, and for one that would change the meaning
+    there already, and if it means anything beside what is given. UsageError for a value that cannot be, and for one that would change the meaning
     of what the workdir holds.
     """
     values = {name: flags.FLAGS[name].value for name in settings.fields()}
@@ -47,6 +47,10 @@ def parsed(needs_workdir: bool = True) -> Config:
     for name in stored:
         if not flags.FLAGS[name].present:
             values[name] = stored[name]
+    for name, field in settings.fields().items():
+        other, *known = field.metadata["only"] or (name, values[name])
+        if not flags.FLAGS[name].present and values[other] not in known:
+            values[name] = field.default
     config = settings.from_names(values)
     settings.check(config, needs_workdir)
     name = settings.changed(stored, values)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -32,12 +34,13 @@ class Table(Protocol):
 
     Ids are int32 or int64 of shape (U,); rows are float32 of shape (U, D), whatever the storage.
     Nothing here reads, copies or writes more than the rows that it is asked for. device: to and
-    from which rows are read and written, as TensorFlow names it.
+    from which rows are read and written, as TensorFlow names it. slots: those made so far.
     """
 
     rows: int
     columns: int
     device: str
+    slots: Mapping[str, Table]
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the ids, (U, D) float32; an id may occur more than once."""
@@ -64,4 +67,27 @@ class Table(Protocol):
 
     def is_finite(self) -> bool:
         """Whether every number of every row is finite; reads the whole table, a part at a time."""
+        ...
+
+
+@runtime_checkable
+class Kept(Protocol):
+    """A table with more in a checkpoint than variables."""
+
+    def snapshot(self, folder: Path) -> None:
+        """Writes to the folder, which is empty, what `revert` needs. OSError if it cannot."""
+        ...
+
+    def committed(self, folders: Sequence[Path]) -> None:
+        """The snapshot made last is found after a kill from now on.
+
+        folders: of the snapshots that are kept, newest first.
+        """
+        ...
+
+    def revert(self, folder: Path) -> None:
+        """Brings the table back to the moment of a snapshot.
+
+        ValueError, OSError or LookupError if that is damaged.
+        """
         ...

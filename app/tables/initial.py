@@ -56,6 +56,17 @@ class Uniform:
         return _hashed(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
 
+class Unwritten:
+    """No values at all, for rows that are written before they are read.
+
+    On a CPU the system commits the memory of a row when that is first written.
+    """
+
+    def __call__(self, shape: tuple[int, int], dtype: tf.DType = tf.float32) -> tf.Tensor:
+        """Memory for the values of a table, (V, D)."""
+        return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
+
+
 def rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
     """The initial rows of some ids of a table of this shape, (U, D) float32.
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.tables.device import DeviceTable
+from app.tables.initial import Uniform
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
@@ -78,3 +79,106 @@ def test_a_checkpoint_of_a_table_holds_its_slots(table, tmp_path):
     np.testing.assert_array_equal(all_rows(other), ROWS)
     expected = np.array([[0.25], [0.25], [7], [0.25], [0.25], [0.25]], np.float32)
     np.testing.assert_array_equal(all_rows(other.slots["accumulator"]), expected)
+
+
+HALVES = [tf.bfloat16, tf.float16]
+halves = pytest.mark.parametrize("dtype", HALVES)
+
+
+def make_half(dtype=tf.bfloat16, rounding="stochastic", **options):
+    return DeviceTable(300, 20, tf.ones, dtype, rounding, **options)
+
+
+@halves
+@pytest.mark.parametrize("write", ["assign", "add"])
+def test_small_changes_add_up_only_where_rounding_is_stochastic(dtype, write):
+    # An eighth of the distance to the next number, 64 times: eight numbers up.
+    change, steps = float(2 ** {tf.bfloat16: -10, tf.float16: -13}[dtype]), 64
+    changes_UD, ids = tf.fill((300, 20), change), tf.range(300)
+    ended = {}
+    for rounding in ("nearest", "stochastic"):
+        table = make_half(dtype, rounding)
+
+        @tf.function(autograph=False)
+        def step(table=table):
+            if write == "add":
+                table.add(ids, changes_UD)
+            else:
+                table.assign(ids, table.gather(ids) + changes_UD)
+
+        train = step.get_concrete_function()
+        for _ in range(steps):
+            train()
+        ended[rounding] = all_rows(table)
+    assert (ended["nearest"] == 1).all()
+    moved = (ended["stochastic"] - 1) / change
+    # Of each step the variance is 1/8 x 7/8 of the distance squared, which is 8 changes.
+    error = 8 * np.sqrt(steps * 1 / 8 * 7 / 8)
+    assert abs(moved.mean() - steps) < 5 * error / np.sqrt(moved.size)
+    assert 0.9 < moved.std() / error < 1.1
+
+
+def test_rows_that_are_written_as_they_are_stay_bit_for_bit():
+    table = make_half()
+    ids = tf.range(300)
+    table.assign(ids, tf.random.stateless_normal((300, 20), [1, 2]))
+    before = all_rows(table)
+    table.assign(ids, table.gather(ids))
+    assert all_rows(table).tobytes() == before.tobytes()
+    assert int(table.writes) == 2
+
+
+def test_writes_and_tables_are_rounded_apart():
+    def written(table, count):
+        found = []
+        for _ in range(count):
+            table.assign(tf.range(300), tf.fill((300, 20), 1 + 2.0**-8))
+            found.append(all_rows(table) > 1)
+        return np.array(found)
+
+    one = written(make_half(seed=1), 20)
+    two = written(make_half(seed=2), 1)
+    slot = written(make_half(slot_dtype=tf.bfloat16, seed=1).slot("moment", 20, 0.0), 1)
+    assert one[0].mean() == pytest.approx(0.5, abs=0.05)
+    for other in (one[1], two[0], slot[0]):
+        assert (one[0] == other).mean() == pytest.approx(0.5, abs=0.05)
+    # Of 20 writes every number has its own: as many ups as of a coin.
+    assert one.sum(axis=0).var() == pytest.approx(20 / 4, rel=0.2)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_a_run_goes_on_with_the_draws_that_follow(rounding, tmp_path):
+    def train(table, steps):
+        for _ in range(steps):
+            for part in (table, table.slot("moment", 20, 0.0)):
+                part.assign(tf.range(300), part.gather(tf.range(300)) + 2.0**-10)
+
+    whole, half, resumed = (make_half(rounding=rounding, slot_dtype=tf.float16) for _ in range(3))
+    train(whole, 4)
+    train(half, 2)
+    path = tf.train.Checkpoint(table=half).write(str(tmp_path / "saved"))
+    train(resumed, 1)
+    tf.train.Checkpoint(table=resumed).read(path).assert_consumed()
+    train(resumed, 2)
+    for ours, theirs in ((resumed, whole), (resumed.slots["moment"], whole.slots["moment"])):
+        assert all_rows(ours).tobytes() == all_rows(theirs).tobytes()
+    keys = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    counters = {key for key in keys if "writes" in key}
+    stem = "writes/.ATTRIBUTES/VARIABLE_VALUE"
+    expected = {f"table/{stem}", f"table/slots/moment/{stem}"}
+    assert counters == (expected if rounding == "stochastic" else set())
+
+
+def test_slots_are_stored_as_asked_but_for_single_numbers():
+    table = make_half(slot_dtype=tf.bfloat16)
+    assert table.slot("moment", 20, 0.25).values.dtype == tf.bfloat16
+    assert table.slot("accumulator", 1, 0.25).values.dtype == tf.float32
+    assert table.bytes() == 300 * (20 * 2 * 2 + 4)
+    np.testing.assert_array_equal(all_rows(table.slots["moment"]), np.full((300, 20), 0.25))
+
+
+@halves
+def test_half_of_float32_starts_as_that_rounded(dtype):
+    initial = Uniform(0.5, 7)
+    expected = initial((50, 3)).numpy().astype(dtype.as_numpy_dtype).astype(np.float32)
+    np.testing.assert_array_equal(all_rows(DeviceTable(50, 3, initial, dtype)), expected)

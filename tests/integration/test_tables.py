@@ -1,0 +1,117 @@
+"""Runs on every kind of table end as those on the device, also when killed, and go on from one
+kind to another."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from app.training.checkpoint import paths
+from app.training.stored import Stored
+from tests.integration.commands import (
+    Command,
+    done,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+    train,
+)
+
+STAGED = ("--table=host", "--hot_rows=7", "--stage_steps=5")
+HALF = ("--table_dtype=bfloat16", "--slot_dtype=float16", "--optimizer=lazy_adam")
+
+
+def rows(workdir):
+    """All rows and slots of the newest checkpoint, whatever kind its tables are of."""
+    found = {}
+    for name in ("input", "output"):
+        stored = Stored(paths(workdir / "checkpoints")[0], name)
+        found |= {name: stored.read(), f"{name}.accumulator": stored.read("accumulator")}
+    return found
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def in_file(folder):
+    return (*STAGED, f"--table_file={folder}/rows")
+
+
+def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, trained):
+    done(tmp_path, *train(tmp_path / "run", corpus, *STAGED))
+    assert tensors(tmp_path / "run") == tensors(trained)
+
+
+def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus):
+    for name, flags in (("one", ()), ("other", STAGED)):
+        done(tmp_path, *train(tmp_path / name, corpus, *HALF, *flags))
+    assert tensors(tmp_path / "one") == tensors(tmp_path / "other")
+
+
+def test_rows_in_a_file_killed_three_times(tmp_path, corpus, trained):
+    workdir, last = tmp_path / "run", newest_step(trained)
+    flags = (*in_file(tmp_path), "--checkpoint_minutes=0", "--keep_checkpoints=2")
+    draw = random.Random()  # a moment that is another one in every run of the tests
+    for third in range(3):
+        step = draw.randrange(third * last // 3, (third + 1) * last // 3 - 4)
+        later = draw.random() * 0.02
+        command = Command(tmp_path, *train(workdir, corpus, *flags))
+        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
+        assert ended.code == -signal.SIGKILL, (step, later, ended)
+    assert "resuming at step" in done(tmp_path, "app.train", f"--workdir={workdir}").err
+    assert_same(rows(workdir), rows(trained))
+    assert "ws353" in done(tmp_path, "app.evaluate", f"--workdir={workdir}").out
+
+
+def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
+    kinds = {"one": ((), ()), "other": (("--table=sharded",), in_file(tmp_path))}
+    for name, (first, second) in kinds.items():
+        done(tmp_path, *train(tmp_path / name, corpus, "--epochs=1", *first))
+        again = done(tmp_path, "app.train", f"--workdir={tmp_path / name}", "--epochs=2", *second)
+    assert "table 'input' of kind sharded becomes one of kind file" in again.err
+    assert_same(rows(tmp_path / "one"), rows(tmp_path / "other"))
+    # Flags that mean nothing to the new kind are forgotten.
+    workdir = f"--workdir={tmp_path / 'other'}"
+    ended = done(tmp_path, "app.train", workdir, "--table=device")
+    assert "table 'output' of kind file becomes one of kind device" in ended.err
+
+
+def test_a_file_of_another_run_is_refused(tmp_path, corpus):
+    done(tmp_path, *train(tmp_path / "one", corpus, *in_file(tmp_path)))
+    before = (tmp_path / "rows").read_bytes()
+    said = refusal(run(tmp_path, *train(tmp_path / "other", corpus, *in_file(tmp_path))))
+    assert f"--table_file={tmp_path}/rows belongs to another run" in said
+    assert (tmp_path / "rows").read_bytes() == before
+    (tmp_path / "rows").write_bytes(before[: len(before) // 2])
+    said = refusal(run(tmp_path, "app.train", f"--workdir={tmp_path}/one", "--epochs=3"))
+    assert f"--table_file={tmp_path}/rows" in said and "truncated" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--table=host", "--hot_rows=many"), "--hot_rows=many: give a number of rows, or `auto`"),
+        (("--hot_rows=5",), "--hot_rows=5 means nothing to --table=device, only to host"),
+        (
+            (*STAGED, "--device_memory=0.00001"),
+            "the tables do not fit: CPU:0 has 0.0 MB free, and",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, corpus, flags, said):
+    assert said in refusal(run(tmp_path, *train(tmp_path / "run", corpus, *flags)))
+
+
+def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
+    command = train(tmp_path / "run", corpus, "--plan_only", "--dim=100000", *STAGED[1:])
+    ended = done(tmp_path, *command, "--table=host")
+    assert not (tmp_path / "run").exists()
+    for word in ("input: hot rows", "output: staged rows", "activations", "total"):
+        assert word in ended.out
