@@ -39,8 +39,8 @@ def parsed(needs_workdir: bool = True) -> Config:
     """The settings of this run, checked.
 
     A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
-    there already, and if it means anything beside what is given. UsageError for a value that cannot be, and for one that would change the meaning
-    of what the workdir holds.
+    there already, and if it means anything beside what is given. UsageError for a value that
+    cannot be, and for one that would change the meaning of what the workdir holds.
     """
     values = {name: flags.FLAGS[name].value for name in settings.fields()}
     stored = stored_in(values["workdir"])

@@ -105,7 +105,9 @@ def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> 
     place, planned = min(too_much(items, free).items())
     here = [item for item in items if place in (item.place, _in_host(item.place) and HOST)]
     here.sort(key=lambda item: -item.bytes)
-    largest = ", ".join(f"{item.name} {item.size} ({shown(item.bytes)})" for item in here[:3])
+    largest = ", ".join(
+        f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in here[:3]
+    )
     either = "; or ".join(remedies) or "lower --max_vocab_size or --dim"
     return UsageError(
         f"the tables do not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
