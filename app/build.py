@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from app import outputs, storage
@@ -20,8 +21,9 @@ from app.models.language_model import LanguageModel
 from app.models.skipgram import SkipGram
 from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from app.optimizers.base import Gradients, Optimizer
+from app.tables.keys import KeyMap
 from app.text.vocabulary import Vocabulary
-from app.training import language_model, words
+from app.training import growing, language_model, words
 from app.training.checkpoint import Checkpoints
 from app.training.loop import Job
 from app.training.workdir import Workdir
@@ -52,8 +54,10 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     """Everything to train word vectors with: tables on the chosen device, batches from the text."""
     device = device_name(config.run)
     optimizer = _optimizer(config.optimizer)
+    if config.table.table == "dynamic":
+        return _growing_job(config, text, workdir, device, optimizer)
     with tf.device(device):
-        model = _model(config, text.vocabulary, device)
+        model = _model(config, text.vocabulary.counts, device)
     batches = words.batches(text, config, workdir)
     return Job(
         model=model,
@@ -65,6 +69,42 @@ def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
         steps_per_batch=config.input.steps_per_call,
         device=device,
         **_stored(model, config, optimizer, batches, 2 * config.model.window, workdir),
+    )
+
+
+def _growing_job(
+    config: Config, text: words.Text, workdir: Workdir, device: str, optimizer: Optimizer
+) -> Job:
+    """Everything to train vectors of words that get rows as they come."""
+
+    def model_of(rows: int) -> Model:
+        with tf.device(device):
+            # Words that have no row yet are not drawn, until `reweigh` says otherwise.
+            return _model(config, np.arange(rows) == 0, device)
+
+    halo = 2 * config.model.window
+    keys = storage.key_map(model_of(1), optimizer, config)
+    model = model_of(keys.capacity)
+    stored = _stored(model, config, optimizer, lambda *_: iter(()), halo, workdir, keys)
+    stream = growing.Stream(
+        text.sources,
+        config,
+        keys,
+        list(stored["tables"].values()),
+        model.output.reweigh,
+        workdir.vocabulary,
+    )
+    return Job(
+        model=model,
+        optimizer=optimizer,
+        learning_rate=_schedule(config.optimizer, optimizer),
+        batches=stream.batches,
+        expected_batches=text.batches,
+        words=text.words,
+        steps_per_batch=config.input.steps_per_call,
+        device=device,
+        **stored,
+        kept={growing.NAME: stream},
     )
 
 
@@ -116,7 +156,7 @@ def _language_model(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     settings, device = config.model, device_name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
-        output = _output(config, vocabulary, hidden + 1)
+        output = _output(config, vocabulary.counts, hidden + 1)
         return LanguageModel(
             size=len(vocabulary.tokens),
             dim=settings.dim,
@@ -143,6 +183,7 @@ def _stored(
     batches: Batches,
     halo: int,
     workdir: Workdir,
+    keys: KeyMap | None = None,
 ) -> dict[str, Any]:
     """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
 
@@ -156,7 +197,7 @@ def _stored(
     decided = storage.decide(
         model, lambda: batches(range(1), 0), tokens_BL, config, devices, _optimizer
     )
-    tables = {} if config.run.plan_only else storage.make(decided, config, devices, workdir)
+    tables = {} if config.run.plan_only else storage.make(decided, config, devices, workdir, keys)
     staging = storage.staged(decided, model, tables, optimizer, config, devices)
     return {"tables": tables, "memory": decided.items, "staging": staging}
 
@@ -216,21 +257,21 @@ def _schedule(settings: OptimizerConfig, optimizer: Optimizer) -> Callable[[floa
     return lambda done: greatest * schedules.factor(settings.schedule, settings.warmup, done)
 
 
-def _model(config: Config, vocabulary: Vocabulary, device: str):
+def _model(config: Config, counts: np.ndarray, device: str) -> Model:
     settings = config.model
     return MODELS[settings.model](
-        size=len(vocabulary.tokens),
+        size=len(counts),
         dim=settings.dim,
         window=settings.window,
-        output=_output(config, vocabulary, settings.dim),
+        output=_output(config, counts, settings.dim),
         seed=config.run.seed,
         dtype=_compute_dtype(settings, device),
     )
 
 
-def _output(config: Config, vocabulary: Vocabulary, columns: int) -> Loss:
+def _output(config: Config, counts: np.ndarray, columns: int) -> Loss:
     targets = config.input.batch_tokens
-    wanted = outputs.Wanted(vocabulary.counts, columns, targets, config.run.seed)
+    wanted = outputs.Wanted(counts, columns, targets, config.run.seed)
     return outputs.make(config.model, wanted)
 
 

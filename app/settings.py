@@ -84,6 +84,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"at once, and --loss={config.model.loss} has them block by block; give "
             "--clip_row_norm, or another --loss"
         )
+    if config.table.table == "dynamic":
+        _check_dynamic(values)
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
@@ -108,6 +110,26 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def _check_dynamic(values: dict[str, Any]) -> None:
+    for name, known in (
+        ("task", "words"),
+        ("loss", "negative_sampling"),
+        ("vocab", ""),
+        ("cache", "none"),
+        ("data_service", ""),
+    ):
+        if values[name] != known:
+            raise UsageError(
+                f"--{name}={values[name]} needs a vocabulary, which --table=dynamic does without; "
+                f"give --{name}={known}, or another --table"
+            )
+    if values["min_count"] > 255:
+        raise UsageError(
+            f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "
+            "255; give at most that"
+        )
 
 
 def _check_language_model(config: Config) -> None:

@@ -17,14 +17,17 @@ from tensorflow.python.client import device_lib  # the only one to tell the memo
 
 from app import system
 from app.config import Config, OptimizerConfig
+from app.errors import UsageError
 from app.models.base import Model
 from app.optimizers.base import Optimizer
-from app.tables import sharded
+from app.tables import keys, sharded
 from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
 from app.tables.file import FileTable
+from app.tables.keys import STRING, KeyMap
+from app.tables.slab import Slab
 from app.tables.table_file import TableFile
-from app.training import checkpoint, plan, staging, stored
+from app.training import checkpoint, growing, plan, staging, stored
 from app.training import workdir as files
 from app.training.activations import step_bytes
 from app.training.plan import FILE, HOST, Item
@@ -34,6 +37,8 @@ from app.training.workdir import Workdir
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 # What --hot_rows=auto chooses from, as shares of a table's rows: the largest that fits.
 _SHARES = (*(0.9**power for power in range(90)), 0.0)
+# Of a word of --table=dynamic: its share of the distribution of negatives, and while that is made.
+_WEIGHT_BYTES = 4 * 8
 # Of the memory that is free, what a plan may take; the rest is for what no plan knows of.
 _SHARE = 0.95
 # What else a run takes: compiled steps, their executors and the text on its way. Measured with
@@ -104,15 +109,23 @@ def decide(
 
 
 def make(
-    storage: Storage, config: Config, devices: list[str], workdir: Workdir
+    storage: Storage,
+    config: Config,
+    devices: list[str],
+    workdir: Workdir,
+    words: KeyMap | None = None,
 ) -> dict[str, Table]:
     """The tables, each where it is to live.
+
+    words: which have which row, of --table=dynamic.
 
     UsageError or RunError for a --table_file that cannot be, or that is not of this workdir.
     """
     makers = TABLES
     if config.table.table_file:
         makers = TABLES | {"host": functools.partial(_in_file, _table_file(config, workdir))}
+    if words is not None:
+        makers = TABLES | {"dynamic": functools.partial(_of_keys, words)}
     return {
         name: makers[config.table.table](name, spec, config, devices)
         for name, spec in storage.specs.items()
@@ -162,6 +175,35 @@ def _in_file(
     return table
 
 
+def _of_keys(
+    words: KeyMap, name: str, spec: TableSpec, config: Config, devices: list[str]
+) -> Table:
+    with tf.device(devices[spec.device]):
+        return Slab(words, spec.columns, spec.initial, **_stored(name, config))
+
+
+def key_map(model: Model, optimizer: Optimizer, config: Config) -> KeyMap:
+    """A map of as many words as --table_gb has room for, with rows as those of the model.
+
+    At most --max_vocab_size. UsageError if that is none.
+    """
+    dtypes, settings, admits = _dtypes(config), config.table, config.vocabulary.min_count
+    items = [
+        item
+        for name, spec in model.tables().items()
+        for item in plan.table(name, dataclasses.replace(spec, rows=1), optimizer, {"": 1}, dtypes)
+    ]
+    row_bytes = sum(item.bytes for item in items) + _WEIGHT_BYTES
+    row_bytes += keys.key_bytes(STRING, admits)
+    most = config.vocabulary.max_vocab_size or 2**31 - 2
+    rows = min(int(settings.table_gb * 1e9) // row_bytes, most)
+    if not rows:
+        raise UsageError(
+            f"--table_gb={settings.table_gb}: a word takes {row_bytes} bytes; give more"
+        )
+    return KeyMap(rows, STRING, admits, settings.max_age, growing.PINNED)
+
+
 def _table_file(config: Config, workdir: Workdir) -> TableFile:
     path, newest = Path(config.table.table_file), checkpoint.paths(workdir.checkpoints)[:1]
     # Only a checkpoint of rows in a file needs what the file holds.
@@ -185,6 +227,7 @@ TABLES: dict[str, Callable[[str, TableSpec, Config, list[str]], Table]] = {
     "device": _on_device,
     "host": _on_host,
     "sharded": _sharded,
+    "dynamic": _of_keys,  # which `make` gives the map
 }
 
 
@@ -208,7 +251,12 @@ def _storage(
     free: Mapping[str, int],
 ) -> Storage:
     """The plan of a run with these settings, whether it fits or not."""
-    dtypes = DTYPES[config.table.table_dtype], DTYPES[config.table.slot_dtype]
+    dtypes = _dtypes(config)
+
+    if config.table.table == "dynamic":
+        rows = max(spec.rows for spec in specs.values())
+        size = rows * (keys.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES)
+        others = [*others, Item("words and their counts", f"{rows:,} words", HOST, size)]
 
     def items(rooms: Mapping[str, Room]) -> list[Item]:
         found = []
@@ -236,6 +284,10 @@ def _storage(
             if not plan.too_much(items(chosen), free):
                 break
     return Storage(specs, items(chosen), chosen)
+
+
+def _dtypes(config: Config) -> tuple[tf.DType, tf.DType]:
+    return DTYPES[config.table.table_dtype], DTYPES[config.table.slot_dtype]
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:

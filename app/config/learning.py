@@ -241,8 +241,9 @@ class TableConfig:
         "device",
         "`device`: in the memory of the device. `host`: in that of the machine, or in a file "
         "(--table_file), and on the device while steps need them. `sharded`: dealt over all local "
-        "devices of its kind.",
-        choices=("device", "host", "sharded"),
+        "devices of its kind. `dynamic`: a word gets a row once it was seen --min_count times; no "
+        "pass over the text comes before.",
+        choices=("device", "host", "sharded", "dynamic"),
     )
     table_dtype: str = setting(
         "float32",
@@ -279,6 +280,22 @@ class TableConfig:
     )
     table_file: str = setting(
         "", "A file to keep the rows in, for tables larger than the machine's memory.", only=_HOST
+    )
+    table_gb: float = setting(
+        2.0,
+        "GB that the rows of a dynamic table, their state and the words may take; as many words "
+        "have a row at a time as that holds, and at most --max_vocab_size.",
+        minimum=1e-6,
+        fixed=True,
+        only=("table", "dynamic"),
+    )
+    max_age: int = setting(
+        0,
+        "A word that was not seen in so many blocks of text (--block_bytes) loses its row; 0 for "
+        "never. Where rows run out, the words seen the fewest times lose theirs.",
+        minimum=0,
+        fixed=True,
+        only=("table", "dynamic"),
     )
     shard_rule: str = setting(
         "mod",

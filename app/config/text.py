@@ -64,7 +64,8 @@ class VocabularyConfig:
     )
     vocab_memory_entries: int = setting(
         50_000_000,
-        "While counting, drop the rarest tokens whenever more distinct ones than this are held.",
+        "While counting, drop the rarest tokens whenever more distinct ones than this are held (a "
+        "dynamic table counts none).",
         minimum=1000,
     )
 

@@ -20,7 +20,7 @@ from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 from app.text.vocabulary import Vocabulary, lookup_table
 
-_SUBSAMPLE, _SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
+SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
 
 
 def token_blocks(
@@ -76,7 +76,7 @@ def block_tokens(
         ids = lookup(words.flat_values)
         known = ids >= 0
         documents = tf.boolean_mask(words.value_rowids(), known)
-        return encode(tf.boolean_mask(ids, known), _changes(documents))
+        return encode(tf.boolean_mask(ids, known), changes(documents))
 
     return tokens
 
@@ -118,16 +118,24 @@ def block_rows(
     keep = tf.constant(np.append(keep_V[:below], np.float32(1)))
 
     def rows_of(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        def seed_of(stream: int) -> tf.Tensor:
-            return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
-
-        framed = _rows(_subsample(tokens, keep, seed_of(_SUBSAMPLE)), settings.row_tokens, window)
-        if settings.shuffle:
-            keys = tf.random.stateless_uniform(tf.shape(framed)[:1], seed_of(_SHUFFLE))
-            framed = tf.gather(framed, tf.argsort(keys))
-        return framed
+        kept = _subsample(tokens, keep, seed_of(seed, SUBSAMPLE, epoch, number))
+        return framed(kept, window, settings, seed_of(seed, SHUFFLE, epoch, number))
 
     return rows_of
+
+
+def framed(tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor) -> tf.Tensor:
+    """The rows (see `rows`) of a block's tokens that were kept, in the order of a batch."""
+    rows_RL = _rows(tokens_N, settings.row_tokens, window)
+    if settings.shuffle:
+        keys_R = tf.random.stateless_uniform(tf.shape(rows_RL)[:1], seed)
+        rows_RL = tf.gather(rows_RL, tf.argsort(keys_R))
+    return rows_RL
+
+
+def seed_of(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """The seed, (2,) int64, of one kind of draw for the block of this number in an epoch."""
+    return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
 def batches(
@@ -162,15 +170,17 @@ def batches(
     return without_tuning_thread(found)
 
 
-def keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
+def keep_probability(counts: np.ndarray, subsample: float, total: int | None = None) -> np.ndarray:
     """The chance of each id to be kept, (V,) float32; `subsample` 0 keeps all.
+
+    total: of all ids, where counts are those of some.
 
     sqrt(s / f) + s / f for an id that is a share f of the corpus, as word2vec.c and gensim have it
     (the paper, Mikolov et al. 2013b, equation 5, has sqrt(s / f)).
     """
     if not subsample:
         return np.ones(len(counts), np.float32)
-    ratio = subsample * counts.sum() / counts
+    ratio = subsample * (counts.sum() if total is None else total) / counts
     return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
 
 
@@ -190,7 +200,7 @@ def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Te
     ids, documents = decoded.ids[0], decoded.document[0]
     chances = tf.gather(keep_N, tf.minimum(ids, tf.shape(keep_N)[0] - 1))
     kept = tf.random.stateless_uniform(tf.shape(ids), seed) < chances
-    return encode(tf.boolean_mask(ids, kept), _changes(tf.boolean_mask(documents, kept)))
+    return encode(tf.boolean_mask(ids, kept), changes(tf.boolean_mask(documents, kept)))
 
 
 def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
@@ -203,6 +213,6 @@ def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
     return tf.gather(padded, starts[:, tf.newaxis] + tf.range(centres + 2 * window))
 
 
-def _changes(values_N: tf.Tensor) -> tf.Tensor:
+def changes(values_N: tf.Tensor) -> tf.Tensor:
     """Whether each value differs from the one before it; the first does: (N,) bool."""
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)

@@ -38,9 +38,17 @@ class NegativeSampling:
     ):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
         self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
+        self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples
         self._weight = per_pair / samples
+
+    def reweigh(self, counts: np.ndarray) -> None:
+        """Draws by other counts from now on; an id with a count of 0 is not drawn.
+
+        counts: (N,), of the first ids; the ids after them are to have had a count of 0 so far.
+        """
+        self._cumulative_V[: len(counts)].assign(sampling.cumulative(counts, self._power))
 
     def tables(self) -> dict[str, TableSpec]:
         """A row for each word, 0 at first, as word2vec.c has it."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+_BELOW_1 = float(np.nextafter(1.0, 0.0))
+
 
 def cumulative(counts: np.ndarray, power: float) -> np.ndarray:
     """The cumulative distribution over ids in proportion to counts ** power, (V,) float64.
 
     power 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2). float64, as the rarest of ten
-    million ids would otherwise round to a share of 0.
+    million ids would otherwise round to a share of 0. An id with a count of 0 has none.
     """
-    mass = np.cumsum(np.asarray(counts, np.float64) ** power)
+    counts = np.asarray(counts, np.float64)
+    mass = np.cumsum(np.power(counts, power, out=np.zeros_like(counts), where=counts > 0))
     return mass / mass[-1]
 
 
@@ -23,9 +26,9 @@ def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tens
     spread. Each id is expected as often as with independent draws, but a frequent one does not come
     twice in one group and never in the next: sums over negatives have less noise.
     """
-    ids = tf.searchsorted(cumulative_V, strata(groups * samples, seed), side="right")
-    # The last uniform may round up to the end of the distribution.
-    ids = tf.minimum(ids, tf.size(cumulative_V) - 1)
+    # The last uniform may round up to the end of the distribution, which is no id's.
+    places = tf.minimum(strata(groups * samples, seed), _BELOW_1)
+    ids = tf.searchsorted(cumulative_V, places, side="right")
     return tf.transpose(tf.reshape(ids, (samples, groups)))
 
 

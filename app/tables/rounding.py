@@ -7,6 +7,8 @@ Zamirai et al. 2020, "Revisiting BFloat16 Training").
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 # Rows are filled up to a multiple, as XLA compiles anew, 0.25 s, for every number of them.
@@ -22,25 +24,13 @@ def stochastic(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.Ten
     """Float32 numbers as bfloat16 or float16, (U, D), each rounded up or down at random.
 
     The mean of the result is the number; to 2^-48, if below 2^-14 and a float16. What the type can
-    hold stays as it is, bit for bit; so do infinite numbers and NaN. A number between the largest
-    and the one that would follow becomes the largest; beyond, it is infinite.
+    hold stays as it is, bit for bit; NaN stays NaN. A number between the largest and the one that
+    would follow becomes the largest; beyond, it is infinite.
 
     seed: (2,) int64; the same seed, the same result. Any two numbers are rounded independently of
     each other. XLA compiles no caller whose U it does not know.
     """
-    count, columns = tf.unstack(tf.shape(values_UD))
-    padded = -(-count // _BLOCK) * _BLOCK
-    key, draw = tf.unstack(tf.bitcast(seed, tf.uint64))
-    drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[padded + columns],
-        key=key[tf.newaxis],
-        # Counted up from the lower half, so that no two draws meet.
-        counter=tf.stack([tf.zeros_like(draw), draw]),
-        alg=_PHILOX,
-        dtype=tf.uint32,
-    )
-    filled_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
-    return _ROUND[dtype](filled_UD, drawn[:padded], drawn[padded:])[:count]
+    return _STOCHASTIC[dtype](values_UD, seed)
 
 
 # XLA makes one loop of a function, five times as fast as its operations one by one.
@@ -84,9 +74,6 @@ def _to_float16(values_UD: tf.Tensor, drawn_U: tf.Tensor, drawn_D: tf.Tensor) ->
     return tf.cast(tf.bitcast(signed_UD, tf.float32), tf.float16)
 
 
-_ROUND = {tf.bfloat16: _to_bfloat16, tf.float16: _to_float16}
-
-
 def _noise(drawn_U: tf.Tensor, drawn_D: tf.Tensor) -> tf.Tensor:
     """U x D random numbers from U + D, as to draw each would take longer than all the rest.
 
@@ -98,3 +85,35 @@ def _noise(drawn_U: tf.Tensor, drawn_D: tf.Tensor) -> tf.Tensor:
         shifted_UD = tf.bitwise.right_shift(noise_UD, tf.constant(shift, tf.uint32))
         noise_UD = tf.bitwise.bitwise_xor(noise_UD, shifted_UD) * tf.constant(factor, tf.uint32)
     return noise_UD
+
+
+def _filled(values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Tensor]) -> tf.Tensor:
+    """Rounds as many rows as XLA compiles for, with numbers drawn for them."""
+    count, columns = tf.unstack(tf.shape(values_UD))
+    padded = -(-count // _BLOCK) * _BLOCK
+    key, draw = tf.unstack(tf.bitcast(seed, tf.uint64))
+    drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[padded + columns],
+        key=key[tf.newaxis],
+        # Counted up from the lower half, so that no two draws meet.
+        counter=tf.stack([tf.zeros_like(draw), draw]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
+    filled_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
+    return to_half(filled_UD, drawn[:padded], drawn[padded:])[:count]
+
+
+def _traced_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """As each of the fifty operations takes a millisecond of the tracing of a step's writes."""
+    return tf.function(
+        lambda values_UD, seed: _filled(values_UD, seed, to_half),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([2], tf.int64)],
+    )
+
+
+_STOCHASTIC = {
+    tf.bfloat16: _traced_once(_to_bfloat16),
+    tf.float16: _traced_once(_to_float16),
+}

@@ -11,7 +11,7 @@ from app.settings import by_name, fields
 from app.text.vocabulary import UNK
 from app.training import plan
 from app.training.loop import Job
-from app.training.words import Text
+from app.training.words import GROWING, Text
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 # Which words of the corpus a step is made of, by task.
@@ -26,9 +26,12 @@ def banner(settings: Config, text: Text, job: Job) -> str:
     given = by_name(settings)
     defaults = {name: field.default for name, field in fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
-    size, words = len(text.vocabulary.tokens), text.words
-    # A vocabulary from elsewhere counts other text.
-    known = "" if settings.vocabulary.vocab else f", {_known(text) / words:.1%} of it"
+    words = text.words
+    known = f"{len(text.vocabulary.tokens):,} words"
+    if text.vocabulary is GROWING:
+        known = "grows with the text"
+    elif not settings.vocabulary.vocab:  # which counts other text
+        known += f", {_known(text) / words:.1%} of it"
     tables = ", ".join(
         f"{item.name} {item.size} ({plan.shown(item.bytes)})"
         for item in job.memory
@@ -45,7 +48,7 @@ def banner(settings: Config, text: Text, job: Job) -> str:
             *_warnings(),
             f"flags       {' '.join(told) or 'all as by default'}",
             f"corpus      {words:,} words in {len(text.sources)} file(s)",
-            f"vocabulary  {size:,} words{known}",
+            f"vocabulary  {known}",
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,

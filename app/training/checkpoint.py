@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,8 @@ from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import stored
 from app.training.stored import Stored
+
+T = TypeVar("T")
 
 _STATE = "state.json"
 # What a damaged file makes Python and TensorFlow raise; its readers are not of one mind.
@@ -153,15 +156,11 @@ class Checkpoints:
 
     def _saver(self, tables: Mapping[str, Table]) -> tf.train.Checkpoint:
         """What saves and reads the variables of some of the tables."""
-        return tf.train.Checkpoint(
-            **{name: table for name, table in tables.items() if isinstance(table, tf.Module)}
-        )
+        return tf.train.Checkpoint(**_of_variables(tables))
 
     def _check_shapes(self, path: Path, tables: Mapping[str, Table]) -> None:
         saved = tf.train.load_checkpoint(str(path / stored.TABLES)).get_variable_to_shape_map()
-        for name, table in tables.items():
-            if not isinstance(table, tf.Module):
-                continue
+        for name, table in _of_variables(tables).items():
             for place, variable in variables(table):
                 shape = saved.get("/".join((name, *place, stored.VALUE)), variable.shape)
                 if shape != variable.shape:
@@ -171,6 +170,11 @@ class Checkpoints:
                         f"{tuple(variable.shape)} is asked for; give the flags and the vocabulary "
                         "that it was made with, or train in a new workdir"
                     )
+
+
+def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Those with variables that TensorFlow is to save: a dynamic table saves its rows itself."""
+    return {n: table for n, table in tables.items() if stored.layout(table)["kind"] != "dynamic"}
 
 
 def paths(folder: Path) -> list[Path]:
@@ -183,10 +187,15 @@ def read_rows(folder: Path, table: str, most: int | None = None) -> np.ndarray:
 
     most: read the first so many only. RunError if there is no checkpoint.
     """
+    return of_newest(folder, lambda path: Stored(path, table).read(most=most))
+
+
+def of_newest(folder: Path, read: Callable[[Path], T]) -> T:
+    """What `read` makes of the newest checkpoint that is whole. RunError if there is none."""
     found = paths(folder)
     for path in found:
         try:
-            return Stored(path, table).read(most=most)
+            return read(path)
         except _DAMAGE as error:
             if isinstance(error, RunError):
                 raise

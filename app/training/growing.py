@@ -42,7 +42,7 @@ class Stream:
     evicted.
 
     keys: of strings. slabs: of the map; what is admitted starts there. reweigh: told the sightings
-    of all rows, (V,), after each block. words: where the words are kept as a vocab.tsv with each
+    of all rows that were ever in use after each block. words: where the words are kept as a vocab.tsv with each
     checkpoint.
     """
 
@@ -86,7 +86,7 @@ class Stream:
                     yield epoch, self._batch_of(self._waiting_RL)
             if not len(self._keys):
                 raise RunError(
-                    f"no word was seen {self._keys.min_sightings} times; lower --min_sightings or "
+                    f"no word was seen {self._keys.min_sightings} times; lower --min_count or "
                     "give more text"
                 )
             self._waiting_RL = self._waiting_RL[:0]
@@ -112,7 +112,7 @@ class Stream:
         state, parts = arrays.load(folder / _STATE)
         self._epoch, self._block, self._batch, self._step = state["at"]
         self._waiting_RL = parts[_WAITING]
-        self._weigh()
+        self._weigh(self._keys.capacity)  # as more rows may have been in use
 
     def _whole_batches(self) -> Iterator[tuple[int, tf.Tensor]]:
         size = self._config.input.steps_per_call * self._count
@@ -134,7 +134,7 @@ class Stream:
         hashes = self._keys.hashes(seen.new_keys)
         for table in self._slabs:
             table.admit(seen.new_rows, hashes)
-        self._weigh()
+        self._weigh(self._keys.used)
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
         chances_U = pipeline.keep_probability(
             np.where(has_row_U, counts_V[seen.rows_U], 1),
@@ -154,9 +154,9 @@ class Stream:
         if len(self._waiting_RL) >= self._config.input.steps_per_call * self._count:
             self._step += 1
 
-    def _weigh(self) -> None:
+    def _weigh(self, rows: int) -> None:
         if len(self._keys):
-            self._reweigh(self._keys.counts_V)
+            self._reweigh(self._keys.counts_V[:rows])
 
 
 def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from app.errors import RunError
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.optimizers.rows import slots
-from app.tables.base import Table
+from app.tables.base import Kept, Table
 from app.training import plan, profiling
 from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
@@ -36,7 +36,8 @@ class Job:
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus. of_loss: further values, by name,
     that follow from the mean loss. epoch_end: called after each epoch, for values by name. memory:
-    what takes it. staging: what brings rows of the tables to the steps.
+    what takes it. kept: what else a checkpoint is to have. staging: what brings rows of the tables
+    to the steps.
     """
 
     model: Model
@@ -51,6 +52,7 @@ class Job:
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
     memory: Sequence[plan.Item] = ()
+    kept: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
     staging: InPlace | Staging | None = None
 
 
@@ -81,7 +83,9 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
     Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. RunError when the loss or a row
     is not finite, when the input cannot be read, or when a checkpoint cannot be written.
     """
-    checkpoints = Checkpoints(workdir.checkpoints, job.tables, settings.keep_checkpoints)
+    checkpoints = Checkpoints(
+        workdir.checkpoints, {**job.tables, **job.kept}, settings.keep_checkpoints
+    )
     staging = job.staging or InPlace(job.tables)
     function = train_function(job.model, staging.tables, job.optimizer, settings.seed)
     at = checkpoints.restore() or Position()

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.tables import file
-from app.tables.base import Table
+from app.tables.base import Kept, Table
 from app.tables.sharded import Deal, ShardedTable
 
 TABLES = "tables"  # the prefix of what TensorFlow saves
@@ -34,7 +34,7 @@ def layout(table: Table) -> Layout:
         return {"kind": "sharded", "shards": table.deal.shards, "rule": table.deal.rule}
     if isinstance(table, file.FileTable):
         return {"kind": "file", "path": str(table.path.absolute())}
-    return {"kind": "device"}
+    return {"kind": "dynamic" if isinstance(table, Kept) else "device"}
 
 
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.errors import UsageError
 from app.text import vocabulary
-from app.training.checkpoint import read_rows
+from app.training import checkpoint, growing
 from app.training.workdir import Workdir
 from app.types import WordVectors
 
@@ -19,5 +19,10 @@ def load(path: str | Path) -> WordVectors:
     workdir = Workdir(path)
     if not workdir.vocabulary.exists():
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+    newest = checkpoint.paths(workdir.checkpoints)[:1]
+    if newest and (newest[0] / growing.NAME).is_dir():
+        return checkpoint.of_newest(workdir.checkpoints, growing.load)
     words = vocabulary.load(str(workdir.vocabulary))
-    return WordVectors(words.tokens, read_rows(workdir.checkpoints, "input"), words.counts)
+    return WordVectors(
+        words.tokens, checkpoint.read_rows(workdir.checkpoints, "input"), words.counts
+    )

@@ -20,9 +20,13 @@ from app.text import corpus, counting, vocabulary
 from app.text.blocks import reported
 from app.text.reading import Progress
 from app.text.vocabulary import EOS, UNK, Vocabulary
+from app.training import growing
 from app.training import workdir as files
 from app.training.workdir import Workdir
 from app.types import Batches
+
+# That of --table=dynamic, which nobody knows before.
+GROWING = Vocabulary([], np.zeros(0, np.int64), 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,9 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
         service.check(config.input.data_service, sources)
     fingerprint = corpus.fingerprint(sources)
     known = files.read_json(workdir.corpus)
-    if known and workdir.vocabulary.exists():
-        words = vocabulary.load(str(workdir.vocabulary))
+    grows = config.table.table == "dynamic"
+    if known and (grows or workdir.vocabulary.exists()):
+        words = GROWING if grows else vocabulary.load(str(workdir.vocabulary))
         if known["fingerprint"] == fingerprint:
             return Text(sources, words, known["words"], known["batches"])
         if not finished:
@@ -62,6 +67,8 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
                 f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
             )
         logging.warning("--corpus is other text now; the vocabulary stays as it is")
+    elif grows:
+        words = GROWING
     elif config.vocabulary.vocab:
         words = _given(config)
     else:
@@ -69,13 +76,17 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
         batches = _expected(sources, words, words.counts, words.total, config)
         return Text(sources, words, words.total, batches)
     # The vocabulary does not tell how long this text is, on which the learning rate depends.
+    if grows:
+        expected = growing.expected(sources, config, config.vocabulary.min_count)
+        return Text(sources, GROWING, *expected)
     counts, total = counting.recount(words, sources, *_counted(config))
     return Text(sources, words, total, _expected(sources, words, counts, total, config))
 
 
 def record(text: Text, workdir: Workdir) -> None:
     """Keeps the vocabulary and what the corpus was in the workdir."""
-    vocabulary.save(text.vocabulary, str(workdir.vocabulary))
+    if text.vocabulary is not GROWING:  # which is kept with the checkpoints
+        vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     fingerprint = corpus.fingerprint(text.sources)
     known = {"fingerprint": fingerprint, "words": text.words, "batches": text.batches}
     files.write_json(workdir.corpus, known)

@@ -1,0 +1,98 @@
+"""Text whose words have no ids yet: each block's distinct words, and its tokens as places in those.
+
+What does not depend on rows is made in parallel ahead of the steps; see `training.growing` for what
+has to wait for its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from app.config import CorpusConfig, InputConfig
+from app.input import pipeline
+from app.input.tokens import encode
+from app.text.blocks import block_dataset, split_documents, without_tuning_thread
+from app.text.reading import Progress
+from app.text.tokenize import tokenizer
+
+
+class Block(NamedTuple):
+    """A block of text.
+
+    words_U: its distinct words, strings, in order of appearance. counts_U: how often it has them,
+    int64. tokens_M: all its words, as places in words_U, int32. documents_M: numbers of their
+    documents, which do not fall, int64.
+    """
+
+    words_U: tf.Tensor
+    counts_U: tf.Tensor
+    tokens_M: tf.Tensor
+    documents_M: tf.Tensor
+
+
+def blocks(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    progress: Progress,
+    first: int,
+) -> tf.data.Dataset:
+    """The corpus as `Block`s, without the `first` ones. Iterate inside `text.blocks.reported`."""
+    texts = block_dataset(
+        sources,
+        corpus.documents,
+        corpus.invalid_utf8,
+        progress,
+        settings.block_bytes,
+        settings.readers,
+    )
+    found = texts.skip(first).map(
+        block(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
+    )
+    return without_tuning_thread(found.prefetch(settings.prefetch))
+
+
+def block(corpus: CorpusConfig) -> Callable[[tf.Tensor], Block]:
+    """From the text of a block, a string scalar of valid UTF-8, to its `Block`."""
+    tokenize = tokenizer(corpus)
+
+    def of_text(text: tf.Tensor) -> Block:
+        words = tokenize(split_documents(text, corpus.documents))
+        distinct, tokens, counts = tf.unique_with_counts(words.flat_values)
+        return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids())
+
+    return of_text
+
+
+def block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
+    """A compiled function that gives the rows of a block, (R, L) int32, see `pipeline.rows`.
+
+    Called with the epoch and the number of the block in it, int64; what id each distinct word has,
+    (U,) int32, and its chance to be kept, (U,) float32, 0 for one without an id; and the block's
+    tokens_M and documents_M.
+    """
+
+    def rows_of(
+        epoch: tf.Tensor,
+        number: tf.Tensor,
+        ids_U: tf.Tensor,
+        chances_U: tf.Tensor,
+        tokens_M: tf.Tensor,
+        documents_M: tf.Tensor,
+    ) -> tf.Tensor:
+        def drawn(stream: int) -> tf.Tensor:
+            return pipeline.seed_of(seed, stream, epoch, number)
+
+        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), drawn(pipeline.SUBSAMPLE))
+        kept_M = uniform_M < tf.gather(chances_U, tokens_M)
+        ids = tf.gather(ids_U, tf.boolean_mask(tokens_M, kept_M))
+        first = pipeline.changes(tf.boolean_mask(documents_M, kept_M))
+        return pipeline.framed(encode(ids, first), window, settings, drawn(pipeline.SHUFFLE))
+
+    number = tf.TensorSpec([], tf.int64)
+    dtypes = tf.int32, tf.float32, tf.int32, tf.int64
+    specs = [tf.TensorSpec([None], dtype) for dtype in dtypes]
+    return tf.function(rows_of, autograph=False).get_concrete_function(number, number, *specs)

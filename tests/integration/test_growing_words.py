@@ -1,0 +1,90 @@
+"""Words that get rows as they come, without a vocabulary, from the command line."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+import pytest
+
+from app.text import vocabulary
+from tests.integration import commands
+from tests.integration.commands import Command, done, newest_step, refusal, run
+
+DYNAMIC = ("--table=dynamic", "--table_gb=0.1", "--min_count=2")
+# Rows for half of the words, so that some go and come again.
+FEW = ("--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
+
+
+def train(workdir, corpus, *more):
+    return commands.train(workdir, corpus, *DYNAMIC, *more)
+
+
+def checkpoint(workdir):
+    """Every file of the newest checkpoint, and the words beside it, but the clock's."""
+    newest = max((workdir / "checkpoints").glob("step-*"))
+    files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
+    found = {str(path.relative_to(newest)): path.read_bytes() for path in files}
+    return found | {"vocab.tsv": (workdir / "vocab.tsv").read_bytes()}
+
+
+def test_it_trains_and_is_used_as_any_run(tmp_path, corpus):
+    workdir = tmp_path / "run"
+    ended = done(tmp_path, *train(workdir, corpus))
+    assert "vocabulary  grows with the text" in ended.out
+    words = vocabulary.load(str(workdir / "vocab.tsv"))
+    first = done(tmp_path, "app.neighbors", f"--workdir={workdir}", words.tokens[0])
+    assert any(word in first.out for word in words.tokens[1:])
+    plan = done(tmp_path, *train(workdir, corpus, "--plan_only"))
+    assert "words and their counts" in plan.out
+    done(tmp_path, *train(workdir, corpus, "--epochs=3"))
+    again = vocabulary.load(str(workdir / "vocab.tsv"))
+    assert again.counts.sum() == pytest.approx(1.5 * words.counts.sum(), rel=0.01)
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path, corpus):
+    whole, workdir = tmp_path / "whole", tmp_path / "run"
+    done(tmp_path, *train(whole, corpus, *FEW))
+    last, draw = newest_step(whole), random.Random()
+    for half in range(2):
+        step = draw.randrange(half * last // 2, (half + 1) * last // 2 - 4)
+        always = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
+        command = Command(tmp_path, *train(workdir, corpus, *FEW, *always))
+        later = draw.random() * 0.02
+        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
+        assert ended.code == -signal.SIGKILL, (step, later, ended)
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "resuming at step" in ended.err
+    assert checkpoint(workdir) == checkpoint(whole)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--loss=hierarchical_softmax",), "--loss=hierarchical_softmax needs a vocabulary"),
+        (("--cache=memory",), "--cache=memory needs a vocabulary"),
+        (("--min_count=256",), "--min_count=256: --table=dynamic counts words without a row up to"),
+        (("--max_age=3", "--table=host"), "--max_age=3 means nothing to --table=host"),
+        (("--table_gb=0.000001", "--dim=300"), "--table_gb=1e-06: a word takes"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(tmp_path, corpus, flags, said):
+    workdir = tmp_path / "run"
+    shared = ("--group_tokens=32", "--shared_negatives=8") if "loss" in flags[0] else ()
+    command = [part for part in train(workdir, corpus) if part not in shared]
+    assert said in refusal(run(tmp_path, *command, *flags))
+
+
+@pytest.mark.slow
+def test_too_few_rows_and_another_kind_of_table_end_in_one_line(tmp_path, corpus):
+    few = run(tmp_path, *train(tmp_path / "few", corpus, "--table_gb=0.000003"))
+    assert few.code == 1 and "rows are full" in few.err.splitlines()[-1]
+    one, other = tmp_path / "one", tmp_path / "other"
+    usual = ("--epochs=1", "--table_gb=1.0", "--min_count=5")  # which a workdir keeps
+    done(tmp_path, *commands.train(one, corpus, "--min_count=5", "--epochs=1"))
+    found = run(tmp_path, *train(one, corpus, *usual))
+    assert found.code == 1 and "by id, and --table=dynamic" in found.err.splitlines()[-1]
+    done(tmp_path, *train(other, corpus, *usual))
+    found = run(tmp_path, *commands.train(other, corpus, "--min_count=5", "--table=device"))
+    assert found.code == 1 and "by key and not by id" in found.err.splitlines()[-1]
