@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import machine, options, picture, pipeline, softmax, sparse, words
+from app.benchmarks import machine, options, picture, pipeline, softmax, sparse, tables, words
 from app.benchmarks.options import (
     Options,
     PipelineOptions,
     SoftmaxOptions,
     SparseOptions,
+    TablesOptions,
     WordsOptions,
 )
 from app.benchmarks.report import Report
@@ -36,6 +37,7 @@ CASES = {
     "words": Case(WordsOptions, words.run),
     "sparse": Case(SparseOptions, sparse.run),
     "softmax": Case(SoftmaxOptions, softmax.run),
+    "tables": Case(TablesOptions, tables.run),
     "pipeline": Case(PipelineOptions, pipeline.run),
 }
 

@@ -54,7 +54,7 @@ def test_the_table_is_printed_and_the_record_written(command, tmp_path, capsys):
     [
         ([], "no case: name one case of words"),
         (["words", "sparse"], "words sparse: name one case of words, sparse"),
-        (["words", "--rows=3"], "--rows=3 means nothing to words, only to sparse; leave it out"),
+        (["words", "--rows=3"], "--rows=3 means nothing to words, only to sparse, tables; leave"),
         (["sparse", "--window=5"], "--window=5 means nothing to sparse, only to words; leave"),
         (["sparse", "--steps=0"], "--steps=0: give at least 1"),
         (["wrds"], "wrds: no such case; choose from words"),
@@ -82,7 +82,7 @@ def test_the_defaults_are_those_of_the_case(command, tmp_path):
 def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
     known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
     assert known["repeats"] == "Runs of each side; medians are reported. (default: 1)"
-    assert known["rows"] == "sparse: Rows of the table. (default: 793471)"
+    assert known["rows"].startswith("sparse: Rows of the table. (default: 793471) tables: Rows")
     assert known["dim"].startswith("words: Columns of a vector. (default: 100) sparse: Columns")
 
 

@@ -121,6 +121,37 @@ class SoftmaxOptions(Options):
     steps: int = setting(20, "Steps that are timed; a slow side makes fewer.", minimum=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class TablesOptions(Options):
+    """Steps of a table that lives in different places, beside what others do with a large one."""
+
+    sides: str = setting(
+        "device,host,disk,sharded,dynamic,bfloat16",
+        "Comma-separated kinds of table to measure; empty measures none.",
+    )
+    peers: str = setting(
+        "naive,torch",
+        "Comma-separated peers to run beside ours: a table in numpy whose rows are moved at each "
+        "step, and torch (where it is installed, with lazy_adam); empty runs none.",
+    )
+    optimizers: str = setting(
+        "lazy_adam,rowwise_adagrad", "Comma-separated optimizers to measure them with."
+    )
+    hot_shares: str = setting(
+        "1,10,50,100", "Comma-separated shares of the host table that stay on the device, per cent."
+    )
+    rows: int = setting(1_000_000, "Rows of the table.", minimum=1)
+    dim: int = setting(100, "Columns of the table.", minimum=1)
+    ids: int = setting(4096, "Ids that a step looks up.", minimum=1)
+    steps: int = setting(
+        200, "Steps that are timed together, rounded up to whole chunks.", minimum=1
+    )
+    stage_steps: int = _as_in_training("stage_steps")
+    folder: str = setting(
+        "", "Where the table in a file goes for the while; empty: where temporary files go."
+    )
+
+
 def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):

@@ -42,8 +42,8 @@ class Stream:
     evicted.
 
     keys: of strings. slabs: of the map; what is admitted starts there. reweigh: told the sightings
-    of all rows that were ever in use after each block. words: where the words are kept as a vocab.tsv with each
-    checkpoint.
+    of all rows that were ever in use, after each block. words: where the words are kept as a
+    vocab.tsv with each checkpoint.
     """
 
     def __init__(

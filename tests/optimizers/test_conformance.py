@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import pathlib
 import pkgutil
 import tempfile
 
@@ -19,14 +18,10 @@ from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
-from app.tables import sharded
 from app.tables.device import DeviceTable
-from app.tables.file import FileTable
 from app.tables.rows import distinct, take
-from app.tables.staged import Places, StagedTable
-from app.tables.table_file import TableFile
 from app.types import Rows
-from tests.reference import dense_optimizers
+from tests.reference import dense_optimizers, tables
 from tests.reference import optimizers as reference
 
 SIZE, DIM, IDS, STEPS, RATE = 12, 5, 9, 25, 0.1
@@ -51,55 +46,16 @@ OPTIMIZERS = {
     "adamw, corrected": (lazy_adamw, CORRECT | {"beta_2": 0.9, "weight_decay": 0.1}),
 }
 
-
-class Chunked(StagedTable):
-    """A table whose cold rows come to the device whenever they are looked up; not all fit."""
-
-    def __init__(self, *options):
-        super().__init__(DeviceTable(*options), "CPU:0")
-        self.places = None
-
-    def at_home(self):
-        if self.places is None:
-            self.places = Places(SIZE, np.array([5, 0]), SIZE - 3)
-            self.open(self.places)
-        self.write_all()
-
-    def gather(self, ids_U):
-        cold = self.places.cold_of(ids_U.numpy())
-        moves = self.places.moves(cold)
-        self.places.make(moves, cold)
-        self.write(moves.leaving_N, self.move(moves, self.read(moves.entering_M)))
-        return super().gather(ids_U)
-
-
-def dealt(*options):
-    return sharded.make(*options[:3], ["CPU:0"] * 3, dtype=options[3])
-
-
-def in_file(*options):
-    file = TableFile(pathlib.Path(tempfile.mkdtemp(dir=FOLDER)) / "rows", "run", resume=False)
-    return FileTable(file, "input", *options)
-
-
-FOLDER = ""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def folder(tmp_path_factory):
-    global FOLDER
-    FOLDER = tmp_path_factory.mktemp("tables")
-
-
 # With the relative error that storage allows: the gap between two numbers.
 TABLES = {
     "float32": (DeviceTable, tf.float32, 1e-5),
     "bfloat16": (DeviceTable, tf.bfloat16, 2**-7),
     "float16": (DeviceTable, tf.float16, 2**-10),
-    "sharded": (dealt, tf.float32, 1e-5),
-    "staged": (Chunked, tf.float32, 1e-5),
-    "staged, bfloat16": (Chunked, tf.bfloat16, 2**-7),
-    "file": (in_file, tf.float32, 1e-5),
+    "sharded": (tables.dealt, tf.float32, 1e-5),
+    "staged": (tables.Chunked, tf.float32, 1e-5),
+    "staged, bfloat16": (tables.Chunked, tf.bfloat16, 2**-7),
+    "file": (tables.in_file, tf.float32, 1e-5),
+    "dynamic": (tables.dynamic, tf.float32, 1e-5),
 }
 WAYS = {"eager": lambda function: function, "xla": tf.function(jit_compile=True, autograph=False)}
 
@@ -162,7 +118,7 @@ def make_step(optimizer, table, way="eager"):
 def contents(optimizer, table):
     """The rows, and the state by name."""
     parts = {"rows": table} | writer.slots(optimizer, table)
-    if isinstance(table, Chunked):
+    if isinstance(table, tables.Chunked):
         table.at_home()
         parts = {name: part.home for name, part in parts.items()}
     return {name: part.gather(tf.range(SIZE)).numpy() for name, part in parts.items()}
@@ -179,6 +135,14 @@ def trained(name, kind="float32", way="eager", scale=1.0, **stream):
         step(*given, number)
         history.append(contents(optimizer, table))
     return history
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_a_folder_of_the_test(tmp_path_factory):
+    """Where tables in files are."""
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tables")))
+        yield
 
 
 every = pytest.mark.parametrize("name", OPTIMIZERS)

@@ -226,7 +226,7 @@ def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
     with pytest.raises(UsageError, match="--corpus=.* there is no word"):
         growing.expected(empty.sources, empty.config, 1)
     rare = Run(tmp_path, "a b c\n", sightings=2)
-    with pytest.raises(RunError, match="no word was seen 2 times; lower --min_sightings"):
+    with pytest.raises(RunError, match="no word was seen 2 times; lower --min_count"):
         list(rare.batches())
 
 
