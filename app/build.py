@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app import outputs, storage
-from app.config import Config, ModelConfig, OptimizerConfig, RunConfig
-from app.errors import UsageError
+from app import devices, outputs, placing, storage
+from app.config import Config, OptimizerConfig
 from app.losses.base import Loss
 from app.models import recurrent
 from app.models.base import Model
@@ -44,15 +43,11 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     ),
 }
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
-_PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-
-# What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def words_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     """Everything to train word vectors with: tables on the chosen device, batches from the text."""
-    device = device_name(config.run)
+    device = devices.name(config.run)
     optimizer = _optimizer(config.optimizer)
     if config.table.table == "dynamic":
         return _growing_job(config, text, workdir, device, optimizer)
@@ -110,7 +105,7 @@ def _growing_job(
 
 def language_model_job(config: Config, text: words.Text, workdir: Workdir) -> Job:
     """Everything to train a language model with. UsageError if there is nothing to score it on."""
-    device = device_name(config.run)
+    device = devices.name(config.run)
     optimizer = _optimizer(config.optimizer)
     heldout = language_model.heldout(text, config)
     model = _language_model(config, text.vocabulary)
@@ -144,16 +139,16 @@ def trained_language_model(
     model = _language_model(config, vocabulary)
     # Read into memory, wherever they were; no optimizer's state is needed.
     config = dataclasses.replace(config, table=dataclasses.replace(config.table, table="device"))
-    devices = _devices(config)
-    tables = storage.make(storage.Storage(model.tables(), [], {}), config, devices, workdir)
+    places = devices.several(config)
+    tables = storage.make(model.tables(), config, places, workdir)
     position = Checkpoints(workdir.checkpoints, tables).read()
-    device = device_name(config.run)
+    device = devices.name(config.run)
     return language_model.scorer(model, tables, vocabulary, device), position.step
 
 
 def _language_model(config: Config, vocabulary: Vocabulary) -> LanguageModel:
     """The model that the settings ask for, over a vocabulary with `<unk>` and `<eos>`."""
-    settings, device = config.model, device_name(config.run)
+    settings, device = config.model, devices.name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
         output = _output(config, vocabulary.counts, hidden + 1)
@@ -166,7 +161,7 @@ def _language_model(config: Config, vocabulary: Vocabulary) -> LanguageModel:
             output=output,
             priors=output.priors(vocabulary.counts),
             seed=config.run.seed,
-            dtype=_compute_dtype(settings, device),
+            dtype=devices.compute_dtype(settings, device),
         )
 
 
@@ -191,49 +186,16 @@ def _stored(
 
     UsageError, before any table is made, if they do not fit. Nothing is made for --plan_only.
     """
-    devices = _devices(config)
+    places = devices.several(config)
     size, length = config.input.batch_tokens // config.input.row_tokens, config.input.row_tokens
     tokens_BL = tf.TensorSpec([size, length + halo], tf.int32)
-    decided = storage.decide(
-        model, lambda: batches(range(1), 0), tokens_BL, config, devices, _optimizer
-    )
-    tables = {} if config.run.plan_only else storage.make(decided, config, devices, workdir, keys)
-    staging = storage.staged(decided, model, tables, optimizer, config, devices)
-    return {"tables": tables, "memory": decided.items, "staging": staging}
-
-
-def device_name(settings: RunConfig) -> str:
-    """The device to train on: --device, else the first GPU, else the CPU."""
-    devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
-    if not settings.device:
-        return next((name for name in devices if name.startswith("GPU")), "CPU:0")
-    name = settings.device.lstrip("/").removeprefix("device:").upper()
-    name = name if ":" in name else f"{name}:0"
-    if name not in devices:
-        raise UsageError(f"--device={settings.device}: not here; choose from {', '.join(devices)}")
-    return name
-
-
-def use_machine(settings: RunConfig) -> None:
-    """Sets TensorFlow's threads and memory; call it before anything else asks for a device.
-
-    UsageError for a --device that is not there.
-    """
-    cores = os.cpu_count() or 1
-    # The operations of a step take 0.1 ms: too little to share, so few cores do best with an
-    # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0). Those of a language model
-    # wait for one another, and are larger (4,096 tokens, 300 units, the cell alone: 99 ms, shared
-    # 70).
-    usual = cores if settings.task == "language_model" else max(1, cores // 4)
-    threads = settings.intra_op_threads or usual
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(cores)
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-    except RuntimeError as error:
-        raise AssertionError("use_machine must come before TensorFlow's first operation") from error
-    device_name(settings)
+    first = functools.partial(batches, range(1), 0)
+    planned = placing.decide(model, first, tokens_BL, config, places, _optimizer)
+    tables = {}
+    if not config.run.plan_only:
+        tables = storage.make(model.tables(), config, places, workdir, keys)
+    staging = storage.staged(planned.rooms, model, tables, optimizer, config, places)
+    return {"tables": tables, "memory": planned.items, "staging": staging}
 
 
 def _optimizer(settings: OptimizerConfig) -> Optimizer:
@@ -265,7 +227,7 @@ def _model(config: Config, counts: np.ndarray, device: str) -> Model:
         window=settings.window,
         output=_output(config, counts, settings.dim),
         seed=config.run.seed,
-        dtype=_compute_dtype(settings, device),
+        dtype=devices.compute_dtype(settings, device),
     )
 
 
@@ -273,38 +235,3 @@ def _output(config: Config, counts: np.ndarray, columns: int) -> Loss:
     targets = config.input.batch_tokens
     wanted = outputs.Wanted(counts, columns, targets, config.run.seed)
     return outputs.make(config.model, wanted)
-
-
-def _compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
-    if settings.compute_dtype != "auto":
-        return _PRODUCTS[settings.compute_dtype]
-    if device.startswith("GPU"):
-        gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
-        major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
-        return tf.bfloat16 if major >= 8 else tf.float32  # from NVIDIA's Ampere on
-    return tf.bfloat16 if _BFLOAT16_FLAGS & _processor_flags() else tf.float32
-
-
-def _processor_flags() -> set[str]:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((set(line.split()) for line in file if line.startswith("flags")), set())
-    except OSError:
-        return set()  # not Linux
-
-
-def _devices(config: Config) -> list[str]:
-    """The device of the steps, and those after it over which the classes of words are dealt."""
-    first, count = device_name(config.run), config.model.class_devices
-    kind, _, number = first.partition(":")
-    names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
-    there = len(tf.config.list_logical_devices(kind)) - int(number)
-    if count > there:
-        raise UsageError(
-            f"--class_devices={count}: from {first} on there are {there}; give at most that"
-        )
-    return names
-
-
-def _physical_devices() -> list[tf.config.PhysicalDevice]:
-    return tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")

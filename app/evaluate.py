@@ -56,13 +56,13 @@ def _perplexity(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             f"--workdir={folder}: {found}; --heldout={heldout} scores a language model only"
         )
     flags.start_tensorflow()
-    from app import build
+    from app import build, devices
     from app.text import vocabulary
     from app.training import language_model
     from app.training.workdir import Workdir
 
     config, place = settings.from_names(stored), Workdir(folder)
-    build.use_machine(config.run)
+    devices.use_machine(config.run)
     known = vocabulary.load(str(place.vocabulary))
     score, step = build.trained_language_model(config, known, place)
     found = score(language_model.of_files(heldout, known, config))

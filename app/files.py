@@ -72,6 +72,19 @@ def sweep(path: str | Path) -> None:
         _remove(leftover)
 
 
+def synchronise(folder: Path) -> None:
+    """Has the system write a folder and all that is in it, but hidden things, to the disk.
+
+    What is not yet written is lost when the machine loses its power.
+    """
+    for path in (*(p for p in folder.rglob("*") if not p.name.startswith(".")), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextlib.contextmanager
 def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
     """What `path` stands for, and a free name in its folder, which is made.

@@ -80,11 +80,11 @@ def _diagnosed(flag: str, path: str) -> report.Diagnosis:
 def _live() -> tuple[str, dict[str, Any]]:
     config = flags.parsed(needs_workdir=False)
     flags.start_tensorflow()
-    from app import build
+    from app import build, devices
     from app.diagnosis import live
     from app.training import words
 
-    build.use_machine(config.run)
+    devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     text = words.text(config, place, finished=True)
     with tempfile.TemporaryDirectory() as folder:  # for a cache on disk

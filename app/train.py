@@ -25,10 +25,10 @@ def main(_: Sequence[str]) -> None:
     """Trains, then scores."""
     settings = flags.parsed()
     flags.start_tensorflow()
-    from app import build
+    from app import build, devices
     from app.training import banner, loop, vectors, words
 
-    build.use_machine(settings.run)
+    devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     with contextlib.nullcontext() if settings.run.plan_only else place.held():

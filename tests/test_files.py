@@ -176,3 +176,16 @@ def test_the_suffix_tells_how_a_file_is_opened(tmp_path, name, opens):
 def test_a_plain_file_may_have_another_opener():
     assert files.opener("a.txt", plain=len) is len
     assert files.opener("a.gz", plain=len) is gzip.open
+
+
+def test_a_folder_is_synchronised_with_all_that_is_in_it(tmp_path, monkeypatch):
+    for path in ("a/b", "c", ".hidden"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("text")
+    synchronised = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synchronised.append(os.readlink(f"/proc/self/fd/{number}"))
+    )
+    files.synchronise(tmp_path)
+    assert synchronised[-1] == str(tmp_path)
+    assert set(synchronised) == {str(tmp_path / path) for path in ("", "a", "a/b", "c")}

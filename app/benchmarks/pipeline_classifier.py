@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app import build
+from app import devices
 from app.benchmarks import pipeline_examples as pipelines
 from app.benchmarks.pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 from app.config import RunConfig
@@ -131,7 +131,7 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
     anything else was: a step a call 40 thousand examples/s, 16 steps a call 78, and with the
     threads that the trainer sets 147.
     """
-    build.use_machine(RunConfig())
+    devices.use_machine(RunConfig())
     model = Bag(seed)
     tables = {
         name: DeviceTable(spec.rows, spec.columns, spec.initial)

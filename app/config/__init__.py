@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from app.config.learning import ModelConfig, OptimizerConfig, TableConfig
+from app.config.learning import ModelConfig, OptimizerConfig
 from app.config.run import RunConfig
 from app.config.setting import setting
+from app.config.tables import TableConfig
 from app.config.text import CorpusConfig, InputConfig, VocabularyConfig
 
 __all__ = [

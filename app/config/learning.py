@@ -1,4 +1,4 @@
-"""Settings of what is learned, and how: model, optimizer, tables."""
+"""Settings of what is learned, and how: model and optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ _WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
 _NEGATIVES = ("loss", "negative_sampling")
 _SAMPLED = ("loss", "sampled_softmax", "nce")
 _CLASSES = ("loss", "class_softmax")
-_HOST = ("table", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,76 +229,4 @@ class OptimizerConfig:
         "Strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
         minimum=0,
         only=_FTRL,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class TableConfig:
-    """Where rows live."""
-
-    table: str = setting(
-        "device",
-        "`device`: in the memory of the device. `host`: in that of the machine, or in a file "
-        "(--table_file), and on the device while steps need them. `sharded`: dealt over all local "
-        "devices of its kind. `dynamic`: a word gets a row once it was seen --min_count times; no "
-        "pass over the text comes before.",
-        choices=("device", "host", "sharded", "dynamic"),
-    )
-    table_dtype: str = setting(
-        "float32",
-        "Storage of the rows; arithmetic is float32.",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
-    )
-    slot_dtype: str = setting(
-        "float32",
-        "Storage of the optimizer's state of a row.",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
-    )
-    rounding: str = setting(
-        "stochastic",
-        "How rows and state are written to fewer bits: `stochastic` keeps the sum of many small "
-        "changes right, to `nearest` they are lost.",
-        choices=("stochastic", "nearest"),
-    )
-    hot_rows: str = setting(
-        "auto",
-        "Rows of each table that stay on the device, the most frequent: a number, or `auto` for as "
-        "many as fit --device_memory.",
-        only=_HOST,
-    )
-    stage_steps: int = setting(
-        100,
-        "Steps for which the other rows come to the device at a time, rounded up to whole calls.",
-        minimum=1,
-        only=_HOST,
-    )
-    device_memory: float = setting(
-        0.0, "GB of the device that tables may take; 0 for what it has free.", minimum=0
-    )
-    table_file: str = setting(
-        "", "A file to keep the rows in, for tables larger than the machine's memory.", only=_HOST
-    )
-    table_gb: float = setting(
-        2.0,
-        "GB that the rows of a dynamic table, their state and the words may take; as many words "
-        "have a row at a time as that holds, and at most --max_vocab_size.",
-        minimum=1e-6,
-        fixed=True,
-        only=("table", "dynamic"),
-    )
-    max_age: int = setting(
-        0,
-        "A word that was not seen in so many blocks of text (--block_bytes) loses its row; 0 for "
-        "never. Where rows run out, the words seen the fewest times lose theirs.",
-        minimum=0,
-        fixed=True,
-        only=("table", "dynamic"),
-    )
-    shard_rule: str = setting(
-        "mod",
-        "How rows are dealt: `mod` in turn, so that frequent ones are spread, `block` in parts.",
-        choices=("mod", "block"),
-        only=("table", "sharded"),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from app import system
+
 _BLOCK = 1 << 24  # bytes read at a time
+_FLOAT = 4  # bytes
 
 # What `write` tells of a file, and `read` wants to find: its bytes, and their CRC-32.
 Mark = tuple[int, int]
@@ -74,3 +79,14 @@ def _load(path: Path, how: Mapping[str, Any]) -> np.ndarray:
     strings = np.empty(len(ends), object)
     strings[:] = [data[low:high] for low, high in zip([0, *ends], ends, strict=False)]
     return strings
+
+
+def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
+    """A float32 array to fill: in memory, or if that is short in a file that goes with the array.
+
+    folder: where the file would be, which is seen by nobody.
+    """
+    if math.prod(shape) * _FLOAT < system.free_bytes() // 2:
+        return np.empty(shape, np.float32)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return np.memmap(file, np.float32, "w+", shape=shape)

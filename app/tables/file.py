@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
+from app.tables import arrays
 from app.tables.device import DeviceTable
 from app.tables.ids import checked
 from app.tables.initial import Constant, Initial
@@ -162,8 +163,8 @@ class FileTable(tf.Module):
             return tf.numpy_function(function, inputs, [] if result is None else result)
 
 
-def read_rows(path: Path, folder: Path, name: str, most: int | None = None) -> np.ndarray:
-    """The rows of a section at the moment of a snapshot, (V, D) float32: the first `most` or all.
+def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
+    """The rows of a section at the moment of a snapshot, (V, D) float32.
 
     Changes nothing; right also while the run that owns the file goes on. RunError if the file is
     missing, truncated, or changed too much meanwhile. LookupError if it has no such section;
@@ -178,9 +179,9 @@ def read_rows(path: Path, folder: Path, name: str, most: int | None = None) -> n
     if section is None:
         raise LookupError(f"{path} does not hold {name!r}")
     before = needed(path, generation)
-    rows_VD = np.empty((min(section.rows, most or section.rows), section.columns), np.float32)
+    rows_VD = arrays.room((section.rows, section.columns), path.parent)
     start = 0
-    for part_UD in section.parts(path, len(rows_VD)):
+    for part_UD in section.parts(path):
         rows_VD[start : start + len(part_UD)] = part_UD
         start += len(part_UD)
     # A row is journalled before it is overwritten, so one that was overwritten is found here.
@@ -188,8 +189,7 @@ def read_rows(path: Path, folder: Path, name: str, most: int | None = None) -> n
         for journal in journals(path, generation).values():
             for number, ids_U, rows_U, _ in records(journal):
                 if header.sections[number] == section:
-                    wanted_U = ids_U < len(rows_VD)
-                    rows_VD[ids_U[wanted_U]] = section.numbers(rows_U[wanted_U])
+                    rows_VD[ids_U] = section.numbers(rows_U)
         if before.keys() <= journals(path, generation).keys():
             return rows_VD
     raise RunError(f"{path} went on to another checkpoint than {folder} meanwhile; run this again")

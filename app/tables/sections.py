@@ -59,16 +59,16 @@ class Section:
         """Rows of bytes, (U,), as numbers of the dtype, (U, D)."""
         return rows_U.view(tf.as_dtype(self.dtype).as_numpy_dtype).reshape(-1, self.columns)
 
-    def parts(self, path: Path, rows: int) -> Iterator[np.ndarray]:
-        """The first rows as the file holds them now, (any number, D) of the dtype, part by part.
+    def parts(self, path: Path) -> Iterator[np.ndarray]:
+        """The rows as the file holds them now, (any number, D) of the dtype, part by part.
 
         The system is told not to read ahead, as it would keep large blocks: see `Mapping`.
         """
         count = max(1, _PART_BYTES // self.row_bytes)
         with open(path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-            for start in range(0, rows, count):
-                length = min(count, rows - start) * self.row_bytes
+            for start in range(0, self.rows, count):
+                length = min(count, self.rows - start) * self.row_bytes
                 part = os.pread(file.fileno(), length, self.offset + start * self.row_bytes)
                 yield self.numbers(np.frombuffer(part, f"V{self.row_bytes}"))
 

@@ -92,7 +92,7 @@ class TableFile:
     def parts(self, number: int) -> Iterator[np.ndarray]:
         """All rows of a section, (any number, D) of its dtype, part by part."""
         section = self._header.sections[number]
-        return section.parts(self.path, section.rows)
+        return section.parts(self.path)
 
     def write(self, number: int, ids_U: np.ndarray, change: Callable[[], np.ndarray]) -> None:
         """Replaces rows of a section by what `change` gives, (U, D); ids in range and unique.

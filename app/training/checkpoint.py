@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from app.errors import RunError
-from app.files import replacing_folder
+from app.files import replacing_folder, synchronise
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import stored
@@ -87,6 +87,10 @@ class Checkpoints:
                 raise OSError(None, error.message.splitlines()[0]) from error
             stored.write_layouts(temporary, self._tables)
             (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
+            if self._kept:  # what `committed` removes would be the only way back
+                synchronise(temporary)
+        if self._kept:
+            synchronise(self._folder)
         for old in paths(self._folder)[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
         for name, table in self._kept.items():
@@ -141,7 +145,7 @@ class Checkpoints:
         same = {}
         for name, table in self._tables.items():
             before, now = stored.layout_in(path, name), stored.layout(table)
-            if before == now:
+            if stored.is_alike(before, now):
                 same[name] = table
             else:
                 kinds = before["kind"], now["kind"]
@@ -182,12 +186,12 @@ def paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), reverse=True)
 
 
-def read_rows(folder: Path, table: str, most: int | None = None) -> np.ndarray:
+def read_rows(folder: Path, table: str) -> np.ndarray:
     """The rows of a table, (V, D) float32, from the newest checkpoint that is whole.
 
-    most: read the first so many only. RunError if there is no checkpoint.
+    RunError if there is no checkpoint.
     """
-    return of_newest(folder, lambda path: Stored(path, table).read(most=most))
+    return of_newest(folder, lambda path: Stored(path, table).read())
 
 
 def of_newest(folder: Path, read: Callable[[Path], T]) -> T:

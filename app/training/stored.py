@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
-from app.tables import file
+from app.tables import arrays, file
 from app.tables.base import Kept, Table
 from app.tables.sharded import Deal, ShardedTable
 
@@ -52,6 +52,12 @@ def read_layouts(folder: Path) -> dict[str, Layout]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def is_alike(one: Layout, other: Layout) -> bool:
+    """Whether a table can be read back as it was saved. A file may have moved since."""
+    one, other = ({**layout, "path": None} for layout in (one, other))
+    return one == other
+
+
 def layout_in(folder: Path, name: str) -> Layout:
     """The layout of one of them."""
     return read_layouts(folder).get(name, {"kind": "device"})
@@ -76,17 +82,16 @@ class Stored:
             self._reader = tf.train.load_checkpoint(str(folder / TABLES))
             self._shapes = self._reader.get_variable_to_shape_map()
 
-    def read(self, slot: str = "", most: int | None = None) -> np.ndarray:
-        """The rows of the table, or of one of its slots, (V, D) float32: at most the first `most`.
+    def read(self, slot: str = "") -> np.ndarray:
+        """The rows of the table, or of one of its slots, (V, D) float32.
 
         LookupError if there is no such slot.
         """
         if self._kind == "file":
             path = Path(self._layout["path"])
             section = f"{self._name}.{slot}" if slot else self._name
-            return file.read_rows(path, self._folder / self._name, section, most)
-        rows, columns = self.shape(slot)
-        found_VD = np.empty((min(rows, most or rows), columns), np.float32)
+            return file.read_rows(path, self._folder / self._name, section)
+        found_VD = arrays.room(self.shape(slot), self._folder.parent)
         for low in range(0, len(found_VD), _PART):
             part_ND = found_VD[low : low + _PART]
             part_ND[:] = self._rows(slot, low, low + len(part_ND))

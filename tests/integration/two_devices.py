@@ -41,8 +41,7 @@ def _trained(devices: int) -> dict:
     loss = outputs.make(settings, outputs.Wanted(counts(WORDS), DIM, TARGETS, seed=1))
     model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
     places = [f"CPU:{number}" for number in range(devices)]
-    wanted = storage.Storage(model.tables(), [], {})
-    tables = storage.make(wanted, Config(model=settings), places, Workdir("none"))
+    tables = storage.make(model.tables(), Config(model=settings), places, Workdir("none"))
     function = train_function(model, tables, optimizer, seed=1)
     batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).tokens_BL for n in range(3)])
     with tf.device("CPU:0"):

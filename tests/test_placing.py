@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build, storage, system
+from app import build, placing, storage, system
 from app.config import Config, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
 from app.tables.file import FileTable
@@ -31,9 +30,9 @@ def memory(monkeypatch):
     def set_to(free, gpu=0):
         monkeypatch.setattr(system, "free_bytes", lambda: int(free / 0.95) + 1)
         monkeypatch.setattr(system, "resident_bytes", lambda: 0)
-        monkeypatch.setattr(storage, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
-        monkeypatch.setattr(storage, "_RUN", OTHERS)
-        monkeypatch.setattr(storage, "step_bytes", lambda *_: 0)
+        monkeypatch.setattr(placing, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
+        monkeypatch.setattr(placing, "_RUN", OTHERS)
+        monkeypatch.setattr(placing, "step_bytes", lambda *_: 0)
 
     return set_to
 
@@ -55,7 +54,7 @@ def batches():
 
 def decide(config, device="CPU:0"):
     model = make_model("skipgram", COUNTS, DIM)
-    return storage.decide(model, batches, TOKENS, config, [device], build._optimizer)
+    return placing.decide(model, batches, TOKENS, config, [device], build._optimizer)
 
 
 def test_all_that_takes_memory_is_in_the_plan(memory):
@@ -120,7 +119,7 @@ def test_places_of_each_kind(memory, tmp_path):
     assert plan.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
 
 
-@pytest.mark.parametrize("table", [*storage.TABLES, "file"])
+@pytest.mark.parametrize("table", ["device", "host", "sharded", "file"])
 def test_tables_are_made_as_planned(memory, tmp_path, table):
     memory(1e9)
     flags = {"table": table}
@@ -128,8 +127,8 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         flags = {"table": "host", "table_file": str(tmp_path / "rows")}
     settings = config(**flags, table_dtype="float16")
     model, devices = make_model("skipgram", COUNTS, DIM), ["CPU:0"]
-    wanted = dataclasses.replace(decide(settings), specs=model.tables())
-    tables = storage.make(wanted, settings, devices, Workdir(tmp_path / "run"))
+    rooms = decide(settings).rooms
+    tables = storage.make(model.tables(), settings, devices, Workdir(tmp_path / "run"))
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
         assert (made.rows, made.columns) == (WORDS, DIM)
@@ -139,7 +138,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.staged(wanted, model, tables, None, settings, devices)
+    brought = storage.staged(rooms, model, tables, None, settings, devices)
     assert isinstance(brought, Staging if flags["table"] == "host" else InPlace)
     brought.close()
 

@@ -1,0 +1,187 @@
+"""Where the tables of a run are to live, decided before any is made: whether they fit, and how."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import device_lib  # the only one to tell the memory of a GPU
+
+from app import storage, system
+from app.config import Config, OptimizerConfig
+from app.models.base import Model
+from app.optimizers.base import Optimizer
+from app.tables import sharded
+from app.tables.base import TableSpec
+from app.training import plan, staging
+from app.training.activations import step_bytes
+from app.training.plan import FILE, HOST, Item
+from app.training.staging import Room
+
+# What --hot_rows=auto chooses from, as shares of a table's rows: the largest that fits.
+_SHARES = (*(0.9**power for power in range(90)), 0.0)
+# Of the memory that is free, what a plan may take; the rest is for what no plan knows of.
+_SHARE = 0.95
+# What else a run takes: compiled steps, their executors and the text on its way. Measured with
+# skip-gram, 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
+_RUN = 90_000_000
+# Steps of a call overlap: while one writes its rows, the next one reads.
+_OVERLAP = 2
+# Flags that take less memory, in the order in which a plan that does not fit proposes them.
+_SMALLER = (
+    {"optimizer": {"optimizer": "rowwise_adagrad"}},
+    {"table": {"table_dtype": "bfloat16"}},
+    {"table": {"table": "host", "hot_rows": "auto"}},
+    {"table": {"table": "host", "hot_rows": "auto", "table_file": "FILE"}},
+)
+
+
+class Placing(NamedTuple):
+    """All that takes memory, and the rooms on the device for tables at home elsewhere."""
+
+    items: list[Item]
+    rooms: dict[str, Room]
+
+
+def decide(
+    model: Model,
+    batches: Callable[[], Iterable],
+    tokens_BL: tf.TensorSpec,
+    config: Config,
+    devices: list[str],
+    optimizers: Callable[[OptimizerConfig], Optimizer],
+) -> Placing:
+    """The memory of a run, before a table is made.
+
+    batches: of the first epoch, to see what chunks of steps need. tokens_BL: of a step. devices:
+    those that `TableSpec` counts; steps run on the first. optimizers: from settings to an
+    optimizer. UsageError, with flags that would help, where the memory is not enough.
+    """
+
+    @functools.cache
+    def needs() -> Mapping[str, list[np.ndarray]]:
+        calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+        return staging.needs(model, batches(), config.run.seed, devices[0], calls)
+
+    def placing(config: Config) -> Placing:
+        optimizer = optimizers(config.optimizer)
+        others = [
+            Item("activations of a step", "", devices[0], _step(model, optimizer, tokens_BL)),
+            Item("program, graph and text", "", HOST, program + _RUN),
+        ]
+        return _placing(model.tables(), optimizer, others, config, devices, needs, free)
+
+    program, free = system.resident_bytes(), _free(config, devices)
+    found = placing(config)
+    if plan.too_much(found.items, free):
+        helping = [
+            _as_flags(changes)
+            for changes in _SMALLER
+            if not plan.too_much(placing(_changed(config, changes)).items, free)
+        ]
+        if config.table.table == "dynamic":
+            helping = [f"give less than --table_gb={config.table.table_gb}"]
+        raise plan.refusal(found.items, free, helping)
+    return found
+
+
+def _step(model: Model, optimizer: Optimizer, tokens_BL: tf.TensorSpec) -> int:
+    return _OVERLAP * step_bytes(model, optimizer, tokens_BL)
+
+
+def _placing(
+    specs: Mapping[str, TableSpec],
+    optimizer: Optimizer,
+    others: list[Item],
+    config: Config,
+    devices: list[str],
+    needs: Callable[[], Mapping[str, list[np.ndarray]]],
+    free: Mapping[str, int],
+) -> Placing:
+    """The plan of a run with these settings, whether it fits or not."""
+    dtypes = storage.dtypes(config)
+    if config.table.table == "dynamic":
+        rows = max(spec.rows for spec in specs.values())
+        size = rows * storage.word_bytes(config)
+        others = [*others, Item("words and their counts", f"{rows:,} words", HOST, size)]
+
+    def items(rooms: Mapping[str, Room]) -> list[Item]:
+        found = []
+        for name, spec in specs.items():
+            places = _places(spec, config, devices)
+            found += plan.table(name, spec, optimizer, places, dtypes)
+            if name in rooms:
+                size = plan.Size(len(rooms[name].hot_N), rooms[name].cold, rooms[name].needed)
+                found += plan.staged(name, spec, optimizer, size, devices[0], dtypes)
+        return found + others
+
+    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, Room]:
+        return {
+            name: staging.room(specs[name], needed, hot(specs[name]))
+            for name, needed in needs().items()
+        }
+
+    if config.table.table != "host":
+        return Placing(items({}), {})
+    if config.table.hot_rows != "auto":
+        chosen = rooms(lambda spec: int(config.table.hot_rows))
+    else:
+        for share in _SHARES:
+            chosen = rooms(lambda spec, share=share: int(share * spec.rows))
+            if not plan.too_much(items(chosen), free):
+                break
+    return Placing(items(chosen), chosen)
+
+
+def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
+    """How many rows of a table lie where."""
+    if config.table.table == "sharded":
+        names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
+        return {name: -(-spec.rows // len(names)) for name in names}
+    if config.table.table == "host":
+        return {FILE if config.table.table_file else HOST: spec.rows}
+    return {devices[spec.device]: spec.rows}
+
+
+def _free(config: Config, devices: list[str]) -> dict[str, int]:
+    """What each place has for tables, in bytes, with what this process has taken already."""
+    found = {HOST: int(_SHARE * system.free_bytes()) + system.resident_bytes()}
+    for name in devices:
+        if config.table.device_memory:
+            found[name] = int(config.table.device_memory * 1e9)
+        elif name.startswith("GPU"):
+            found[name] = int(_SHARE * _gpu_bytes(name))
+    if config.table.table_file:
+        path = Path(config.table.table_file)
+        there = path.stat().st_size if path.is_file() else 0
+        with contextlib.suppress(OSError):  # of a folder that is still to be made
+            found[FILE] = there + shutil.disk_usage(path.absolute().parent).free
+    return found
+
+
+def _gpu_bytes(name: str) -> int:
+    """The memory that TensorFlow may take of a GPU."""
+    for device in device_lib.list_local_devices():
+        if device.name.endswith(name):
+            return device.memory_limit
+    raise AssertionError(f"{name} is not here")
+
+
+def _as_flags(changes: Mapping[str, Mapping[str, str]]) -> str:
+    values = {name: value for part in changes.values() for name, value in part.items()}
+    return " ".join(f"--{name}={value}" for name, value in values.items())
+
+
+def _changed(config: Config, changes: Mapping[str, Mapping[str, str]]) -> Config:
+    parts = {
+        name: dataclasses.replace(getattr(config, name), **values)
+        for name, values in changes.items()
+    }
+    return dataclasses.replace(config, **parts)
