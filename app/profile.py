@@ -6,6 +6,7 @@ flags of app.train, it measures instead: the input alone, the steps alone, and b
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -17,6 +18,7 @@ from absl import flags as absl_flags
 
 from app import flags, settings
 from app.benchmarks import picture as drawing
+from app.config import TableConfig
 from app.diagnosis import picture, profiles, report
 from app.errors import UsageError
 from app.files import replacing
@@ -78,7 +80,8 @@ def _diagnosed(flag: str, path: str) -> report.Diagnosis:
 
 
 def _live() -> tuple[str, dict[str, Any]]:
-    config = flags.parsed(needs_workdir=False)
+    # The input is measured, and the file of a run's tables must not be touched.
+    config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()
     from app import build, devices
     from app.diagnosis import live

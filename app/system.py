@@ -5,6 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Where a control group of version 2 and of version 1 tells its limit, what it takes of it, and the
+# parts of that, in memory.stat, which are of files (the kernel's admin-guide, cgroup-v2.rst and
+# cgroup-v1/memory.rst).
+_GROUPS = (
+    (
+        Path("/sys/fs/cgroup"),
+        "memory.max",
+        "memory.current",
+        ("inactive_file", "active_file"),
+    ),
+    (
+        Path("/sys/fs/cgroup/memory"),
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
+)
+
 
 def memory_bytes() -> int:
     """The machine's memory."""
@@ -14,15 +32,19 @@ def memory_bytes() -> int:
 def free_bytes() -> int:
     """Memory that can be taken: what Linux deems available; elsewhere, all there is.
 
-    A limit of the control group (version 2), such as a container has, counts.
+    A limit of the control group, such as a container has, counts; the parts of files that the
+    group keeps in memory do not, as they give way.
     """
     available = field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else memory_bytes()
-    limit = (text(Path("/sys/fs/cgroup/memory.max")) or "max").strip()
-    if limit == "max":
-        return free
-    used = int(text(Path("/sys/fs/cgroup/memory.current")) or 0)
-    return min(free, int(limit) - used)
+    for folder, limit, used, kept in _GROUPS:
+        most = (text(folder / limit) or "max").strip()
+        if most != "max":
+            taken = int(text(folder / used) or 0)
+            pairs = (line.split() for line in (text(folder / "memory.stat") or "").splitlines())
+            cached = sum(int(count) for name, count in pairs if name in kept)
+            free = min(free, int(most) - max(taken - cached, 0))
+    return free
 
 
 def resident_bytes() -> int:

@@ -50,6 +50,26 @@ REPLACED = {
         "python -m app.bench softmax --json=softmax.json --plot=softmax.png --vocabularies=20,50 "
         "--targets=8 --dim=4 --steps=1 --losses=class_softmax --peers=copies"
     ),
+    # The same configuration on a small corpus, and the same case on a small table.
+    "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 --plan_only": (
+        "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 "
+        "--plan_only --corpus=corpus.txt"
+    ),
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
+    "--hot_rows=20000": (
+        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
+        "--hot_rows=200 --corpus=corpus.txt --epochs=1 --dim=16"
+    ),
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --table=dynamic "
+    "--table_gb=0.5": (
+        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream "
+        "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
+    ),
+    "python -m app.bench tables --json=tables.json --plot=tables.png": (
+        "python -m app.bench tables --json=tables.json --plot=tables.png --rows=1000 --dim=4 "
+        "--ids=32 --steps=20 --stage_steps=10 --sides=device,host --hot_shares=10 --peers=naive "
+        "--optimizers=lazy_adam"
+    ),
     # In the background, for the command after it, at a free port.
     "python -m app.cluster --data_workers=2 --port=5050": (
         "python -m app.cluster --data_workers=2 >served 2>&1 & echo $! >served.pid; "

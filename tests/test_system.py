@@ -20,5 +20,12 @@ def test_free_memory_is_what_is_available_within_the_limit(monkeypatch):
     assert system.free_bytes() == 2048 * 1024
     files["/sys/fs/cgroup/memory.max"] = "4096\n"
     assert system.free_bytes() == 4096
+    files["/sys/fs/cgroup/memory.current"] = "3000\n"
+    files["/sys/fs/cgroup/memory.stat"] = "anon 1000\nactive_file 500\ninactive_file 1400\n"
+    assert system.free_bytes() == 4096 - 1100
+    older = "/sys/fs/cgroup/memory/memory."
+    files |= {f"{older}limit_in_bytes": "2000\n", f"{older}usage_in_bytes": "600\n"}
+    files |= {f"{older}stat": "inactive_file 1\ntotal_inactive_file 100\n"}
+    assert system.free_bytes() == 2000 - 500
     files.clear()
     assert system.free_bytes() == system.memory_bytes() > 2**27

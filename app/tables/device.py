@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from app.tables.initial import Constant, Initial, Unwritten
 from app.tables.rounding import stochastic
+from app.tables.rows import parts
 from app.tables.variable import VariableRows
-
-_PART = 65_536  # rows read at a time, where the whole table has to be
 
 
 class DeviceTable(VariableRows, tf.Module):
@@ -104,9 +103,9 @@ class DeviceTable(VariableRows, tf.Module):
 
     def is_finite(self) -> bool:
         """Whether every number of every row is finite."""
-        starts = range(0, self.rows, _PART)
-        parts = (tf.range(at, min(at + _PART, self.rows), dtype=tf.int64) for at in starts)
-        return all(bool(tf.reduce_all(tf.math.is_finite(self.gather(part)))) for part in parts)
+        every = parts(self.rows, self.columns)
+        found = (self.gather(tf.range(p.start, p.stop, dtype=tf.int64)) for p in every)
+        return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in found)
 
 
 def _values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:

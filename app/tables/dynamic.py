@@ -12,7 +12,8 @@ import tensorflow as tf
 from app.errors import UsageError
 from app.tables.initial import Initial
 from app.tables.keys import KeyMap, fingerprints
-from app.tables.slab import PART, Slab
+from app.tables.rows import parts
+from app.tables.slab import Slab
 
 UNKNOWN = ("initial", "zeros", "mean", "error")  # rules for a key that has no row
 _KEYS = "keys"
@@ -177,9 +178,8 @@ class DynamicTable(RowsByKey, tf.Module):
 
     def _mean(self) -> np.ndarray:
         rows = self.keys.in_use()
-        starts = range(0, len(rows), PART)
-        parts = (self.slab.gather(rows[start : start + PART]).numpy() for start in starts)
-        total_D = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
+        found = (self.slab.gather(rows[p]).numpy() for p in parts(len(rows), self.columns))
+        total_D = sum(part.sum(axis=0, dtype=np.float64) for part in found)
         return np.asarray(total_D / max(len(rows), 1), np.float32)
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:

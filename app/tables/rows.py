@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from app.types import Rows
+
+# Read or written at a time where all rows have to be: little beside a table, much beside a call.
+_PART_BYTES = 16 << 20
+_FLOAT = 4  # bytes
+
+
+def parts(rows: int, columns: int) -> Iterator[slice]:
+    """All of so many rows, a part of some MB in float32 after the other."""
+    count = max(1, _PART_BYTES // (_FLOAT * columns))
+    for start in range(0, rows, count):
+        yield slice(start, min(start + count, rows))
 
 
 def distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -16,8 +16,8 @@ from app.tables import initial as initial_values
 from app.tables.device import DeviceTable
 from app.tables.initial import Initial, Unwritten
 from app.tables.keys import KeyMap
+from app.tables.rows import parts
 
-PART = 65_536  # rows read or written at a time, where all have to be
 _VALUES = "values"
 
 
@@ -33,14 +33,13 @@ class Slab(DeviceTable):
     def __init__(self, keys: KeyMap, columns: int, initial: Initial, **options: Any):
         super().__init__(keys.capacity, columns, Unwritten(), **options)
         self.initial, self._keys = initial, keys
-        for rows in _parts(keys.used):
+        for rows in self._numbers():
             self.admit(rows, keys.hashes_V[rows])
 
     def admit(self, rows: np.ndarray, hashes: np.ndarray) -> None:
         """Gives rows and their slots initial values, those of the hashes of the keys that have them
         from now on (see `KeyMap.hashes`)."""
-        for start in range(0, len(rows), PART):
-            part = slice(start, start + PART)
+        for part in parts(len(rows), self.columns):
             self.put(rows[part], self.initial_rows(tf.constant(hashes[part])))
         for slot in self.slots.values():
             slot.admit(rows, hashes)
@@ -56,8 +55,8 @@ class Slab(DeviceTable):
 
     def is_finite(self) -> bool:
         """Whether every number of every row that ever was in use is finite."""
-        parts = (self.gather(rows) for rows in _parts(self._keys.used))
-        return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in parts)
+        found = (self.gather(rows) for rows in self._numbers())
+        return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in found)
 
     def snapshot(self, folder: Path) -> None:
         """Writes the rows and slots that ever were in use, part by part. OSError if it cannot."""
@@ -80,13 +79,18 @@ class Slab(DeviceTable):
         """Itself, as `values`, and its slots by name."""
         return {_VALUES: self, **self.slots}
 
+    def _numbers(self) -> Iterator[np.ndarray]:
+        """The rows that ever were in use, a part at a time."""
+        for part in parts(self._keys.used, self.columns):
+            yield np.arange(part.start, part.stop)
+
     def _beside(self, columns: int, initial: Initial, **options: Any) -> Slab:
         return Slab(self._keys, columns, initial, **options)
 
     def _write(self, path: Path) -> None:
         dtype, used = self.values.dtype, self._keys.used
-        parts = (tf.cast(self.gather(rows), dtype).numpy() for rows in _parts(used))
-        how = {"mark": arrays.write(path, parts), "rows": used, "columns": self.columns}
+        found = (tf.cast(self.gather(rows), dtype).numpy() for rows in self._numbers())
+        how = {"mark": arrays.write(path, found), "rows": used, "columns": self.columns}
         how |= {"dtype": dtype.name, "writes": int(self.writes) if self._is_stochastic else 0}
         _told(path).write_text(json.dumps(how))
 
@@ -127,9 +131,3 @@ def _saved(path: Path, how: Mapping[str, Any]) -> Iterator[np.ndarray]:
     for data in arrays.read(path, how["mark"], how["columns"] * stored.size):
         rows = np.frombuffer(data, stored.as_numpy_dtype).reshape(-1, how["columns"])
         yield rows.astype(np.float32)
-
-
-def _parts(rows: int) -> Iterator[np.ndarray]:
-    """The numbers of so many rows, a part at a time."""
-    for start in range(0, rows, PART):
-        yield np.arange(start, min(start + PART, rows))

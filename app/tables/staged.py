@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from app.tables.base import Table
 from app.tables.device import DeviceTable
+from app.tables.rows import parts
 
 _NOWHERE = -1  # the place of an id that is not on the device, and the id of a free place
-_PART = 65_536  # rows moved at a time, where all that are on the device have to be
+_FLOAT = 4  # bytes
 _ROWS = ""  # the name of the rows themselves beside those of slots
 
 
@@ -120,9 +121,9 @@ class StagedTable(tf.Module):
         for part in self._parts().values():
             with tf.device(self.device):
                 part._values = part.home.like(size)
-        for low in range(0, len(places.hot_N), _PART):
-            ids = places.hot_N[low : low + _PART].astype(np.int64)
-            taken = np.arange(low, low + len(ids), dtype=np.int32)
+        for part in parts(len(places.hot_N), self._columns()):
+            ids = places.hot_N[part].astype(np.int64)
+            taken = np.arange(part.start, part.stop, dtype=np.int32)
             nothing = np.zeros(0, np.int64)
             self.move(Moves(nothing, nothing.astype(np.int32), ids, taken), self.read(ids))
 
@@ -140,8 +141,8 @@ class StagedTable(tf.Module):
 
     def bytes(self) -> int:
         """Bytes on the device: places with their slots, and the map from ids to them."""
-        parts = sum(part._values.bytes() for part in self._parts().values())
-        return parts + self._places_V.shape[0] * self._places_V.dtype.size
+        values = sum(part._values.bytes() for part in self._parts().values())
+        return values + self._places_V.shape[0] * self._places_V.dtype.size
 
     def is_finite(self) -> bool:
         """Whether every number on the device is finite."""
@@ -178,15 +179,18 @@ class StagedTable(tf.Module):
     def write_all(self) -> None:
         """Brings home what is on the device, which also stays there."""
         places = np.flatnonzero(self._ids_P != _NOWHERE).astype(np.int32)
-        for low in range(0, len(places), _PART):
-            part = places[low : low + _PART]
+        for part in parts(len(places), self._columns()):
             with tf.device(self.device):
-                rows = self._at(part)
-            self.write(self._ids_P[part], rows)
+                rows = self._at(places[part])
+            self.write(self._ids_P[places[part]], rows)
 
     def row_bytes(self) -> int:
         """Bytes of a row with its slots, as it is moved."""
-        return 4 * sum(part.columns for part in self._parts().values())
+        return _FLOAT * self._columns()
+
+    def _columns(self) -> int:
+        """Of a row and its slots together."""
+        return sum(part.columns for part in self._parts().values())
 
     def _parts(self) -> dict[str, StagedTable]:
         return {_ROWS: self, **self.slots}

@@ -18,12 +18,12 @@ import tensorflow as tf
 from app.errors import RunError
 from app.tables import arrays, file
 from app.tables.base import Kept, Table
+from app.tables.rows import parts
 from app.tables.sharded import Deal, ShardedTable
 
 TABLES = "tables"  # the prefix of what TensorFlow saves
 _LAYOUTS = "tables.json"
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what its key of a variable ends with
-_PART = 65_536  # rows read at a time
 
 Layout = dict[str, Any]
 
@@ -92,9 +92,8 @@ class Stored:
             section = f"{self._name}.{slot}" if slot else self._name
             return file.read_rows(path, self._folder / self._name, section)
         found_VD = arrays.room(self.shape(slot), self._folder.parent)
-        for low in range(0, len(found_VD), _PART):
-            part_ND = found_VD[low : low + _PART]
-            part_ND[:] = self._rows(slot, low, low + len(part_ND))
+        for part in parts(*found_VD.shape):
+            found_VD[part] = self._rows(slot, part.start, part.stop)
         return found_VD
 
     def shape(self, slot: str = "") -> tuple[int, int]:
@@ -154,6 +153,5 @@ def convert(folder: Path, name: str, table: Table) -> None:
                 f"{(part.rows, part.columns)} is asked for; give the flags and the vocabulary that "
                 "it was made with, or train in a new workdir"
             )
-        for low in range(0, part.rows, _PART):
-            rows_ND = rows_VD[low : low + _PART]
-            part.assign(tf.range(low, low + len(rows_ND), dtype=tf.int64), rows_ND)
+        for run in parts(*rows_VD.shape):
+            part.assign(tf.range(run.start, run.stop, dtype=tf.int64), rows_VD[run])

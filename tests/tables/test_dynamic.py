@@ -228,7 +228,7 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
 
 
 def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
-    monkeypatch.setattr("app.tables.slab.PART", 7)
+    monkeypatch.setattr("app.tables.rows._PART_BYTES", 7 * 4)
     monkeypatch.setattr(arrays, "_BLOCK", 50)
     table, other = make(100), make(100)
     table.assign(ids(*range(60)), tf.random.stateless_normal((60, 3), (1, 2)))
