@@ -137,8 +137,9 @@ def trained_language_model(
     RunError if there is no whole checkpoint.
     """
     model = _language_model(config, vocabulary)
-    # Read into memory, wherever they were; no optimizer's state is needed.
-    config = dataclasses.replace(config, table=dataclasses.replace(config.table, table="device"))
+    # Read into memory, wherever they were; no optimizer's state is needed, nor a file to be made.
+    settings = dataclasses.replace(config.table, table="device", table_file="")
+    config = dataclasses.replace(config, table=settings)
     places = devices.several(config)
     tables = storage.make(model.tables(), config, places, workdir)
     position = Checkpoints(workdir.checkpoints, tables).read()

@@ -8,7 +8,7 @@ import functools
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,13 +34,6 @@ _SHARE = 0.95
 _RUN = 90_000_000
 # Steps of a call overlap: while one writes its rows, the next one reads.
 _OVERLAP = 2
-# Flags that take less memory, in the order in which a plan that does not fit proposes them.
-_SMALLER = (
-    {"optimizer": {"optimizer": "rowwise_adagrad"}},
-    {"table": {"table_dtype": "bfloat16"}},
-    {"table": {"table": "host", "hot_rows": "auto"}},
-    {"table": {"table": "host", "hot_rows": "auto", "table_file": "FILE"}},
-)
 
 
 class Placing(NamedTuple):
@@ -83,7 +76,7 @@ def decide(
     if plan.too_much(found.items, free):
         helping = [
             _as_flags(changes)
-            for changes in _SMALLER
+            for changes in _smaller(config)
             if not plan.too_much(placing(_changed(config, changes)).items, free)
         ]
         if config.table.table == "dynamic":
@@ -122,9 +115,11 @@ def _placing(
                 found += plan.staged(name, spec, optimizer, size, devices[0], dtypes)
         return found + others
 
+    calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+
     def rooms(hot: Callable[[TableSpec], int]) -> dict[str, Room]:
         return {
-            name: staging.room(specs[name], needed, hot(specs[name]))
+            name: staging.room(specs[name], needed[:calls], hot(specs[name]))
             for name, needed in needs().items()
         }
 
@@ -172,6 +167,18 @@ def _gpu_bytes(name: str) -> int:
         if device.name.endswith(name):
             return device.memory_limit
     raise AssertionError(f"{name} is not here")
+
+
+def _smaller(config: Config) -> list[dict[str, dict[str, Any]]]:
+    """Flags that take less memory, in the order in which a plan that does not fit proposes them."""
+    staged = {"table": "host", "hot_rows": "auto"}
+    return [
+        {"optimizer": {"optimizer": "rowwise_adagrad"}},
+        {"table": {"table_dtype": "bfloat16"}},
+        {"table": staged},
+        {"table": {**staged, "stage_steps": config.input.steps_per_call}},
+        {"table": {**staged, "table_file": "FILE"}},
+    ]
 
 
 def _as_flags(changes: Mapping[str, Mapping[str, str]]) -> str:

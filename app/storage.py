@@ -87,7 +87,7 @@ def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     with tf.device("CPU:0"):
         table = DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, config))
-    table.device = devices[0]  # where what is read of it is used
+    table.device = devices[spec.device]  # where what is read of it is used
     return table
 
 
@@ -95,7 +95,7 @@ def _in_file(
     file: TableFile, name: str, spec: TableSpec, config: Config, devices: list[str]
 ) -> Table:
     table = FileTable(file, name, spec.rows, spec.columns, spec.initial, **_stored(name, config))
-    table.device = devices[0]
+    table.device = devices[spec.device]
     return table
 
 

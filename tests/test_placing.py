@@ -9,6 +9,7 @@ import tensorflow as tf
 from app import build, placing, storage, system
 from app.config import Config, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
+from app.tables.base import TableSpec
 from app.tables.file import FileTable
 from app.training import plan
 from app.training.plan import FILE, HOST
@@ -98,6 +99,13 @@ def test_a_cache_larger_than_the_device_is_refused(memory):
         decide(config(table="host", hot_rows="29999"), "GPU:0")
 
 
+def test_fewer_steps_at_a_time_take_less_room(memory):
+    memory(1e9)
+    little = 200 * ROW + 8 * WORDS
+    with pytest.raises(UsageError, match="; --table=host --hot_rows=auto --stage_steps=2$"):
+        decide(config(table="host", stage_steps=40, device_memory=(little + 60_000) / 1e9))
+
+
 def test_the_memory_of_the_device_can_be_told(memory):
     memory(1e9)
     found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
@@ -147,3 +155,13 @@ def test_a_folder_that_is_not_there_yet(memory, tmp_path):
     memory(1e9)
     path = str(Path(tmp_path / "new" / "rows"))
     assert decide(config(table="host", table_file=path)).rooms
+
+
+@pytest.mark.parametrize("kind", [{}, {"table_file": "rows"}], ids=["host", "file"])
+def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, kind):
+    if kind:
+        kind = {"table_file": str(tmp_path / "rows")}
+    specs = {f"output{number}": TableSpec(9, 2, tf.zeros, device=number) for number in range(2)}
+    settings, place = config(table="host", **kind), Workdir(tmp_path / "run")
+    tables = storage.make(specs, settings, ["GPU:0", "GPU:1"], place)
+    assert [table.device for table in tables.values()] == ["GPU:0", "GPU:1"]

@@ -67,8 +67,9 @@ class TableConfig:
     )
     max_age: int = setting(
         0,
-        "A word that was not seen in so many blocks of text (--block_bytes) loses its row; 0 for "
-        "never. Where rows run out, the words seen the fewest times lose theirs.",
+        "A word that was not seen in so many blocks of text (--block_bytes, or as many as fill a "
+        "call of steps) loses its row; 0 for never. Where rows run out, the words seen the fewest "
+        "times lose theirs.",
         minimum=0,
         fixed=True,
         only=_DYNAMIC,

@@ -106,16 +106,17 @@ class FileTable(tf.Module):
     def slot(self, name: str, columns: int, initial: float) -> FileTable:
         """A table of the same rows in the same file; see `tables.base.Table.slot`."""
         if name not in self.slots:
-            self.slots[name] = FileTable(
-                self._file,
-                f"{self._section}.{name}",
-                self.rows,
-                columns,
-                Constant(initial),
-                self._slot_dtype if columns > 1 else tf.float32,
-                self._rounding,
-                seed=self._seed ^ zlib.crc32(name.encode()),
-            )
+            with tf.init_scope():
+                self.slots[name] = FileTable(
+                    self._file,
+                    f"{self._section}.{name}",
+                    self.rows,
+                    columns,
+                    Constant(initial),
+                    self._slot_dtype if columns > 1 else tf.float32,
+                    self._rounding,
+                    seed=self._seed ^ zlib.crc32(name.encode()),
+                )
         return self.slots[name]
 
     def like(self, rows: int) -> DeviceTable:

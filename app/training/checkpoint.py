@@ -76,6 +76,10 @@ class Checkpoints:
         """Writes a checkpoint, then removes the oldest. RunError if it cannot; none is lost."""
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
+            found = {name: stored.layout(table) for name, table in self._tables.items()}
+            if all(stored.is_alike(stored.layout_in(path, n), how) for n, how in found.items()):
+                stored.write_layouts(path, self._tables)  # a file may have moved
+            self._commit(path)  # a kill may have come before
             return
         with replacing_folder(path, _STATE) as temporary:
             try:
@@ -93,9 +97,14 @@ class Checkpoints:
             synchronise(self._folder)
         for old in paths(self._folder)[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
+        self._commit(path)
+
+    def _commit(self, newest: Path) -> None:
+        """Tells the tables that a checkpoint has of the snapshots that are kept."""
         for name, table in self._kept.items():
-            folders = [path / name for path in paths(self._folder)]
-            table.committed([folder for folder in folders if folder.is_dir()])
+            if (newest / name).is_dir():  # not where it is of another kind of table
+                folders = [path / name for path in paths(self._folder)]
+                table.committed([folder for folder in folders if folder.is_dir()])
 
     def restore(self) -> Position | None:
         """Loads the newest checkpoint that is whole; None if there is none at all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -143,7 +144,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
                 _audit(function, job, staging.tables, inputs)
                 audited = True
             with tf.device(job.device):
-                loss = function(*inputs)
+                loss = _called(function, inputs)
             at.step += job.steps_per_batch
             at.batch += 1
             interval.losses.append(loss)
@@ -156,6 +157,17 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
             report(rate)
         save()
     return at.epoch >= settings.epochs
+
+
+def _called(function: TrainFunction, inputs: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """What the function gives. RunError where a table raised one within its graph."""
+    try:
+        return function(*inputs)
+    except tf.errors.UnknownError as error:  # which has the text of the other, and where it was
+        within = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
+        if within is None:
+            raise
+        raise RunError(within[1]) from error
 
 
 def _expecting(at: Position, job: Job) -> Position:

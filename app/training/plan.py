@@ -108,7 +108,7 @@ def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> 
     largest = ", ".join(
         f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in here[:3]
     )
-    either = "; or ".join(remedies) or "lower --max_vocab_size or --dim"
+    either = "; or ".join(remedies) or "lower --max_vocab_size, --dim or --batch_tokens"
     return UsageError(
         f"the tables do not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
         f"planned there, of them {largest}; {either}"

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
+from app.files import replacing
 from app.tables import arrays, file
 from app.tables.base import Kept, Table
 from app.tables.rows import parts
@@ -40,7 +41,8 @@ def layout(table: Table) -> Layout:
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
     """Keeps the layouts of tables in the folder of a checkpoint."""
     found = {name: layout(table) for name, table in tables.items()}
-    (folder / _LAYOUTS).write_text(json.dumps(found))
+    with replacing(folder / _LAYOUTS) as temporary:
+        temporary.write_text(json.dumps(found))
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:

@@ -66,7 +66,8 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
                 f"--corpus={config.corpus.corpus} is not the text that --workdir="
                 f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
             )
-        logging.warning("--corpus is other text now; the vocabulary stays as it is")
+        if not grows:
+            logging.warning("--corpus is other text now; the vocabulary stays as it is")
     elif grows:
         words = GROWING
     elif config.vocabulary.vocab:
@@ -135,6 +136,8 @@ def cached(
     blocks: tf.data.Dataset, text: Text, config: Config, workdir: Workdir, progress: Progress
 ) -> tf.data.Dataset:
     """The blocks of the text's tokens, (M,) int32, kept between epochs as --cache asks."""
+    if config.run.plan_only:  # which writes nothing, and reads no epoch to its end
+        return blocks
     if config.input.cache == "memory":
         return cache.in_memory(blocks, progress)
     if config.input.cache == "disk":

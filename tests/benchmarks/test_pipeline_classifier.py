@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build
+from app import devices
 from app.benchmarks import pipeline, pipeline_classifier
 from app.benchmarks import pipeline_examples as pipelines
 from app.benchmarks.pipeline_classifier import DIM, RATE, Bag, Trained
@@ -20,7 +20,7 @@ from app.training.step import train_function
 def machine(monkeypatch):
     """A side sets the threads of its process, which a test cannot."""
     asked = []
-    monkeypatch.setattr(build, "use_machine", asked.append)
+    monkeypatch.setattr(devices, "use_machine", asked.append)
     return asked
 
 

@@ -110,7 +110,8 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, corpus, flags, said):
 
 
 def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
-    command = train(tmp_path / "run", corpus, "--plan_only", "--dim=100000", *STAGED[1:])
+    flags = "--plan_only", "--cache=disk", "--dim=100000", *STAGED[1:]
+    command = train(tmp_path / "run", corpus, *flags)
     ended = done(tmp_path, *command, "--table=host")
     assert not (tmp_path / "run").exists()
     for word in ("input: hot rows", "output: staged rows", "activations", "total"):

@@ -67,6 +67,12 @@ def test_rows_are_gathered_added_to_and_assigned_and_no_others(table, way, dtype
 
 
 @WAYS
+def test_a_slot_is_made_when_it_is_first_asked_for(table, way):
+    found = way(lambda ids_U: table.slot("sum", 1, 0.5).gather(ids_U), tf.constant([3, 0]))
+    np.testing.assert_array_equal(found, [[0.5], [0.5]])
+
+
+@WAYS
 def test_no_ids_are_nothing_to_do(table, way):
     def change(ids_U, rows_UD):
         table.add(ids_U, rows_UD)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -216,6 +217,35 @@ def test_a_save_that_fails_loses_nothing(tmp_path, tables, monkeypatch):
         "free the disk or choose another folder"
     )
     assert names(tmp_path) == ["step-000000000005"]
+
+
+class _Kept:
+    """What saves itself; `told` are the folders of which it learnt that they are kept."""
+
+    told = ()
+
+    def snapshot(self, folder):
+        (folder / "all").touch()
+
+    def committed(self, folders):
+        self.told = folders
+
+    def revert(self, folder):
+        assert (folder / "all").exists()
+
+
+def test_a_kill_before_the_end_of_a_save_is_made_up_for(tmp_path, tables, monkeypatch):
+    kept, place = {**tables, "kept": _Kept()}, tmp_path / "step-000000000005"
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(_Kept, "committed", lambda *_: signal.raise_signal(signal.SIGINT))
+        save(tmp_path, kept, [5])
+    assert save(tmp_path, kept, []).restore().step == 5
+    save(tmp_path, kept, [5])
+    assert kept["kept"].told == [place / "kept"]
+    # A table that came to be of this kind after the checkpoint has no snapshot there.
+    later = {**kept, "input": _Kept()}
+    Checkpoints(tmp_path, later).save(Position(step=5))
+    assert later["input"].told == ()
 
 
 def test_a_position_is_plain_json(tmp_path, tables):

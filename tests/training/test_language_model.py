@@ -204,6 +204,15 @@ def test_a_trained_model_scores_other_text(tmp_path, corpus):
     assert (again.tokens, again.words) == (8 * 51 + 3, 8 * 50 + 1)
 
 
+def test_to_score_needs_no_file_of_rows(tmp_path, whole):
+    """One that was made anew would be in the place of a run's that has no checkpoint yet."""
+    table = dataclasses.replace(whole.config.table, table="host", table_file=str(tmp_path / "rows"))
+    settings = dataclasses.replace(whole.config, table=table)
+    with pytest.raises(RunError, match="there is no checkpoint"):
+        build.trained_language_model(settings, whole.text.vocabulary, Workdir(tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_to_score(tmp_path, whole):
     def heldout(**given):
         settings = dataclasses.replace(whole.config.input, **given)

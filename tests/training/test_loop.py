@@ -256,3 +256,13 @@ def test_a_table_that_is_not_trained_has_no_slots(tmp_path):
     run.job.model.tables = lambda: {"input": dataclasses.replace(spec, trained=True)}
     loop.prepare(run.job, RunConfig(), run.place)
     assert list(run.table.slots) == ["accumulator"]
+
+
+def test_what_a_table_raises_within_a_step_ends_the_run(tmp_path):
+    def full():
+        raise RunError("cannot write rows: the disk is full; free it")
+
+    run = Run(tmp_path)
+    run.table.assign = lambda ids_U, rows_UD: tf.numpy_function(full, [], [])
+    with pytest.raises(RunError, match="^cannot write rows: the disk is full; free it$"):
+        run.train()

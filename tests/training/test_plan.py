@@ -62,7 +62,7 @@ def test_a_refusal_tells_sizes_and_what_would_help():
         "the tables do not fit: host has 0.0 MB free, and 0.0 MB are planned there, of them input "
         "10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
     )
-    assert "lower --max_vocab_size or --dim" in str(plan.refusal(ITEMS, free, []))
+    assert "lower --max_vocab_size, --dim or --batch_tokens" in str(plan.refusal(ITEMS, free, []))
     assert "hot 3 rows" in str(plan.refusal(ITEMS, {"GPU:0": 1}, []))
 
 
