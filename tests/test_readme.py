@@ -60,9 +60,9 @@ REPLACED = {
         "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
         "--hot_rows=200 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --table=dynamic "
-    "--table_gb=0.5": (
-        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream "
+    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
+    "--table=dynamic --table_gb=0.5": (
+        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
         "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
     "python -m app.bench tables --json=tables.json --plot=tables.png": (

@@ -76,9 +76,7 @@ class Checkpoints:
         """Writes a checkpoint, then removes the oldest. RunError if it cannot; none is lost."""
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
-            found = {name: stored.layout(table) for name, table in self._tables.items()}
-            if all(stored.is_alike(stored.layout_in(path, n), how) for n, how in found.items()):
-                stored.write_layouts(path, self._tables)  # a file may have moved
+            stored.follow(path, self._tables)
             self._commit(path)  # a kill may have come before
             return
         with replacing_folder(path, _STATE) as temporary:

@@ -45,6 +45,14 @@ def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
         temporary.write_text(json.dumps(found))
 
 
+def follow(folder: Path, tables: Mapping[str, Table]) -> None:
+    """Notes in a checkpoint of these tables where their file has moved since."""
+    before = {name: layout_in(folder, name) for name in tables}
+    now = {name: layout(table) for name, table in tables.items()}
+    if before != now and all(is_alike(before[name], now[name]) for name in tables):
+        write_layouts(folder, tables)
+
+
 def read_layouts(folder: Path) -> dict[str, Layout]:
     """The layouts of a checkpoint's tables; of one before there were kinds, none.
 

@@ -65,7 +65,6 @@ def test_killed_and_resumed(tmp_path, corpus):
         (("--loss=hierarchical_softmax",), "--loss=hierarchical_softmax needs a vocabulary"),
         (("--cache=memory",), "--cache=memory needs a vocabulary"),
         (("--min_count=256",), "--min_count=256: --table=dynamic counts words without a row up to"),
-        (("--max_age=3", "--table=host"), "--max_age=3 means nothing to --table=host"),
         (("--table_gb=0.000001", "--dim=300"), "--table_gb=1e-06: a word takes"),
     ],
 )

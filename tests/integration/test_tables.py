@@ -49,12 +49,14 @@ def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, trained):
     assert tensors(tmp_path / "run") == tensors(trained)
 
 
+@pytest.mark.slow
 def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus):
     for name, flags in (("one", ()), ("other", STAGED)):
         done(tmp_path, *train(tmp_path / name, corpus, *HALF, *flags))
     assert tensors(tmp_path / "one") == tensors(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_rows_in_a_file_killed_three_times(tmp_path, corpus, trained):
     workdir, last = tmp_path / "run", newest_step(trained)
     flags = (*in_file(tmp_path), "--checkpoint_minutes=0", "--keep_checkpoints=2")
@@ -70,6 +72,7 @@ def test_rows_in_a_file_killed_three_times(tmp_path, corpus, trained):
     assert "ws353" in done(tmp_path, "app.evaluate", f"--workdir={workdir}").out
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
     kinds = {"one": ((), ()), "other": (("--table=sharded",), in_file(tmp_path))}
     for name, (first, second) in kinds.items():
