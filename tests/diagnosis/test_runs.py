@@ -92,7 +92,9 @@ def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping
 
 
 def test_a_normal_run_does_not_wait_for_its_input(config):
-    found = diagnosed(config)
+    """Its steps have enough to do that other work on the machine does not change the verdict."""
+    model = dataclasses.replace(config.model, dim=400)
+    found = diagnosed(dataclasses.replace(config, model=model))
     assert found.division.verdict != "input-bound"
     assert found.steps == 1 and found.division.cpu_only
     assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}
