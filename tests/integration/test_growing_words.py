@@ -80,7 +80,7 @@ def test_too_few_rows_and_another_kind_of_table_end_in_one_line(tmp_path, corpus
     few = run(tmp_path, *train(tmp_path / "few", corpus, "--table_gb=0.000003"))
     assert few.code == 1 and "rows are full" in few.err.splitlines()[-1]
     one, other = tmp_path / "one", tmp_path / "other"
-    usual = ("--epochs=1", "--table_gb=1.0", "--min_count=5")  # which a workdir keeps
+    usual = ("--epochs=1", "--table_gb=2.0", "--min_count=5")  # which a workdir keeps
     done(tmp_path, *commands.train(one, corpus, "--min_count=5", "--epochs=1"))
     found = run(tmp_path, *train(one, corpus, *usual))
     assert found.code == 1 and "by id, and --table=dynamic" in found.err.splitlines()[-1]
