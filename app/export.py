@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import flags as absl_flags
 
-from app import flags
+from app import flags, settings
+from app.config import Config
 from app.errors import UsageError
 from app.exporting import projector, word2vec
+from app.training.workdir import Workdir
 from app.types import WordVectors
 
 
@@ -27,20 +29,53 @@ FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
 }
 
 
+# Tasks whose runs have no word vectors, or whose formats mean something of their own.
+_OTHERS = ("classify", "recommend")
+
+
 def main(_: Sequence[str]) -> None:
-    """Writes the vectors in the format asked for."""
+    """Writes the vectors, or the model, in the format asked for."""
     given = absl_flags.FLAGS
     if not given.output:
         raise UsageError("--output= is empty; name the file or folder to write")
+    stored = flags.stored_in(given.workdir)
+    task = stored.get("task", "words")
+    if task in _OTHERS:
+        print(_exported(task, settings.from_names(stored)))
+        return
+    if given.format not in FORMATS:
+        raise UsageError(_no_such(task, FORMATS))
     vectors = flags.vectors()
     FORMATS[given.format](vectors, given.output)
     print(f"{given.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
 
 
+def _exported(task: str, config: Config) -> str:
+    """Writes what a run of this task has in the format; what to say of it."""
+    given = absl_flags.FLAGS
+    flags.start_tensorflow()
+    from app import build, devices
+
+    if given.format not in build.EXPORTS[task]:
+        raise UsageError(_no_such(task, build.EXPORTS[task]))
+    devices.use_machine(config.run)
+    return build.EXPORTS[task][given.format](config, Workdir(given.workdir), given.output)
+
+
+def _no_such(task: str, formats: Iterable[str]) -> str:
+    given = absl_flags.FLAGS.format
+    return f"--format={given}: no format of --task={task}; choose from {', '.join(formats)}"
+
+
 def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE_enum("format", "word2vec", list(FORMATS), "What to write.")
+    absl_flags.DEFINE_string(
+        "format",
+        "word2vec",
+        f"What to write: of words, {', '.join(FORMATS)}; of a classifier, saved_model or word2vec; "
+        "of recommendations, vectors or faiss.",
+    )
     absl_flags.DEFINE_string("output", "", "The file, or folder for saved_model and projector.")
     absl_flags.DEFINE_integer("limit", 10_000, "Points for the projector.", lower_bound=1)
 

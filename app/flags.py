@@ -32,6 +32,8 @@ def define() -> None:
     for name, field in settings.fields().items():
         choices = field.metadata["choices"]
         text = field.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
+        by_task = [f"{task}: {value}" for task, value in field.metadata["by_task"].items()]
+        text += f" By default of {', '.join(by_task)}." if by_task else ""
         _DEFINE[type(field.default)](name, field.default, text)
 
 
@@ -44,13 +46,15 @@ def parsed(needs_workdir: bool = True) -> Config:
     """
     values = {name: flags.FLAGS[name].value for name in settings.fields()}
     stored = stored_in(values["workdir"])
-    for name in stored:
-        if not flags.FLAGS[name].present:
-            values[name] = stored[name]
+    given = {name for name in values if flags.FLAGS[name].present}
+    task = values["task"] if "task" in given else stored.get("task", values["task"])
+    for name, field in settings.fields().items():
+        if name not in given:
+            values[name] = stored.get(name, settings.default(field, task))
     for name, field in settings.fields().items():
         other, *known = field.metadata["only"] or (name, values[name])
-        if not flags.FLAGS[name].present and values[other] not in known:
-            values[name] = field.default
+        if name not in given and values[other] not in known:
+            values[name] = settings.default(field, task)
     config = settings.from_names(values)
     settings.check(config, needs_workdir)
     name = settings.changed(stored, values)

@@ -6,24 +6,26 @@ import contextlib
 import dataclasses
 import functools
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.python.client import device_lib  # the only one to tell the memory of a GPU
 
-from app import storage, system
-from app.config import Config, OptimizerConfig
+from app import devices, storage, system, updates
+from app.config import Config
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.tables import sharded
 from app.tables.base import TableSpec
+from app.tables.keys import KeyMap
 from app.training import plan, staging
 from app.training.activations import step_bytes
 from app.training.plan import FILE, HOST, Item
 from app.training.staging import Room
+from app.training.workdir import Workdir
+from app.types import Batches
 
 # What --hot_rows=auto chooses from, as shares of a table's rows: the largest that fits.
 _SHARES = (*(0.9**power for power in range(90)), 0.0)
@@ -43,19 +45,44 @@ class Placing(NamedTuple):
     rooms: dict[str, Room]
 
 
+def place(
+    model: Model,
+    batches: Batches,
+    data: Any,
+    config: Config,
+    optimizer: Optimizer,
+    workdir: Workdir,
+    others: Sequence[Item] = (),
+    keys: KeyMap | None = None,
+) -> dict[str, Any]:
+    """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
+
+    data, others: see `decide`. keys: which word has which row, of --table=dynamic. UsageError,
+    before any table is made, if they do not fit. Nothing is made for --plan_only.
+    """
+    places = devices.several(config)
+    planned = decide(model, lambda: batches(range(1), 0), data, config, places, others)
+    tables = {}
+    if not config.run.plan_only:
+        tables = storage.make(model.tables(), config, places, workdir, keys)
+    staging = storage.staged(planned.rooms, model, tables, optimizer, config, places)
+    return {"tables": tables, "memory": planned.items, "staging": staging}
+
+
 def decide(
     model: Model,
     batches: Callable[[], Iterable],
-    tokens_BL: tf.TensorSpec,
+    data: Any,
     config: Config,
     devices: list[str],
-    optimizers: Callable[[OptimizerConfig], Optimizer],
+    others: Sequence[Item] = (),
 ) -> Placing:
     """The memory of a run, before a table is made.
 
-    batches: of the first epoch, to see what chunks of steps need. tokens_BL: of a step. devices:
-    those that `TableSpec` counts; steps run on the first. optimizers: from settings to an
-    optimizer. UsageError, with flags that would help, where the memory is not enough.
+    batches: of the first epoch, to see what chunks of steps need. data: the
+    nest of tensor specs of a step. devices: those that `TableSpec` counts; steps run on the first.
+    others: what else the task keeps in memory. UsageError, with flags that would help, where the
+    memory is not enough.
     """
 
     @functools.cache
@@ -64,12 +91,14 @@ def decide(
         return staging.needs(model, batches(), config.run.seed, devices[0], calls)
 
     def placing(config: Config) -> Placing:
-        optimizer = optimizers(config.optimizer)
-        others = [
-            Item("activations of a step", "", devices[0], _step(model, optimizer, tokens_BL)),
+        optimizer = updates.optimizer(config.optimizer)
+        step = _OVERLAP * step_bytes(model, optimizer, data)
+        items = [
+            *others,
+            Item("activations of a step", "", devices[0], step),
             Item("program, graph and text", "", HOST, program + _RUN),
         ]
-        return _placing(model.tables(), optimizer, others, config, devices, needs, free)
+        return _placing(model.tables(), optimizer, items, config, devices, needs, free)
 
     program, free = system.resident_bytes(), _free(config, devices)
     found = placing(config)
@@ -83,10 +112,6 @@ def decide(
             helping = [f"give less than --table_gb={config.table.table_gb}"]
         raise plan.refusal(found.items, free, helping)
     return found
-
-
-def _step(model: Model, optimizer: Optimizer, tokens_BL: tf.TensorSpec) -> int:
-    return _OVERLAP * step_bytes(model, optimizer, tokens_BL)
 
 
 def _placing(

@@ -85,15 +85,14 @@ def _live() -> tuple[str, dict[str, Any]]:
     flags.start_tensorflow()
     from app import build, devices
     from app.diagnosis import live
-    from app.training import words
 
     devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
-    text = words.text(config, place, finished=True)
-    with tempfile.TemporaryDirectory() as folder:  # for a cache on disk
-        job = build.JOBS[config.run.task](config, text, workdir.Workdir(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        place.cache = Path(folder)
+        job = build.JOBS[config.run.task](config, place, True)
         found = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
-    return live.text(found), found._asdict()
+    return live.text(found, job.unit), found._asdict()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ def fields() -> dict[str, dataclasses.Field]:
     return {field.name: field for part in parts for field in dataclasses.fields(part)}
 
 
+def default(field: dataclasses.Field, task: str) -> Any:
+    """The value of a flag that is not given, in a run of this --task."""
+    return field.metadata["by_task"].get(task, field.default)
+
+
 def from_names(values: dict[str, Any]) -> Config:
     """The inverse of `by_name`; a name that is missing takes its default."""
     return Config(
@@ -51,20 +56,24 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     for name, field in fields().items():
         value = values[name]
         choices, minimum = field.metadata["choices"], field.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}")
+        choices = field.metadata["of_task"].get(config.run.task, choices)
+        usual = default(field, config.run.task)
+        if choices and value not in (*choices, usual):
+            what = f" for --task={config.run.task}" if field.metadata["of_task"] else ""
+            raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}{what}")
         if minimum is not None and not value >= minimum:
             raise UsageError(f"--{name}={value}: give at least {minimum:g}")
         if isinstance(value, float) and math.isinf(value):
             raise UsageError(f"--{name}={value}: give a finite number")
-        if field.metadata["only"] and value != field.default:
+        if field.metadata["only"] and value != usual:
             other, *known = field.metadata["only"]
             if values[other] not in known:
                 raise UsageError(
                     f"--{name}={value} means nothing to --{other}={values[other]}, only to "
                     f"{', '.join(known)}; leave it out"
                 )
-    if config.input.batch_tokens % config.input.row_tokens:
+    texts = config.run.task in fields()["row_tokens"].metadata["only"]
+    if texts and config.input.batch_tokens % config.input.row_tokens:
         raise UsageError(
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "
             f"--row_tokens={config.input.row_tokens}; change one of them"
@@ -89,8 +98,11 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
-    if config.run.task == "language_model":
-        _check_language_model(config)
+    if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
+        raise UsageError(
+            f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
+            "<eos> among them; give at least 3"
+        )
     for name in ("warmup", "momentum", "beta_1", "beta_2", "heldout_share"):
         if values[name] >= 1:
             raise UsageError(f"--{name}={values[name]}: give less than 1")
@@ -129,19 +141,6 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         raise UsageError(
             f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "
             "255; give at most that"
-        )
-
-
-def _check_language_model(config: Config) -> None:
-    if config.model.loss == "negative_sampling":
-        raise UsageError(
-            "--loss=negative_sampling learns vectors and no probabilities, which "
-            "--task=language_model is about; give --loss=class_softmax or another softmax"
-        )
-    if config.vocabulary.max_vocab_size in (1, 2):
-        raise UsageError(
-            f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
-            "<eos> among them; give at least 3"
         )
 
 

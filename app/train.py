@@ -1,4 +1,4 @@
-"""Trains vectors or a language model: python -m app.train --flagfile=FILE --workdir=DIR
+"""Trains what --task names: python -m app.train --flagfile=FILE --workdir=DIR
 
 Run it again with the same workdir and it goes on where it stopped.
 """
@@ -15,8 +15,6 @@ from absl import logging
 
 from app import flags
 from app.errors import RunError
-from app.evaluation import closing
-from app.exporting import projector
 from app.settings import by_name
 from app.training import workdir
 
@@ -26,32 +24,30 @@ def main(_: Sequence[str]) -> None:
     settings = flags.parsed()
     flags.start_tensorflow()
     from app import build, devices
-    from app.training import banner, loop, vectors, words
+    from app.training import banner, loop
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     with contextlib.nullcontext() if settings.run.plan_only else place.held():
-        text = words.text(settings, place, finished=loop.is_finished(place))
-        job = build.JOBS[settings.run.task](settings, text, place)
+        job = build.JOBS[settings.run.task](settings, place, loop.is_finished(place))
         loop.prepare(job, settings.run, place)
-        print(banner.banner(settings, text, job), flush=True)
+        print(banner.banner(settings, job), flush=True)
         if settings.run.plan_only:
             return
         workdir.write_flags(place.flags, by_name(settings))
-        words.record(text, place)  # which the flags give a meaning to
+        job.record()  # which the flags give a meaning to
         finished = loop.train(job, settings.run, place)
-        del job  # and its tables, in whose place the vectors to score can come
+        closing = job.closing
+        del job  # and its tables, in whose place those to score can come
         gc.collect()
-        if finished:
-            trained = vectors.load(place.path)
-            projector.write(trained, place.tensorboard)
+        told = closing(place) if finished else ""
     path = shlex.quote(str(place.path))
     if not finished:
         raise RunError(
             f"stopped as asked, and saved; go on with: python -m app.train --workdir={path}"
         )
-    logging.info("%s", closing.closing(trained, path))
+    logging.info("%s", told)
 
 
 if __name__ == "__main__":

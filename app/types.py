@@ -17,18 +17,20 @@ import numpy as np
 PHASES = ("lookup", "gather", "loss", "gradient", "update")
 
 # From epochs, one after the other, and a number of batches of the first one to leave out, to the
-# epoch and what a call of the train function takes, (S, ...); the same in every process.
+# epoch and what a call of the train function takes, `Batch.data` of S steps with S as their first
+# dimension; the same in every process.
 Batches = Callable[[range, int], Iterator[tuple[int, Any]]]
 
 
 class Batch(NamedTuple):
     """What one step trains on.
 
-    tokens_BL: int32 tokens (see `app.input.tokens`). seed: (2,) int64, a function of the run's seed
-    and of the step; every random draw of the step is a function of it.
+    data: for models of text, tokens (B, L) int32 (see `app.input.tokens`); or another nest of
+    tensors of static shapes. seed: (2,) int64, a function of the run's seed and of the step; every
+    random draw of the step is a function of it.
     """
 
-    tokens_BL: Any
+    data: Any
     seed: Any
 
 

@@ -6,28 +6,38 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build, outputs, storage
+from app import build, outputs, storage, updates
 from app.config import OptimizerConfig
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.settings import fields
+from app.tasks import language_model, words
 
 
 @pytest.mark.parametrize(
     ("name", "classes"),
     [
         ("task", build.JOBS),
-        ("model", build.MODELS),
-        ("cell", build.CELLS),
-        ("loss", outputs.LOSSES),
-        ("optimizer", build.OPTIMIZERS),
+        ("cell", language_model.CELLS),
+        ("optimizer", updates.OPTIMIZERS),
         ("table", storage.TABLES),
     ],
 )
 def test_every_choice_has_a_class(name, classes):
     assert set(fields()[name].metadata["choices"]) == set(classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "classes"),
+    [
+        ("model", "words", words.MODELS),
+        ("loss", "words", outputs.LOSSES),
+    ],
+)
+def test_every_choice_of_a_task_has_a_class(name, task, classes):
+    assert set(fields()[name].metadata["of_task"][task]) <= set(classes)
 
 
 RULES = [
@@ -77,13 +87,13 @@ def updated(optimizer):
     ("values", "expected"), RULES, ids=["-".join(map(str, values.values())) for values, _ in RULES]
 )
 def test_flags_reach_their_rule(values, expected):
-    found = build._optimizer(OptimizerConfig(**values))
+    found = updates.optimizer(OptimizerConfig(**values))
     assert found.slots == expected.slots
     assert found.learning_rate == expected.learning_rate > 0
     assert updated(found) == updated(expected)
     if len(values) > 1:
         default = OptimizerConfig(optimizer=values["optimizer"])
-        assert updated(found) != updated(build._optimizer(default))
+        assert updated(found) != updated(updates.optimizer(default))
 
 
 def test_no_flag_of_the_optimizer_is_left_out():
@@ -91,7 +101,7 @@ def test_no_flag_of_the_optimizer_is_left_out():
     below = {"learning_rate", "schedule", "warmup", "clip_row_norm", "clip_global_norm"}
     above = {name for values, _ in RULES for name in values}
     assert above | below == {field.name for field in dataclasses.fields(OptimizerConfig)}
-    assert {values["optimizer"] for values, _ in RULES} == build.OPTIMIZERS.keys()
+    assert {values["optimizer"] for values, _ in RULES} == updates.OPTIMIZERS.keys()
 
 
 def test_gradients_are_clipped_as_asked():
@@ -105,7 +115,7 @@ def test_gradients_are_clipped_as_asked():
         ({"clip_global_norm": 1.0}, whole / np.linalg.norm(whole)),
         ({"clip_row_norm": 2.0, "clip_global_norm": 1.5}, np.array(by_row) / 2),
     ):
-        found = build._optimizer(OptimizerConfig(**values)).clip(gradients)
+        found = updates.optimizer(OptimizerConfig(**values)).clip(gradients)
         np.testing.assert_allclose(np.concatenate([*found.values()]), expected, rtol=1e-6)
 
 
@@ -121,5 +131,5 @@ def test_gradients_are_clipped_as_asked():
 )
 def test_the_course_of_the_learning_rate(values, expected):
     settings = OptimizerConfig(**values)
-    rate = build._schedule(settings, build._optimizer(settings))
+    rate = updates.learning_rate(settings)
     assert [rate(done) for done in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import build, placing, storage, system
+from app import placing, storage, system
 from app.config import Config, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
 from app.tables.base import TableSpec
@@ -55,7 +55,7 @@ def batches():
 
 def decide(config, device="CPU:0"):
     model = make_model("skipgram", COUNTS, DIM)
-    return placing.decide(model, batches, TOKENS, config, [device], build._optimizer)
+    return placing.decide(model, batches, TOKENS, config, [device])
 
 
 def test_all_that_takes_memory_is_in_the_plan(memory):

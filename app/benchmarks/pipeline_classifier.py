@@ -109,11 +109,11 @@ class Bag(NamedTuple):
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The words; the one row of the head."""
-        return {"vectors": batch.tokens_BL[:, 1:], "head": tf.zeros(1, tf.int32)}
+        return {"vectors": batch.data[:, 1:], "head": tf.zeros(1, tf.int32)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
         """The mean over the batch, as Keras has it."""
-        labels_B = tf.cast(batch.tokens_BL[:, 0], tf.float32)
+        labels_B = tf.cast(batch.data[:, 0], tf.float32)
         real_B = tf.cast(labels_B >= 0, tf.float32)
         words_BTD = tf.reshape(take(rows["vectors"], tf.float32), (-1, WORDS, DIM))
         head_1E = rows["head"].values_UD

@@ -176,12 +176,12 @@ class _Given(NamedTuple):
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         vectors = self.hidden_ND.shape[0]
-        wanted = self.output.lookups(batch.tokens_BL, vectors, batch.seed)
+        wanted = self.output.lookups(batch.data, vectors, batch.seed)
         return {"shift": tf.constant([0]), **wanted}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         hidden_ND = self.hidden_ND + rows["shift"].values_UD
-        targets_N1 = batch.tokens_BL
+        targets_N1 = batch.data
         weights_N11 = tf.ones((*targets_N1.shape, 1))
         hidden_N1D = tf.cast(hidden_ND, self.dtype)[:, tf.newaxis]
         predictions = Predictions(hidden_N1D, targets_N1, weights_N11)

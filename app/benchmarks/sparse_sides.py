@@ -127,7 +127,7 @@ class _SquaredError(NamedTuple):
     target_ND: tf.Tensor
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        return {"table": batch.tokens_BL}
+        return {"table": batch.data}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
         vectors_ND = take(rows["table"], tf.float32)

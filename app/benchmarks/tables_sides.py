@@ -51,7 +51,7 @@ class _Nearer(NamedTuple):
         return {_NAME: TableSpec(rows, dim, initial, by_frequency=True)}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        return {_NAME: batch.tokens_BL}
+        return {_NAME: batch.data}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
         return self.error(rows[_NAME]), tf.constant(1.0)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from app.config.labelled import LabelledConfig
 from app.config.learning import ModelConfig, OptimizerConfig
+from app.config.ratings import RatingsConfig
 from app.config.run import RunConfig
 from app.config.setting import setting
 from app.config.tables import TableConfig
@@ -18,8 +20,10 @@ __all__ = [
     "Config",
     "CorpusConfig",
     "InputConfig",
+    "LabelledConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "RatingsConfig",
     "RunConfig",
     "TableConfig",
     "VocabularyConfig",
@@ -34,6 +38,8 @@ class Config:
     corpus: CorpusConfig = CorpusConfig()
     vocabulary: VocabularyConfig = VocabularyConfig()
     input: InputConfig = InputConfig()
+    labelled: LabelledConfig = LabelledConfig()
+    ratings: RatingsConfig = RatingsConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     table: TableConfig = TableConfig()

@@ -7,6 +7,14 @@ import dataclasses
 from app.config.setting import setting
 
 _WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
+_SOFTMAX = (
+    "class_softmax",
+    "sampled_softmax",
+    "nce",
+    "hierarchical_softmax",
+    "adaptive_softmax",
+    "softmax",
+)
 _NEGATIVES = ("loss", "negative_sampling")
 _SAMPLED = ("loss", "sampled_softmax", "nce")
 _CLASSES = ("loss", "class_softmax")
@@ -18,24 +26,28 @@ class ModelConfig:
 
     model: str = setting(
         "skipgram",
-        "`skipgram` predicts the context of a word, `cbow` a word from its context.",
-        choices=("skipgram", "cbow"),
+        "`skipgram` predicts the context of a word, `cbow` a word from its context. To recommend: "
+        "`mf` multiplies rows of users and items (matrix factorisation), `gmf`, `mlp` and `neumf` "
+        "are those of neural collaborative filtering.",
         fixed=True,
-        only=_WORDS,
+        of_task={"words": ("skipgram", "cbow"), "recommend": ("mf", "gmf", "mlp", "neumf")},
     )
     loss: str = setting(
         "negative_sampling",
-        "How the other words of the vocabulary enter the loss.",
-        choices=(
-            "negative_sampling",
-            "sampled_softmax",
-            "nce",
-            "hierarchical_softmax",
-            "class_softmax",
-            "adaptive_softmax",
-            "softmax",
-        ),
+        "How the other words, labels or items enter the loss.",
         fixed=True,
+        of_task={
+            "words": ("negative_sampling", *_SOFTMAX),
+            "language_model": _SOFTMAX,
+            "classify": (
+                "softmax",
+                "one_vs_all",
+                "hierarchical_softmax",
+                "class_softmax",
+                "sampled_softmax",
+            ),
+            "recommend": ("in_batch_softmax", "bpr", "squared_error"),
+        },
     )
     dim: int = setting(100, "Columns of a vector.", minimum=1, fixed=True)
     window: int = setting(

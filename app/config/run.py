@@ -15,11 +15,18 @@ class RunConfig:
     task: str = setting(
         "words",
         "What is trained: `words` are vectors, `language_model` is a recurrent network that "
-        "predicts a text.",
-        choices=("words", "language_model"),
+        "predicts a text, `classify` tells the labels of texts, `recommend` the items of users.",
+        choices=("words", "language_model", "classify", "recommend"),
         fixed=True,
     )
     epochs: int = setting(5, "Passes over the corpus.", minimum=1)
+    patience: int = setting(
+        0,
+        "Stop after so many epochs without a better score of what is held out, and keep the best; "
+        "0 makes all epochs.",
+        minimum=0,
+        only=("task", "language_model", "classify", "recommend"),
+    )
     seed: int = setting(1, "All random draws are functions of this and of the step.", fixed=True)
     device: str = setting("", "Such as `GPU:0` or `CPU:0`; the first GPU, if any, by default.")
     strategy: str = setting("none", "Distribution over devices.", choices=("none",))

@@ -6,7 +6,9 @@ import dataclasses
 
 from app.config.setting import setting
 
-_WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
+_WORDS = ("task", "words")
+_TEXT = ("task", "words", "language_model")
+_SCORED = ("task", "language_model", "classify", "recommend")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,13 @@ class VocabularyConfig:
     """Which tokens get a row."""
 
     vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True)
-    min_count: int = setting(5, "Drop tokens seen fewer times than this.", minimum=1, fixed=True)
+    min_count: int = setting(
+        5,
+        "Drop tokens seen fewer times than this.",
+        minimum=1,
+        fixed=True,
+        by_task={"classify": 1, "recommend": 1},
+    )
     max_vocab_size: int = setting(
         0,
         "Keep at most this many tokens; 0 keeps all. A language model has <unk> and <eos> among "
@@ -82,16 +90,25 @@ class InputConfig:
         only=_WORDS,
     )
     batch_tokens: int = setting(
-        4096, "Tokens of a step: centres, or those to predict.", minimum=1, fixed=True
+        4096,
+        "Tokens of a step: centres, or those to predict; to classify, words and n-grams; to "
+        "recommend, pairs of a user and an item.",
+        minimum=1,
+        fixed=True,
     )
     row_tokens: int = setting(
         32,
         "Of these, tokens of a row; gradients of a language model go back as far.",
         minimum=1,
         fixed=True,
+        only=_TEXT,
     )
     steps_per_call: int = setting(
-        16, "Steps that one call of the compiled function makes.", minimum=1, fixed=True
+        16,
+        "Steps that one call of the compiled function makes.",
+        minimum=1,
+        fixed=True,
+        by_task={"classify": 4, "recommend": 4},
     )
     shuffle: bool = setting(
         True,
@@ -101,23 +118,25 @@ class InputConfig:
     )
     heldout: str = setting(
         "",
-        "Files as of --corpus that a language model is scored on after every epoch.",
+        "Files as of --corpus that the run is scored on after every epoch.",
         fixed=True,
-        only=_LANGUAGE_MODEL,
+        only=_SCORED,
     )
     heldout_share: float = setting(
         0.05,
-        "Without --heldout: the share of every block of text, at its end, that the language model "
-        "is not trained but scored on; 0 for none.",
+        "Without --heldout: the share of the text, examples or pairs that the run is not trained "
+        "but scored on; 0 for none. Of a language model, the end of every block of text.",
         minimum=0,
         fixed=True,
-        only=_LANGUAGE_MODEL,
+        only=_SCORED,
+        by_task={"classify": 0.1, "recommend": 0.1},
     )
     cache: str = setting(
         "none",
         "Where token ids are kept between epochs, so that text is tokenised once: `memory`, "
         "`disk` (in the workdir) or `none`.",
         choices=("none", "memory", "disk"),
+        only=_TEXT,
     )
     block_bytes: int = setting(
         2 << 20,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from app.errors import RunError
-from app.training.loop import Job
+from app.training.job import Job
 from app.training.step import train_function
 
 _HELD = 8  # batches that the steps alone go round, so that they do not touch the same rows only
@@ -21,7 +21,7 @@ _MANY = 1_000_000  # epochs: more than can be read meanwhile
 
 
 class Live(NamedTuple):
-    """Speeds in words a second, as the corpus counts words.
+    """Speeds in words a second, as the corpus counts words, or in what the job counts.
 
     first_epoch: of the input alone while it reads the corpus for the first time. input: of the
     input alone in later epochs, or as `first_epoch` where none was reached. step, both: of steps on
@@ -73,14 +73,18 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
         step=alone * words,
         both=both * words,
         waiting=waited.share(),
-        bytes_per_word=held[0].dtype.size * int(tf.size(held[0])) / words,
+        bytes_per_word=sum(_bytes(tensor) for tensor in tf.nest.flatten(held[0])) / words,
         bound=bound,
         ratio=speeds[other] / speeds[bound],
     )
 
 
-def text(found: Live) -> str:
-    """The measurement as a person reads it."""
+def _bytes(tensor: tf.Tensor) -> int:
+    return tensor.dtype.size * int(tf.size(tensor))
+
+
+def text(found: Live, unit: str) -> str:
+    """The measurement as a person reads it. unit: what the job counts, such as `words`."""
     names = {"input": "the input", "step": "the step"}
     other = "step" if found.bound == "input" else "input"
     verdict = f"{names[found.bound]} bounds the run: "
@@ -92,12 +96,12 @@ def text(found: Live) -> str:
         verdict += f"; but both share the processor: together they reach {reached:.0%} of that"
     return "\n".join(
         (
-            f"input alone       {found.input:>12,.0f} words/s"
+            f"input alone       {found.input:>12,.0f} {unit}/s"
             f" (in the first epoch {found.first_epoch:,.0f})",
-            f"step alone        {found.step:>12,.0f} words/s",
-            f"both              {found.both:>12,.0f} words/s, "
+            f"step alone        {found.step:>12,.0f} {unit}/s",
+            f"both              {found.both:>12,.0f} {unit}/s, "
             f"waiting for input {found.waiting:.1%}",
-            f"to the device     {found.bytes_per_word:>12.2f} bytes a word",
+            f"to the device     {found.bytes_per_word:>12.2f} bytes a {unit.removesuffix('s')}",
             f"verdict           {verdict}",
         )
     )

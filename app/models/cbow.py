@@ -39,15 +39,15 @@ class Cbow:
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The batch's tokens, and what the loss needs."""
-        ids_BL = decode(batch.tokens_BL).ids
+        ids_BL = decode(batch.data).ids
         centres_N1 = self._centres(ids_BL)
         seed = seed_of(batch, "negatives")
         return {"input": ids_BL, **self.output.lookups(centres_N1, centres_N1.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """The loss of all centres with a word around them, and their number."""
-        size, length = batch.tokens_BL.shape
-        tokens = decode(batch.tokens_BL)
+        size, length = batch.data.shape
+        tokens = decode(batch.data)
         pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
         around_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
         mean_BTL = tf.cast(tf.math.divide_no_nan(pairs_BTL, around_BT1), self.dtype)

@@ -69,10 +69,10 @@ class LanguageModel:
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The batch's inputs, all of the small tables, and what the loss needs."""
-        targets_N1 = _targets(batch.tokens_BL)
+        targets_N1 = _targets(batch.data)
         seed = seed_of(batch, "negatives")
         return {
-            **self.input_lookups(batch.tokens_BL),
+            **self.input_lookups(batch.data),
             "state": tf.range(self.streams),
             **self.output.lookups(targets_N1, targets_N1.shape[0], seed),
         }
@@ -89,7 +89,7 @@ class LanguageModel:
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """The loss of all tokens, their number, and the states that the next batch begins with."""
         state_BS = tf.ensure_shape(rows["state"].values_UD, (self.streams, None))
-        predictions, state_BS = self.predictions(batch.tokens_BL, rows, state_BS)
+        predictions, state_BS = self.predictions(batch.data, rows, state_BS)
         count = tf.reduce_sum(predictions.weights_GNM)
         return outcome(self.output, predictions, rows, count)._replace(state={"state": state_BS})
 

@@ -40,15 +40,15 @@ class SkipGram:
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The batch's centres, and what the loss needs."""
-        ids_BL = decode(batch.tokens_BL).ids
+        ids_BL = decode(batch.data).ids
         centres_BT = ids_BL[:, self.window : -self.window]
         vectors, seed = centres_BT.shape.num_elements(), seed_of(batch, "negatives")
         return {"input": centres_BT, **self.output.lookups(ids_BL, vectors, seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """The loss of all pairs, and their number."""
-        size, length = batch.tokens_BL.shape
-        tokens = decode(batch.tokens_BL)
+        size, length = batch.data.shape
+        tokens = decode(batch.data)
         pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
         centres_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -55,8 +56,11 @@ class Outline:
         return True
 
 
-def step_bytes(model: Model, optimizer: Optimizer, tokens_BL: tf.TensorSpec) -> int:
-    """About the bytes of all tensors that a step on such a batch holds at a time."""
+def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
+    """About the bytes of all tensors that a step holds at a time.
+
+    data: the nest of tensor specs of its `Batch`.
+    """
     tables: dict[str, Table] = {}
     for name, spec in model.tables().items():
         tables[name] = Outline(spec.rows, spec.columns)
@@ -64,15 +68,15 @@ def step_bytes(model: Model, optimizer: Optimizer, tokens_BL: tf.TensorSpec) -> 
     most = 0
 
     @tf.function(autograph=False)
-    def one(tokens_BL: tf.Tensor) -> tf.Tensor:
+    def one(data: Any) -> tf.Tensor:
         nonlocal most
-        batch = Batch(tokens_BL, tf.zeros([2], tf.int64))
+        batch = Batch(data, tf.zeros([2], tf.int64))
         # One rather small table is read whole; an unknown size is that of the largest look-up.
         most = max(ids.shape.num_elements() or 0 for ids in model.lookups(batch).values())
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return step(model, tables, optimizer, batch, rate, number)[0]
 
-    graph = one.get_concrete_function(tokens_BL).graph
+    graph = one.get_concrete_function(data).graph
     return peak_bytes(graph, math.ceil(_DISTINCT * most))
 
 

@@ -7,31 +7,29 @@ import os
 import tensorflow as tf
 
 from app.config import Config
-from app.settings import by_name, fields
-from app.text.vocabulary import UNK
+from app.settings import by_name, default, fields
 from app.training import plan
-from app.training.loop import Job
-from app.training.words import GROWING, Text
+from app.training.job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
-# Which words of the corpus a step is made of, by task.
-_BUT = {"words": " after subsampling", "language_model": " that are not held out"}
+# What a step is made of, by task.
+_OF = {
+    "words": "words after subsampling",
+    "language_model": "words that are not held out",
+    "classify": "words and n-grams",
+    "recommend": "pairs",
+}
 
 
-def banner(settings: Config, text: Text, job: Job) -> str:
-    """Devices, settings that are not the defaults, vocabulary, tables, memory by place, and steps.
+def banner(settings: Config, job: Job) -> str:
+    """Devices, settings that are not the defaults, the data, tables, memory by place, and steps.
 
     With --plan_only, all that takes memory.
     """
     given = by_name(settings)
-    defaults = {name: field.default for name, field in fields().items()}
+    task = settings.run.task
+    defaults = {name: default(field, task) for name, field in fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
-    words = text.words
-    known = f"{len(text.vocabulary.tokens):,} words"
-    if text.vocabulary is GROWING:
-        known = "grows with the text"
-    elif not settings.vocabulary.vocab:  # which counts other text
-        known += f", {_known(text) / words:.1%} of it"
     tables = ", ".join(
         f"{item.name} {item.size} ({plan.shown(item.bytes)})"
         for item in job.memory
@@ -47,21 +45,14 @@ def banner(settings: Config, text: Text, job: Job) -> str:
             f"device      {job.device} of {_devices()}, products in {job.model.dtype.name}",
             *_warnings(),
             f"flags       {' '.join(told) or 'all as by default'}",
-            f"corpus      {words:,} words in {len(text.sources)} file(s)",
-            f"vocabulary  {known}",
+            *(f"{name:<11} {told}" for name, told in job.about),
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
-            f"{settings.input.batch_tokens:,} words{_BUT[settings.run.task]}",
+            f"{settings.input.batch_tokens:,} {_OF[task]}",
         )
     )
-
-
-def _known(text: Text) -> int:
-    """Words of the corpus that have an id of their own."""
-    tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
-    return int(counts.sum()) - (int(counts[tokens.index(UNK)]) if UNK in tokens else 0)
 
 
 def _devices() -> str:

@@ -43,7 +43,7 @@ class Position:
     step: steps made. epoch: epochs finished. batch: batches (calls of S steps) made of the epoch
     after those. batches: how many an epoch has; as expected during the first epoch of a text,
     counted after it. expected: how many were expected. words: of the epochs finished. seconds:
-    spent in training.
+    spent in training. best: the score of the best epoch, where that is kept. since: epochs after.
     """
 
     step: int = 0
@@ -53,6 +53,8 @@ class Position:
     expected: int = 0
     words: float = 0.0
     seconds: float = 0.0
+    best: float | None = None
+    since: int = 0
 
     @property
     def done(self) -> float:
@@ -96,6 +98,12 @@ class Checkpoints:
         for old in paths(self._folder)[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
         self._commit(path)
+
+    def forget(self, after: int) -> None:
+        """Removes the checkpoints of later steps than this, of a run that is made again."""
+        for path in paths(self._folder):
+            if int(path.name.removeprefix("step-")) > after:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _commit(self, newest: Path) -> None:
         """Tells the tables that a checkpoint has of the snapshots that are kept."""

@@ -68,10 +68,11 @@ def _truncate(jsonl: Path, step: int) -> None:
 class Display:
     """The progress of a run: a bar on a terminal, one line an interval elsewhere.
 
-    batches: of the whole run. done: those made before it was resumed.
+    batches: of the whole run. done: those made before it was resumed. unit: of what is counted.
     """
 
-    def __init__(self, batches: int, done: int):
+    def __init__(self, batches: int, done: int, unit: str):
+        self._unit = unit
         self._bar = (
             tqdm.tqdm(total=batches, initial=done, unit="call", desc="training", dynamic_ncols=True)
             if sys.stderr.isatty()
@@ -86,8 +87,9 @@ class Display:
     def show(self, step: int, values: dict[str, float]) -> None:
         """The latest values."""
         perplexity = f" (perplexity {values['perplexity']:,.1f})" if "perplexity" in values else ""
+        speed = values[f"{self._unit}_per_second"]
         text = (
-            f"epoch {values['epoch']:.2f}, {values['words_per_second']:,.0f} words/s, "
+            f"epoch {values['epoch']:.2f}, {speed:,.0f} {self._unit}/s, "
             f"loss {values['loss']:.4f}{perplexity}, rate {values['learning_rate']:.4f}, "
             f"waiting for input {values['input_wait']:.1%}"
         )

@@ -254,7 +254,7 @@ def needs(
     lookups = lookup_function(model, seed)
     found: dict[str, list[np.ndarray]] = {}
     for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
-        first = tf.constant(number * tokens.shape[0], tf.int64)
+        first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
                 found.setdefault(name, []).append(ids.numpy())

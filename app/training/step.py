@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,8 +15,9 @@ from app.tables.base import Table
 from app.tables.rows import distinct
 from app.types import PHASES, Batch, Rows
 
-# Called as (tokens_SBL, first step, rate); gives the first step's loss, summed, and its examples.
-TrainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
+# examples.
+TrainFunction = Callable[[Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 def step(
@@ -91,13 +93,11 @@ def train_function(
     """
 
     @tf.function(autograph=False)
-    def train(
-        tokens_SBL: tf.Tensor, first: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # Unrolled, so that a step's draws and lookups run beside the products of the one before.
         losses = [
             step(model, tables, optimizer, batch, rate, first + index + 1)
-            for index, batch in enumerate(_batches(tokens_SBL, first, seed))
+            for index, batch in enumerate(_batches(data_S, first, seed))
         ]
         return losses[0]
 
@@ -105,15 +105,15 @@ def train_function(
 
 
 def lookup_function(model: Model, seed: int) -> Callable[..., dict[str, tf.Tensor]]:
-    """A compiled function from (tokens_SBL, first step) to the ids that those steps look up.
+    """A compiled function from (data of S steps, first step) to the ids that those steps look up.
 
     By table, (N,), repeated as they come: those of the function that `train_function` makes.
     """
 
     @tf.function(autograph=False)
-    def lookups(tokens_SBL: tf.Tensor, first: tf.Tensor) -> dict[str, tf.Tensor]:
+    def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
         found: dict[str, list[tf.Tensor]] = {}
-        for batch in _batches(tokens_SBL, first, seed):
+        for batch in _batches(data_S, first, seed):
             for name, ids in model.lookups(batch).items():
                 found.setdefault(name, []).append(tf.reshape(ids, [-1]))
         return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
@@ -121,7 +121,9 @@ def lookup_function(model: Model, seed: int) -> Callable[..., dict[str, tf.Tenso
     return lookups
 
 
-def _batches(tokens_SBL: tf.Tensor, first: tf.Tensor, seed: int) -> Iterator[Batch]:
+def _batches(data_S: Any, first: tf.Tensor, seed: int) -> Iterator[Batch]:
     """The batches of S steps, from this one on."""
-    for index, tokens_BL in enumerate(tf.unstack(tokens_SBL)):
-        yield Batch(tokens_BL, tf.stack([tf.constant(seed, tf.int64), first + index]))
+    by_step = zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True)
+    for index, tensors in enumerate(by_step):
+        data = tf.nest.pack_sequence_as(data_S, tensors)
+        yield Batch(data, tf.stack([tf.constant(seed, tf.int64), first + index]))

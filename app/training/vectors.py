@@ -19,10 +19,9 @@ def load(path: str | Path) -> WordVectors:
     workdir = Workdir(path)
     if not workdir.vocabulary.exists():
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    newest = checkpoint.paths(workdir.checkpoints)[:1]
+    newest = checkpoint.paths(workdir.trained)[:1]
     if newest and (newest[0] / growing.NAME).is_dir():
-        return checkpoint.of_newest(workdir.checkpoints, growing.load)
+        return checkpoint.of_newest(workdir.trained, growing.load)
     words = vocabulary.load(str(workdir.vocabulary))
-    return WordVectors(
-        words.tokens, checkpoint.read_rows(workdir.checkpoints, "input"), words.counts
-    )
+    matrix_VD = checkpoint.read_rows(workdir.trained, "input")
+    return WordVectors(words.tokens, matrix_VD, words.counts)

@@ -23,10 +23,16 @@ class Workdir:
         self.vocabulary = self.path / "vocab.tsv"
         self.corpus = self.path / "corpus.json"
         self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.cache = self.path / "cache"
+
+    @property
+    def trained(self) -> Path:
+        """The folder of the checkpoints to use: that of the best epoch, if one is kept."""
+        return self.best if any(self.best.glob("step-*")) else self.checkpoints
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -51,7 +57,7 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             written = (self.flags, self.vocabulary, self.corpus, self.owner, self.metrics)
-            folders = (self.checkpoints, self.cache, self.tensorboard)
+            folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
             for path in (*written, *(folder / "*" for folder in folders)):
                 sweep(path)
             yield

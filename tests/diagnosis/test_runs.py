@@ -8,11 +8,12 @@ import time
 import pytest
 import tensorflow as tf
 
-from app import build, settings
+from app import settings
 from app.config import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig, VocabularyConfig
 from app.diagnosis import live, profiles, report
 from app.input import pipeline
-from app.training import loop, words
+from app.tasks import words
+from app.training import loop
 from app.training.workdir import Workdir
 from tests.integration.commands import write_corpus
 
@@ -54,8 +55,7 @@ def sleeping(monkeypatch):
 def job(config):
     place = Workdir(config.run.workdir)
     place.path.mkdir(parents=True, exist_ok=True)
-    text = words.text(config, place, finished=False)
-    return build.words_job(config, text, place), place
+    return words.job(config, place, finished=False), place
 
 
 def diagnosed(config):

@@ -61,7 +61,7 @@ def loss_and_gradients(model, batch, tables):
 
 def reference(name, model, batch, tables):
     inputs, outputs = (tables[table].astype(np.float64) for table in ("input", "output"))
-    tokens_BL = batch.tokens_BL.numpy()
+    tokens_BL = batch.data.numpy()
     samples_GK = samples_of(model, batch)
     return MODELS[name][1](inputs, outputs, tokens_BL, reach_of(batch), samples_GK, PER_PAIR)
 

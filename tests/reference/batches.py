@@ -39,7 +39,7 @@ def make_batch(tokens_BL, step=0, seed=1):
 
 def reach_of(batch):
     """How far the model's centres look, (B, T), as seen in a row without ends."""
-    open_BL = decode(tf.ones_like(batch.tokens_BL))
+    open_BL = decode(tf.ones_like(batch.data))
     mask_BTL = pairs(open_BL, WINDOW, seed_of(batch, "window")).numpy()
     return mask_BTL.sum(axis=2).astype(int) // 2
 
@@ -47,6 +47,6 @@ def reach_of(batch):
 def samples_of(model, batch):
     """The negatives that the model drew, (G, K)."""
     output = model.lookups(batch)["output"].numpy()
-    size, length = batch.tokens_BL.shape
+    size, length = batch.data.shape
     drawn = size * (length - 2 * WINDOW) // GROUP * SAMPLES
     return output[-drawn:].reshape(-1, SAMPLES)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import OPTIMIZERS
 from app.config import OptimizerConfig
 from app.optimizers.adagrad import adagrad
 from app.optimizers.rows import slots
 from app.tables.device import DeviceTable
 from app.training.auditing import audit
 from app.training.step import train_function
+from app.updates import OPTIMIZERS
 from tests.reference.batches import make_model, make_tokens
 
 SIZE, DIM = 40, 6

@@ -9,7 +9,6 @@ import signal
 import numpy as np
 import pytest
 
-from app import build
 from app.config import (
     Config,
     CorpusConfig,
@@ -21,6 +20,7 @@ from app.config import (
 )
 from app.errors import RunError, UsageError
 from app.input.tokens import PAD
+from app.tasks import language_model as task
 from app.training import language_model, loop, words
 from app.training.workdir import Workdir
 
@@ -70,10 +70,10 @@ class Run:
         self.config = config(corpus, folder, **settings)
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
-        self.text = words.text(self.config, self.place, loop.is_finished(self.place))
-        self.job = build.language_model_job(self.config, self.text, self.place)
+        self.job = task.job(self.config, self.place, loop.is_finished(self.place))
         loop.prepare(self.job, self.config.run, self.place)
-        words.record(self.text, self.place)
+        self.job.record()
+        self.text = words.text(self.config, self.place, finished=False)
         made = self.job.batches
 
         def batches(epochs, first):
@@ -197,7 +197,7 @@ def test_a_trained_model_scores_other_text(tmp_path, corpus):
     assert found["heldout_tokens"] == 8 * 51 + 3
     # Nothing of the corpus is left out then.
     assert len(run.rows()) - 1 >= 60 * 51 / 80
-    score, step = build.trained_language_model(run.config, run.text.vocabulary, run.place)
+    score, step = task.trained(run.config, run.text.vocabulary, run.place)
     again = score(language_model.of_files(str(other), run.text.vocabulary, run.config))
     assert step == run.rows()[-1]["step"]
     assert again.loss == pytest.approx(found["heldout_loss"], rel=1e-6)
@@ -209,7 +209,7 @@ def test_to_score_needs_no_file_of_rows(tmp_path, whole):
     table = dataclasses.replace(whole.config.table, table="host", table_file=str(tmp_path / "rows"))
     settings = dataclasses.replace(whole.config, table=table)
     with pytest.raises(RunError, match="there is no checkpoint"):
-        build.trained_language_model(settings, whole.text.vocabulary, Workdir(tmp_path / "run"))
+        task.trained(settings, whole.text.vocabulary, Workdir(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_written(tmp_path):
 
 
 def test_a_line_where_there_is_no_terminal(caplog):
-    display = Display(10, 0)
+    display = Display(10, 0, unit="words")
     with caplog.at_level(logging.INFO, logger="absl"):
         display.advance()
         display.show(64, VALUES)
@@ -78,7 +78,7 @@ def test_a_line_where_there_is_no_terminal(caplog):
 
 
 def test_lines_with_what_only_some_runs_have(caplog):
-    display = Display(10, 0)
+    display = Display(10, 0, unit="words")
     with caplog.at_level(logging.INFO, logger="absl"):
         display.show(64, VALUES | {"perplexity": 1234.56})
         display.say(64, {"epoch": 2, "heldout_perplexity": 1234.5678})
@@ -93,7 +93,7 @@ def test_a_bar_on_a_terminal(monkeypatch, caplog):
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    display = Display(10, 4)
+    display = Display(10, 4, unit="words")
     display.show(64, VALUES)
     with caplog.at_level(logging.INFO, logger="absl"):
         display.say(64, {"epoch": 2})

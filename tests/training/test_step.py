@@ -79,8 +79,8 @@ def assert_same_bits(one, other):
 
 def dense_loss(name, model, batch, tables):
     """The loss in the plainest terms, from whole tables."""
-    mask_BTL = tf.constant(words.pairs(batch.tokens_BL.numpy(), reach_of(batch)), tf.float32)
-    ids_BL = decode(batch.tokens_BL).ids
+    mask_BTL = tf.constant(words.pairs(batch.data.numpy(), reach_of(batch)), tf.float32)
+    ids_BL = decode(batch.data).ids
     centres_BT = ids_BL[:, WINDOW:-WINDOW]
     around_BT = tf.reduce_sum(mask_BTL, axis=2)
     samples_GKD = tf.gather(tables["output"], samples_of(model, batch))

@@ -50,8 +50,8 @@ def make_job(name, levels=2, tile=0, dtype=tf.float32):
 
 def dense_loss(name, batch, tables, starts):
     """The loss in the plainest terms, from whole tables."""
-    mask_BTL = tf.constant(words.pairs(batch.tokens_BL.numpy(), reach_of(batch)), tf.float32)
-    ids_BL = decode(batch.tokens_BL).ids
+    mask_BTL = tf.constant(words.pairs(batch.data.numpy(), reach_of(batch)), tf.float32)
+    ids_BL = decode(batch.data).ids
     centres_BT = ids_BL[:, WINDOW:-WINDOW]
     size, centres, length = mask_BTL.shape
     if name == "skipgram":
@@ -86,7 +86,7 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name, levels, tile):
             loss = dense_loss(name, batch, dense, starts)
         gradients = tape.gradient(loss, dense)
         total, examples = compiled(
-            batch.tokens_BL[None], tf.constant(number, tf.int64), tf.constant(RATE)
+            batch.data[None], tf.constant(number, tf.int64), tf.constant(RATE)
         )
         for table, gradient in gradients.items():
             tf.raw_ops.ResourceApplyAdagrad(

@@ -1,0 +1,1 @@
+"""What can be trained, a file each: from settings to a `training.loop.Job`."""

@@ -1,0 +1,49 @@
+"""What there is to train: all that the loop is to know of a task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from app.models.base import Model
+from app.optimizers.base import Optimizer
+from app.tables.base import Kept, Table
+from app.training import plan
+from app.training.staging import InPlace, Staging
+from app.training.workdir import Workdir
+from app.types import Batches
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What there is to train.
+
+    learning_rate: from the share of the training that is done. expected_batches: about how many
+    an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`. of_loss:
+    further values, by name, that follow from the mean loss. epoch_end: called after each epoch, for
+    values by name. watched: from those to the score that the best epoch has most of. memory: what
+    takes it. kept: what else a checkpoint is to have. staging: what brings rows of the tables to
+    the steps. about: what the banner tells of the data. record: writes to the workdir, before the
+    first step, what gives the rows a meaning. closing: from the workdir, once all epochs are done,
+    to what the person is told.
+    """
+
+    model: Model
+    tables: dict[str, Table]
+    optimizer: Optimizer
+    learning_rate: Callable[[float], float]
+    batches: Batches
+    expected_batches: int
+    words: int
+    steps_per_batch: int
+    device: str
+    of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
+    epoch_end: Callable[[], dict[str, float]] | None = None
+    watched: Callable[[Mapping[str, float]], float] | None = None
+    memory: Sequence[plan.Item] = ()
+    kept: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
+    staging: InPlace | Staging | None = None
+    unit: str = "words"
+    about: Sequence[tuple[str, str]] = ()
+    record: Callable[[], None] = lambda: None
+    closing: Callable[[Workdir], str] = lambda workdir: ""

@@ -1,0 +1,48 @@
+"""From --optimizer and its flags to how rows change: the one place that knows rules by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from app.config import OptimizerConfig
+from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
+from app.optimizers.base import Gradients, Optimizer
+
+OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
+    "sgd": lambda settings: sgd.sgd(),
+    "momentum": lambda settings: sgd.momentum(settings.momentum, settings.nesterov),
+    "adagrad": lambda settings: adagrad.adagrad(settings.initial_accumulator),
+    "rowwise_adagrad": lambda settings: adagrad.rowwise_adagrad(settings.initial_accumulator),
+    "ftrl": lambda settings: ftrl.ftrl(
+        settings.l1, settings.l2, initial=settings.initial_accumulator
+    ),
+    "lazy_adam": lambda settings: adam.lazy_adam(**_adam(settings)),
+    "lazy_adamw": lambda settings: adam.lazy_adamw(
+        **_adam(settings), weight_decay=settings.weight_decay
+    ),
+}
+
+
+def optimizer(settings: OptimizerConfig) -> Optimizer:
+    """The rule that --optimizer names, with gradients clipped as asked."""
+
+    def clip(gradients: Gradients) -> Gradients:
+        if settings.clip_row_norm:
+            gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
+        if settings.clip_global_norm:
+            gradients = clipping.by_global_norm(gradients, settings.clip_global_norm)
+        return gradients
+
+    return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)
+
+
+def learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
+    """From the share of the training that is done to the rate."""
+    greatest = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
+    return lambda done: greatest * schedules.factor(settings.schedule, settings.warmup, done)
+
+
+def _adam(settings: OptimizerConfig) -> dict[str, float]:
+    names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
+    return {name: getattr(settings, name) for name in names}
