@@ -57,14 +57,19 @@ def place(
 ) -> dict[str, Any]:
     """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
 
-    data, others: see `decide`. keys: which word has which row, of --table=dynamic. UsageError,
-    before any table is made, if they do not fit. Nothing is made for --plan_only.
+    data, others: see `decide`. keys: which word has which row, of --table=dynamic; without, ids
+    have rows as they come. UsageError, before any table is made, if they do not fit. Nothing is
+    made for --plan_only.
     """
-    places = devices.several(config)
+    places, dynamic = devices.several(config), None
+    if keys is not None:
+        dynamic = storage.of_words(keys)
+    elif config.table.table == "dynamic":
+        dynamic = storage.of_ids(storage.rows_of_ids(model.tables(), optimizer, config))
     planned = decide(model, lambda: batches(range(1), 0), data, config, places, others)
     tables = {}
     if not config.run.plan_only:
-        tables = storage.make(model.tables(), config, places, workdir, keys)
+        tables = storage.make(model.tables(), config, places, workdir, dynamic)
     staging = storage.staged(planned.rooms, model, tables, optimizer, config, places)
     return {"tables": tables, "memory": planned.items, "staging": staging}
 
@@ -126,9 +131,17 @@ def _placing(
     """The plan of a run with these settings, whether it fits or not."""
     dtypes = storage.dtypes(config)
     if config.table.table == "dynamic":
-        rows = max(spec.rows for spec in specs.values())
-        size = rows * storage.word_bytes(config)
-        others = [*others, Item("words and their counts", f"{rows:,} words", HOST, size)]
+        rows_of = storage.rows_of_ids(specs, optimizer, config)
+        if rows_of:
+            rows, what, each = sum(rows_of.values()), "ids", storage.ID_BYTES
+        else:
+            rows, what = max(spec.rows for spec in specs.values()), "words"
+            each = storage.word_bytes(config)
+        others = [*others, Item(f"{what} and their counts", f"{rows:,} {what}", HOST, rows * each)]
+        specs = {
+            name: dataclasses.replace(spec, rows=rows_of.get(name, spec.rows))
+            for name, spec in specs.items()
+        }
 
     def items(rooms: Mapping[str, Room]) -> list[Item]:
         found = []

@@ -93,7 +93,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"at once, and --loss={config.model.loss} has them block by block; give "
             "--clip_row_norm, or another --loss"
         )
-    if config.table.table == "dynamic":
+    if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):

@@ -19,8 +19,9 @@ from app.optimizers.base import Optimizer
 from app.tables import keys, sharded
 from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
+from app.tables.dynamic import DynamicTable
 from app.tables.file import FileTable
-from app.tables.keys import STRING, KeyMap
+from app.tables.keys import INT64, STRING, KeyMap
 from app.tables.slab import Slab
 from app.tables.table_file import TableFile
 from app.training import checkpoint, growing, plan, stored
@@ -28,9 +29,13 @@ from app.training import workdir as files
 from app.training.staging import InPlace, Room, Staging
 from app.training.workdir import Workdir
 
+Maker = Callable[[str, TableSpec, Config, list[str]], Table]  # of the table of this name
+
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 # Of a word of --table=dynamic: its share of the distribution of negatives, and while that is made.
 _WEIGHT_BYTES = 4 * 8
+# Of an id of --table=dynamic that has a row.
+ID_BYTES = keys.key_bytes(INT64, 1)
 
 
 def make(
@@ -38,18 +43,19 @@ def make(
     config: Config,
     devices: list[str],
     workdir: Workdir,
-    words: KeyMap | None = None,
+    dynamic: Maker | None = None,
 ) -> dict[str, Table]:
     """The tables, each where it is to live.
 
-    devices: those that `TableSpec.device` counts. words: which has which row, of --table=dynamic.
-    UsageError or RunError for a --table_file that cannot be, or that is not of this workdir.
+    devices: those that `TableSpec.device` counts. dynamic: makes those of --table=dynamic, see
+    `of_words` and `of_ids`. UsageError or RunError for a --table_file that cannot be, or that is
+    not of this workdir.
     """
     makers = TABLES
     if config.table.table_file:
         makers = TABLES | {"host": functools.partial(_in_file, _table_file(config, workdir))}
-    if words is not None:
-        makers = TABLES | {"dynamic": functools.partial(_of_keys, words)}
+    if dynamic is not None:
+        makers = TABLES | {"dynamic": dynamic}
     return {
         name: makers[config.table.table](name, spec, config, devices)
         for name, spec in specs.items()
@@ -99,11 +105,65 @@ def _in_file(
     return table
 
 
-def _of_keys(
-    words: KeyMap, name: str, spec: TableSpec, config: Config, devices: list[str]
-) -> Table:
-    with tf.device(devices[spec.device]):
-        return Slab(words, spec.columns, spec.initial, **_stored(name, config))
+def of_words(keys: KeyMap) -> Maker:
+    """Makes tables of which a map says which word has which row."""
+
+    def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+        with tf.device(devices[spec.device]):
+            return Slab(keys, spec.columns, spec.initial, **_stored(name, config))
+
+    return make
+
+
+def of_ids(rows: Mapping[str, int]) -> Maker:
+    """Makes tables of so many rows at most, by name, for ids as they come; others on the device."""
+
+    def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+        if name not in rows:
+            return _on_device(name, spec, config, devices)
+        keys = KeyMap(rows[name], INT64, max_age=config.table.max_age)
+        with tf.device(devices[spec.device]):
+            return DynamicTable(keys, spec.columns, spec.initial, **_stored(name, config))
+
+    return make
+
+
+def readable(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables to score with: a dynamic one makes no row for what it is asked for."""
+    return {
+        name: table.known if isinstance(table, DynamicTable) else table
+        for name, table in tables.items()
+    }
+
+
+def rows_of_ids(
+    specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config
+) -> dict[str, int]:
+    """The rows of each table of --table=dynamic that grows, by name.
+
+    As many in each as --table_gb has room for in all, at most those that there are ids for.
+    UsageError if that is none.
+    """
+    specs = {name: spec for name, spec in specs.items() if spec.grows}
+    sizes = {name: _row_bytes(spec, optimizer, config) + ID_BYTES for name, spec in specs.items()}
+    left, found = int(config.table.table_gb * 1e9), {}
+    for name in sorted(specs, key=lambda name: specs[name].rows):  # what one leaves, others have
+        of_each = left // sum(sizes[other] for other in sizes.keys() - found.keys())
+        found[name] = min(of_each, specs[name].rows)
+        left -= found[name] * sizes[name]
+    if not all(found.values()):
+        raise UsageError(
+            f"--table_gb={config.table.table_gb}: a row of each table takes {sum(sizes.values())} "
+            "bytes; give more"
+        )
+    return found
+
+
+def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
+    """Of a row with its state."""
+    one = dataclasses.replace(spec, rows=1)
+    items = plan.table("", one, optimizer, {"": 1}, dtypes(config))
+    return sum(item.bytes for item in items)
 
 
 def key_map(model: Model, optimizer: Optimizer, config: Config) -> KeyMap:
@@ -112,14 +172,8 @@ def key_map(model: Model, optimizer: Optimizer, config: Config) -> KeyMap:
     At most --max_vocab_size. UsageError if that is none.
     """
     settings, admits = config.table, config.vocabulary.min_count
-    items = [
-        item
-        for name, spec in model.tables().items()
-        for item in plan.table(
-            name, dataclasses.replace(spec, rows=1), optimizer, {"": 1}, dtypes(config)
-        )
-    ]
-    row_bytes = sum(item.bytes for item in items) + word_bytes(config)
+    specs = model.tables().values()
+    row_bytes = sum(_row_bytes(spec, optimizer, config) for spec in specs) + word_bytes(config)
     most = config.vocabulary.max_vocab_size or 2**31 - 2
     rows = min(int(settings.table_gb * 1e9) // row_bytes, most)
     if not rows:
@@ -155,11 +209,11 @@ def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
     )
 
 
-TABLES: dict[str, Callable[[str, TableSpec, Config, list[str]], Table]] = {
+TABLES: dict[str, Maker] = {
     "device": _on_device,
     "host": _on_host,
     "sharded": _sharded,
-    "dynamic": _of_keys,  # which `make` gives the map
+    "dynamic": of_ids({}),  # which `make` is given instead
 }
 
 

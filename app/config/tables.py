@@ -18,7 +18,7 @@ class TableConfig:
         "`device`: in the memory of the device. `host`: in that of the machine, or in a file "
         "(--table_file), and on the device while steps need them. `sharded`: dealt over all local "
         "devices of its kind. `dynamic`: a word gets a row once it was seen --min_count times; no "
-        "pass over the text comes before.",
+        "pass over the text comes before; what is classified or recommended, when it is seen.",
         choices=("device", "host", "sharded", "dynamic"),
     )
     table_dtype: str = setting(
@@ -60,7 +60,7 @@ class TableConfig:
     table_gb: float = setting(
         2.0,
         "GB that the rows of a dynamic table, their state and the words may take; as many words "
-        "have a row at a time as that holds, and at most --max_vocab_size.",
+        "(users, items) have a row at a time as that holds, and at most --max_vocab_size.",
         minimum=1e-6,
         fixed=True,
         only=_DYNAMIC,
@@ -68,8 +68,8 @@ class TableConfig:
     max_age: int = setting(
         0,
         "A word that was not seen in so many blocks of text (--block_bytes, or as many as fill a "
-        "call of steps) loses its row; 0 for never. Where rows run out, the words seen the fewest "
-        "times lose theirs.",
+        "call of steps) loses its row, as does a user or an item that was not in so many steps; 0 "
+        "for never. Where rows run out, those seen the fewest times lose theirs.",
         minimum=0,
         fixed=True,
         only=_DYNAMIC,

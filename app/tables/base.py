@@ -18,7 +18,8 @@ class TableSpec:
 
     trained: whether an optimizer changes it; the state of a recurrent model is kept, not trained.
     device: which of the devices of a run holds it, where it has several. by_frequency: whether the
-    rows that are needed most have the lowest ids.
+    rows that are needed most have the lowest ids. grows: whether its rows stand for what the data
+    has, such as users, so that a dynamic table may make them when that is first seen.
     """
 
     rows: int
@@ -27,6 +28,7 @@ class TableSpec:
     trained: bool = True
     device: int = 0
     by_frequency: bool = False
+    grows: bool = False
 
 
 class Table(Protocol):

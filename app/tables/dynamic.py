@@ -16,7 +16,7 @@ from app.tables.rows import parts
 from app.tables.slab import Slab
 
 UNKNOWN = ("initial", "zeros", "mean", "error")  # rules for a key that has no row
-_KEYS = "keys"
+KEYS = "keys"  # of a snapshot
 
 
 class RowsByKey:
@@ -126,6 +126,17 @@ class DynamicTable(RowsByKey, tf.Module):
         }
         return tf.where(lacking_N[:, np.newaxis], others[unknown](), values_ND)
 
+    @property
+    def known(self) -> RowsByKey:
+        """The same rows for inference: keys are not counted, and one without a row has its initial
+        one."""
+
+        def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
+            found_U = tf.numpy_function(self.keys.rows, [keys_U], tf.int64)
+            return tf.ensure_shape(found_U, keys_U.shape)
+
+        return RowsByKey(self.slab, rows_of, may_lack_rows=True)
+
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Keys, rows (N, D) float32 and sightings of all keys that have a row.
 
@@ -139,7 +150,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
     def snapshot(self, folder: Path) -> None:
         """Writes keys, rows and slots. OSError if it cannot."""
-        self.keys.save(folder / _KEYS)
+        self.keys.save(folder / KEYS)
         self.slab.snapshot(folder)
 
     def committed(self, folders: Sequence[Path]) -> None:
@@ -148,7 +159,7 @@ class DynamicTable(RowsByKey, tf.Module):
     def revert(self, folder: Path) -> None:
         """Reads what `snapshot` wrote; see `KeyMap.load` and `Slab.revert` for errors."""
         self._last = (None, None, None)
-        self.keys.load(folder / _KEYS)
+        self.keys.load(folder / KEYS)
         self.slab.revert(folder)
 
     def _rows_seen(self, keys_U: tf.Tensor) -> tf.Tensor:

@@ -13,8 +13,8 @@ from absl import logging
 from app.config import RunConfig
 from app.errors import RunError, UsageError
 from app.optimizers.rows import slots
-from app.tables.base import Kept, Table
-from app.training import profiling
+from app.tables.base import Table
+from app.training import profiling, stored
 from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.interval import Interval, not_finite
@@ -39,6 +39,10 @@ def _done(at: Position, epochs: int, patience: int) -> bool:
     return at.epoch >= epochs or 0 < patience <= at.since
 
 
+def _in_file(table: Table) -> bool:
+    return stored.layout(table)["kind"] == "file"
+
+
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
     """Makes the optimizer's slots, so that the bytes of the tables are known.
 
@@ -50,7 +54,7 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
             f"--patience={settings.patience} goes by the score of what is held out, and nothing "
             "is; give --heldout=FILE or --heldout_share"
         )
-    if settings.patience and any(isinstance(table, Kept) for table in job.tables.values()):
+    if settings.patience and any(map(_in_file, job.tables.values())):
         raise UsageError(
             f"--patience={settings.patience} keeps the tables of the best epoch beside those of "
             "the newest checkpoint, and tables in a file are there once only; leave it out"

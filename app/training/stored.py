@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.files import replacing
-from app.tables import arrays, file
+from app.tables import arrays, file, keys, slab
 from app.tables.base import Kept, Table
+from app.tables.dynamic import KEYS
 from app.tables.rows import parts
 from app.tables.sharded import Deal, ShardedTable
 
@@ -147,13 +148,17 @@ class Stored:
 def convert(folder: Path, name: str, table: Table) -> None:
     """Fills a table, and the slots that it has, from a table of a checkpoint of another kind.
 
-    RunError where that has other shapes, or no ids.
+    One with rows by key, which are ids, leaves the rows of other ids as they are at first. RunError
+    where that has other shapes, or no ids, or where slots by key would be needed.
     """
     if layout(table)["kind"] == "dynamic":
         raise RunError(
             f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
             "the --table that it was made with, or train in a new workdir"
         )
+    if layout_in(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir():
+        _from_keys(folder / name, table)
+        return
     found = Stored(folder, name)
     for slot, part in {"": table, **table.slots}.items():
         rows_VD = found.read(slot)
@@ -165,3 +170,15 @@ def convert(folder: Path, name: str, table: Table) -> None:
             )
         for run in parts(*rows_VD.shape):
             part.assign(tf.range(run.start, run.stop, dtype=tf.int64), rows_VD[run])
+
+
+def _from_keys(folder: Path, table: Table) -> None:
+    if table.slots:
+        raise RunError(
+            f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
+            "that; go on with it, or train in a new workdir"
+        )
+    ids_N, rows_N, _ = keys.read(folder / KEYS)
+    values_VD = slab.read_rows(folder)
+    for run in parts(len(ids_N), values_VD.shape[1]):
+        table.assign(tf.constant(ids_N[run]), tf.constant(values_VD[rows_N[run]]))
