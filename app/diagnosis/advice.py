@@ -14,7 +14,7 @@ from app.settings import by_name, fields
 # What --cache keeps: the stages before it run in the first epoch only.
 _CACHED = ("tokenize", "read")
 # What --map_parallelism runs in parallel, and a data service on its workers.
-_PARALLEL = ("tokenize", "rows")
+_PARALLEL = ("tokenize", "rows", "bags")
 # Stages that take num_parallel_calls.
 _MAP = re.compile(r"(Parallel)?Map(AndBatch)?(V\d+)?$")
 _LEAST = 1.05  # of a speedup that is worth telling
@@ -87,7 +87,7 @@ def _input(
         elif not found:
             why = "the cache was being filled; record steps of a later epoch"
             return [Change("--profile_steps=START,STOP", most, why)]
-    if not found and name in (*_PARALLEL, *_CACHED):
+    if not found and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
         cached = " --cache=none" if settings.cache != "none" else ""
         why = "other machines make the batches; there: python -m app.cluster --data_workers=N"
         found.append(Change(f"--data_service=HOST:PORT{cached}", most, why))

@@ -1,4 +1,4 @@
-"""The word vectors of a workdir."""
+"""The vectors of a workdir: of its words, or of its items."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from app.types import WordVectors
 
 
 def load(path: str | Path) -> WordVectors:
-    """The rows of table `input` in the newest checkpoint, with their words.
+    """The rows of words, or of items that are recommended, in the newest checkpoint.
 
     UsageError if the folder holds no run; RunError if the run has no whole checkpoint yet.
     """
     workdir = Workdir(path)
-    if not workdir.vocabulary.exists():
+    tables = {workdir.vocabulary: "input", workdir.items: "items"}
+    names = next((file for file in tables if file.exists()), None)
+    if names is None:
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
     newest = checkpoint.paths(workdir.trained)[:1]
     if newest and (newest[0] / growing.NAME).is_dir():
         return checkpoint.of_newest(workdir.trained, growing.load)
-    words = vocabulary.load(str(workdir.vocabulary))
-    matrix_VD = checkpoint.read_rows(workdir.trained, "input")
-    return WordVectors(words.tokens, matrix_VD, words.counts)
+    words = vocabulary.load(str(names))
+    matrix_VD = checkpoint.read_rows(workdir.trained, tables[names])
+    # A classifier has rows of n-grams after those of words.
+    return WordVectors(words.tokens, matrix_VD[: len(words.tokens)], words.counts)

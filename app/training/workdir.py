@@ -21,6 +21,9 @@ class Workdir:
         self.path = Path(path)
         self.flags = self.path / "flags.cfg"
         self.vocabulary = self.path / "vocab.tsv"
+        self.labels = self.path / "labels.tsv"
+        self.users = self.path / "users.tsv"
+        self.items = self.path / "items.tsv"
         self.corpus = self.path / "corpus.json"
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
@@ -56,7 +59,8 @@ class Workdir:
                 raise UsageError(
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
-            written = (self.flags, self.vocabulary, self.corpus, self.owner, self.metrics)
+            names = (self.vocabulary, self.labels, self.users, self.items)
+            written = (self.flags, *names, self.corpus, self.owner, self.metrics)
             folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
             for path in (*written, *(folder / "*" for folder in folders)):
                 sweep(path)
