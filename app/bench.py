@@ -12,10 +12,25 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import machine, options, picture, pipeline, softmax, sparse, tables, words
+from app.benchmarks import (
+    adam,
+    classify,
+    machine,
+    options,
+    picture,
+    pipeline,
+    recommend,
+    softmax,
+    sparse,
+    tables,
+    words,
+)
 from app.benchmarks.options import (
+    AdamOptions,
+    ClassifyOptions,
     Options,
     PipelineOptions,
+    RecommendOptions,
     SoftmaxOptions,
     SparseOptions,
     TablesOptions,
@@ -39,9 +54,16 @@ CASES = {
     "softmax": Case(SoftmaxOptions, softmax.run),
     "tables": Case(TablesOptions, tables.run),
     "pipeline": Case(PipelineOptions, pipeline.run),
+    "classify": Case(ClassifyOptions, classify.run),
+    "recommend": Case(RecommendOptions, recommend.run),
+    "adam": Case(AdamOptions, adam.run),
 }
 
-_DEFINE = {int: absl_flags.DEFINE_integer, str: absl_flags.DEFINE_string}
+_DEFINE = {
+    int: absl_flags.DEFINE_integer,
+    float: absl_flags.DEFINE_float,
+    str: absl_flags.DEFINE_string,
+}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -43,12 +43,15 @@ def define() -> None:
     absl_flags.DEFINE_list("benchmarks", names, f"Of {names}; empty for none.")
     absl_flags.DEFINE_list("pairs", "", "Files of one's own word pairs: word, word, score a line.")
     absl_flags.DEFINE_list("analogies", "", "Files of one's own analogies: four words a line.")
+    absl_flags.DEFINE_string("top", "", "Of recommendations: numbers of items, as of app.train.")
     absl_flags.DEFINE_string("json", "", "A file to write the scores to.")
 
 
 def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     """What to say of the run in a workdir on such files, and the same for programs."""
     stored = flags.stored_in(folder)
+    top = absl_flags.FLAGS.top
+    stored |= {"top": top} if top else {}
     task = stored.get("task")
     flags.start_tensorflow()
     from app import build, devices

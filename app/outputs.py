@@ -17,6 +17,7 @@ from app.losses.class_softmax import ClassSoftmax
 from app.losses.hierarchical_softmax import HierarchicalSoftmax
 from app.losses.nce import Nce
 from app.losses.negative_sampling import NegativeSampling
+from app.losses.one_vs_all import OneVsAll
 from app.losses.sampled_softmax import SampledSoftmax
 
 # Losses that are -log P of the word itself, of which perplexity is a function.
@@ -68,6 +69,10 @@ def _softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
     return ClassSoftmax(len(wanted.counts_V), wanted.columns)
 
 
+def _one_vs_all(settings: ModelConfig, wanted: Wanted) -> Loss:
+    return OneVsAll(len(wanted.counts_V), wanted.columns)
+
+
 def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
     counts_V, columns, targets, _ = wanted
     words, devices = len(counts_V), settings.class_devices
@@ -116,4 +121,5 @@ LOSSES: dict[str, Callable[[ModelConfig, Wanted], Loss]] = {
     "class_softmax": _class_softmax,
     "adaptive_softmax": _adaptive_softmax,
     "softmax": _softmax,
+    "one_vs_all": _one_vs_all,
 }

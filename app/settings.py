@@ -86,7 +86,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if config.model.class_levels > 3:
         raise UsageError(f"--class_levels={config.model.class_levels}: give 2 or 3")
-    streams = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax")
+    streams = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
     if config.optimizer.clip_global_norm and config.model.loss in streams:
         raise UsageError(
             f"--clip_global_norm={config.optimizer.clip_global_norm} needs all gradients of a step "
@@ -95,6 +95,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
+    if config.run.task == "classify":
+        _check_classify(config)
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
@@ -122,6 +124,20 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def _check_classify(config: Config) -> None:
+    settings = config.labelled
+    if bool(settings.text_column) != bool(settings.label_column):
+        raise UsageError(
+            f"--text_column={settings.text_column} --label_column={settings.label_column}: name "
+            "both, or neither for lines of labels and text"
+        )
+    if settings.label_separator and not settings.label_column:
+        raise UsageError(
+            f"--label_separator={settings.label_separator} is of the cells of --label_column; name "
+            "that, or leave it out"
+        )
 
 
 def _check_dynamic(values: dict[str, Any]) -> None:

@@ -19,8 +19,7 @@ def command(monkeypatch):
     """Runs the command with the given arguments; the cases only echo their options."""
     given = flags.FlagValues()
     monkeypatch.setattr(bench.absl_flags, "FLAGS", given)
-    for name, define in (("int", flags.DEFINE_integer), ("str", flags.DEFINE_string)):
-        kind = {"int": int, "str": str}[name]
+    for kind, define in list(bench._DEFINE.items()):
         monkeypatch.setitem(
             bench._DEFINE, kind, lambda *field, define=define: define(*field, flag_values=given)
         )
@@ -83,7 +82,7 @@ def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
     known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
     assert known["repeats"] == "Runs of each side; medians are reported. (default: 1)"
     assert known["rows"].startswith("sparse: Rows of the table. (default: 793471) tables: Rows")
-    assert known["dim"].startswith("words: Columns of a vector. (default: 100) sparse: Columns")
+    assert known["dim"].startswith("words, classify: Columns of a vector. (default: 100) sparse: ")
 
 
 def test_the_defaults_are_those_of_training():

@@ -34,6 +34,7 @@ def test_every_choice_has_a_class(name, classes):
     [
         ("model", "words", words.MODELS),
         ("loss", "words", outputs.LOSSES),
+        ("loss", "classify", outputs.LOSSES),
     ],
 )
 def test_every_choice_of_a_task_has_a_class(name, task, classes):

@@ -29,7 +29,17 @@ LAYERS = (
     {"build"},
     {"benchmarks"},
     {"flags"},
-    {"train", "evaluate", "neighbors", "export", "profile", "bench", "cluster"},
+    {
+        "train",
+        "evaluate",
+        "neighbors",
+        "export",
+        "predict",
+        "recommend",
+        "profile",
+        "bench",
+        "cluster",
+    },
 )
 DEPTH = {unit: depth for depth, layer in enumerate(LAYERS) for unit in layer}
 FLAG_READERS = {"flags"} | LAYERS[-1]

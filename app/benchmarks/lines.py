@@ -25,13 +25,14 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
-        for line in _lines(sources, longest):
+        for line in read(sources, longest):
             file.write(" ".join(line) + "\n")
             words += len(line)
     return words
 
 
-def _lines(sources: Sequence[str], longest: int) -> Iterator[list[str]]:
+def read(sources: Sequence[str], longest: int) -> Iterator[list[str]]:
+    """The words of each line, in order; a line of more than `longest` words becomes several."""
     for source in sources:
         for block in blocks(source):
             for line in block.decode().split("\n"):

@@ -16,6 +16,10 @@ def _as_in_training(name: str) -> object:
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
+def _of_ours() -> object:
+    return setting("", "More flags for our side, as on the command line of app.train.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What every case can be told: how often, and where the results go."""
@@ -41,7 +45,7 @@ class WordsOptions(Options):
     epochs: int = _as_in_training("epochs")
     min_count: int = _as_in_training("min_count")
     peers: str = setting("gensim", "Comma-separated peers to run beside ours; empty runs none.")
-    train_flags: str = setting("", "More flags for our side, as on the command line of app.train.")
+    train_flags: str = _of_ours()
     keep: str = setting("", "A folder in which to keep the vectors and logs of every run.")
 
 
@@ -149,6 +153,64 @@ class TablesOptions(Options):
     stage_steps: int = _as_in_training("stage_steps")
     folder: str = setting(
         "", "Where the table in a file goes for the while; empty: where temporary files go."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifyOptions(Options):
+    """Labels of texts, beside fastText."""
+
+    corpus: str = setting("", "Labelled texts, `__label__a the text` in each line.")
+    labelled: str = setting(
+        "",
+        "Instead of --corpus: comma-separated LABEL:FILE, a file of texts for each label, one text "
+        "a line.",
+    )
+    word_ngrams: str = setting("1,2", "Comma-separated lengths of the longest n-gram.")
+    dim: int = _as_in_training("dim")
+    epochs: int = _as_in_training("epochs")
+    fasttext_rate: float = setting(
+        0.5,
+        "The learning rate of fastText: its own, 0.1, is too low for small sets (its tutorial "
+        "takes 0.1 to 1).",
+        minimum=1e-6,
+    )
+    peers: str = setting("fasttext", "Comma-separated peers to run beside ours; empty runs none.")
+    train_flags: str = _of_ours()
+    keep: str = setting(
+        "", "A folder in which to keep the texts, predictions and logs of all runs."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecommendOptions(Options):
+    """Items for users, beside implicit."""
+
+    corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.")
+    heldout: str = setting("", "Pairs to score on.")
+    dim: int = setting(64, "Columns of a vector.", minimum=1)
+    alpha: float = setting(
+        10.0,
+        "Confidence in a pair, of ALS: its own, 1, is far from the best (Hu et al. 2008 take 40).",
+        minimum=0,
+    )
+    top: str = setting("10,20", "Comma-separated lengths k of the lists that are scored.")
+    peers: str = setting("als,bpr", "Comma-separated peers to run beside ours; empty runs none.")
+    train_flags: str = _of_ours()
+    keep: str = setting("", "A folder in which to keep the vectors and logs of all runs.")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamOptions(Options):
+    """Adam on the rows that a step touches, beside Adam on the whole table."""
+
+    users: int = setting(5_000_000, "Rows of the users' table.", minimum=1)
+    dim: int = setting(64, "Columns of the tables.", minimum=1)
+    pairs: int = setting(4096, "Pairs of a user and an item in a step.", minimum=1)
+    peers: str = setting(
+        "dense,keras",
+        "Comma-separated peers to run beside ours: TensorFlow's Adam with a dense gradient, and "
+        "stock Keras; empty runs none.",
     )
 
 

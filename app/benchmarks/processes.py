@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,21 +28,33 @@ class Usage(NamedTuple):
     peak_bytes: int
 
 
-def run(name: str, arguments: Sequence[str], log: Path) -> Usage:
+def run(
+    name: str,
+    arguments: Sequence[str],
+    log: Path,
+    input: Path | str = os.devnull,
+    output: Path | None = None,
+) -> Usage:
     """Runs this Python with the arguments, its output in the file `log`, to its end.
 
-    name: what to call it in a message. An exit code of 2 becomes UsageError, any other but 0
+    name: what to call it in a message. input: what it reads as its standard input. output: where
+    its standard output goes instead. An exit code of 2 becomes UsageError, any other but 0
     RunError; both give the last line of the output. Nothing of it is left running when this
     process is interrupted.
     """
-    with tempfile.TemporaryDirectory() as folder, open(log, "wb") as output:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(input, "rb") as read,
+        open(log, "wb") as told,
+        open(output, "wb") if output else contextlib.nullcontext(told) as written,
+    ):
         result = Path(folder) / "usage.json"
         launcher = [sys.executable, "-m", "app.benchmarks.launcher", str(result)]
         process = subprocess.Popen(
             [*launcher, sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            stdin=read,
+            stdout=written,
+            stderr=told,
             start_new_session=True,  # a group to end as one
         )
         try:

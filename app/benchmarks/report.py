@@ -137,8 +137,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _comparison(measure: Measure, compared: dict[str, float | None] | None) -> str:
-    if compared is None or compared["ratio"] is None:
+    if compared is None:
         return "n/a"
     if measure.by_difference:
         return f"{compared['difference']:+.3f}"
-    return f"{compared['ratio']:.2f} x"
+    return "n/a" if compared["ratio"] is None else f"{compared['ratio']:.2f} x"

@@ -21,24 +21,22 @@ Scores are taken last, in this process, from the saved files: the whole vocabula
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.benchmarks import lines, machine, processes, trials
-from app.benchmarks.options import WordsOptions, chosen
+from app.benchmarks import lines, machine, processes, trainer, trials
+from app.benchmarks.options import WordsOptions
 from app.benchmarks.report import Measure, Report, panels, results, table
+from app.benchmarks.trainer import OURS, Peer
 from app.config import CorpusConfig
 from app.errors import RunError, UsageError
 from app.evaluation import report as scoring
 from app.exporting import word2vec_reader
 from app.text import corpus
 
-OURS = "lexrow"
 MEASURES = (
     Measure("words_per_second", "raw words/s of training", ",.0f", better="higher"),
     Measure("train_seconds", "training, s", ",.1f", better="lower"),
@@ -92,8 +90,9 @@ def run(options: WordsOptions) -> Report:
 
     UsageError for a peer, a corpus or a flag that cannot be; RunError when a side fails.
     """
-    sides = [OURS, *_peers(options.peers)]
-    train_flags = _train_flags(options.train_flags)
+    sides = [OURS, *trainer.peers(options.peers, _PEERS, "words")]
+    fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
+    train_flags = trainer.flags(options.train_flags, fixed)
     sources = corpus.resolve(CorpusConfig(corpus=options.corpus))
     described = machine.describe(["tensorflow", "numpy", *sides[1:]])
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
@@ -130,30 +129,6 @@ def run(options: WordsOptions) -> Report:
     return Report(_title(options, words), record, table(found, MEASURES), panels(found, drawn))
 
 
-def _peers(value: str) -> list[str]:
-    names = chosen("peers", value, [side for side in SIDES if side != OURS], "peer of words")
-    for name in names:
-        if importlib.util.find_spec(_LIBRARIES[name]) is None:
-            raise UsageError(f"--peers={value}: {name} is not installed; pip install {name}")
-    return names
-
-
-def _train_flags(value: str) -> list[str]:
-    """The flags of our side alone; those that both sides share are refused."""
-    try:
-        flags = shlex.split(value)
-    except ValueError as error:
-        raise UsageError(f"--train_flags={value}: {error}; mend the quotes") from None
-    fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
-    for flag in flags:
-        name = flag.lstrip("-").partition("=")[0]
-        if flag.startswith("-") and name in fixed:
-            raise UsageError(
-                f"--train_flags={value}: --{name} is for the benchmark to set; leave it out here"
-            )
-    return flags
-
-
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
     names = ("model", "loss", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
@@ -167,14 +142,10 @@ def _lexrow(job: Job) -> dict[str, Any]:
 
 def _trained(job: Job, workdir: Path) -> dict[str, Any]:
     settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
-    train = ["-m", "app.train", "--flagfile=configs/words.cfg", *job.train_flags]
-    train += [f"--{name}={value}" for name, value in settings.items()]
+    trained, metrics = trainer.train("words", job.train_flags, settings, job.folder / "train.log")
     export = ["-m", "app.export", f"--workdir={workdir}", f"--output={job.vectors}"]
     export.append("--format=word2vec_binary")
-    trained = processes.run("app.train", train, job.folder / "train.log")
     exported = processes.run("app.export", export, job.folder / "export.log")
-    rows = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    metrics = [json.loads(row) for row in rows]
     vocabulary_time = (workdir / "vocab.tsv").stat().st_mtime
     return {
         "words": metrics[-1]["words"],
@@ -216,7 +187,8 @@ def _gensim(job: Job) -> dict[str, Any]:
 
 
 SIDES = {OURS: _lexrow, "gensim": _gensim}
-_LIBRARIES = {OURS: "tensorflow", "gensim": "gensim"}
+_PEERS = {"gensim": Peer("gensim", "gensim")}
+_LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}
 
 
 def _measured(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str, Any]:

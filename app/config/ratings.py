@@ -7,6 +7,7 @@ import dataclasses
 from app.config.setting import setting
 
 _RECOMMEND = ("task", "recommend")
+_IN_BATCH = ("loss", "in_batch_softmax")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,22 +43,25 @@ class RatingsConfig:
         only=_RECOMMEND,
     )
     layers: str = setting(
-        "64,32", "Units of the layers of --model=mlp and neumf.", fixed=True, only=_RECOMMEND
+        "64,32",
+        "Units of the layers of --model=mlp and neumf.",
+        fixed=True,
+        only=("model", "mlp", "neumf"),
     )
     cosine: bool = setting(
         True,
         "Scores of in_batch_softmax are cosines over --temperature, not products.",
         fixed=True,
-        only=_RECOMMEND,
+        only=_IN_BATCH,
     )
     temperature: float = setting(
-        0.1, "What cosines are divided by.", minimum=1e-6, fixed=True, only=_RECOMMEND
+        0.1, "What cosines are divided by.", minimum=1e-6, fixed=True, only=_IN_BATCH
     )
     row_l2: float = setting(
         0.0, "Strength of the L2 penalty on the rows of a pair.", minimum=0, only=_RECOMMEND
     )
     pair_negatives: int = setting(
-        1, "Items drawn for each pair by --loss=bpr.", minimum=1, fixed=True, only=_RECOMMEND
+        1, "Items drawn for each pair by --loss=bpr.", minimum=1, fixed=True, only=("loss", "bpr")
     )
     top: str = setting(
         "20", "Comma-separated lengths k of the lists that are scored.", only=_RECOMMEND

@@ -27,6 +27,7 @@ class CorpusConfig:
         "the end of a file. A block of text (--block_bytes) ends a document in any case.",
         choices=("line", "file", "none"),
         fixed=True,
+        only=_TEXT,
     )
     tokenizer: str = setting(
         "whitespace",
@@ -75,6 +76,7 @@ class VocabularyConfig:
         "While counting, drop the rarest tokens whenever more distinct ones than this are held (a "
         "dynamic table counts none).",
         minimum=1000,
+        only=_TEXT,
     )
 
 
@@ -91,8 +93,9 @@ class InputConfig:
     )
     batch_tokens: int = setting(
         4096,
-        "Tokens of a step: centres, or those to predict; to classify, words and n-grams; to "
-        "recommend, pairs of a user and an item.",
+        "Tokens of a step: centres, or those to predict; to classify, words and n-grams, and fewer "
+        "than this where an epoch would not have 50 steps; to recommend, pairs of a user and an "
+        "item.",
         minimum=1,
         fixed=True,
     )

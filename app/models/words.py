@@ -11,7 +11,15 @@ from app.tables.initial import Uniform
 from app.types import Batch, Rows
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
-_STREAMS = {"window": 1, "negatives": 2, "initial": 3, "kernel": 4, "recurrent": 5}
+_STREAMS = {
+    "window": 1,
+    "negatives": 2,
+    "initial": 3,
+    "kernel": 4,
+    "recurrent": 5,
+    "users": 6,
+    "items": 7,
+}
 
 
 def seed_of(batch: Batch, stream: str) -> tf.Tensor:

@@ -16,7 +16,7 @@ _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 _OF = {
     "words": "words after subsampling",
     "language_model": "words that are not held out",
-    "classify": "words and n-grams",
+    "classify": "words and n-grams at most",
     "recommend": "pairs",
 }
 

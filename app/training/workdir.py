@@ -24,6 +24,7 @@ class Workdir:
         self.labels = self.path / "labels.tsv"
         self.users = self.path / "users.tsv"
         self.items = self.path / "items.tsv"
+        self.known = self.path / "known.npz"
         self.corpus = self.path / "corpus.json"
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
@@ -59,7 +60,7 @@ class Workdir:
                 raise UsageError(
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
-            names = (self.vocabulary, self.labels, self.users, self.items)
+            names = (self.vocabulary, self.labels, self.users, self.items, self.known)
             written = (self.flags, *names, self.corpus, self.owner, self.metrics)
             folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
             for path in (*written, *(folder / "*" for folder in folders)):

@@ -63,3 +63,12 @@ def test_importing_takes_what_the_import_takes():
     assert processes.importing("json").peak_bytes < 100 << 20
     with pytest.raises(RunError, match="import no_such_module ended with exit code 1: .*no_such"):
         processes.importing("no_such_module")
+
+
+def test_input_and_output_may_be_files(tmp_path):
+    (tmp_path / "in").write_text("asked")
+    code = "import sys; print(sys.stdin.read() * 2); print('told', file=sys.stderr)"
+    files = [tmp_path / name for name in ("log", "in", "out")]
+    processes.run("child", ["-c", code], *files)
+    assert (tmp_path / "out").read_text() == "askedasked\n"
+    assert (tmp_path / "log").read_text() == "told\n"

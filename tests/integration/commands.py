@@ -6,6 +6,7 @@ fresh interpreter shows (imports, what is said at the start and the end) takes `
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
@@ -57,11 +58,16 @@ class Ended(NamedTuple):
 
 
 class Command:
-    """A running command; `argv` as after `python -m`. file_limit: bytes that a file may have."""
+    """A running command; `argv` as after `python -m`. file_limit: bytes that a file may have.
 
-    def __init__(self, folder: pathlib.Path, *argv: str, file_limit: int | None = None):
+    stdin: what it reads there.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, *argv: str, file_limit: int | None = None, stdin: str = ""
+    ):
         self._out, self._err = folder / "stdout", folder / "stderr"
-        arguments = (list(map(str, argv)), str(self._out), str(self._err), file_limit)
+        arguments = (list(map(str, argv)), str(self._out), str(self._err), file_limit, stdin)
         # As the commands have it, if a person has not; read when the server imports TensorFlow.
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             forkserver.ensure_running()
@@ -88,14 +94,14 @@ class Command:
         return self.ended()
 
 
-def run(folder: pathlib.Path, *argv: str, file_limit: int | None = None) -> Ended:
+def run(folder: pathlib.Path, *argv: str, file_limit: int | None = None, stdin: str = "") -> Ended:
     """Runs a command to its end."""
-    return Command(folder, *argv, file_limit=file_limit).ended()
+    return Command(folder, *argv, file_limit=file_limit, stdin=stdin).ended()
 
 
-def done(folder: pathlib.Path, *argv: str) -> Ended:
+def done(folder: pathlib.Path, *argv: str, stdin: str = "") -> Ended:
     """Runs a command that has to end well."""
-    ended = run(folder, *argv)
+    ended = run(folder, *argv, stdin=stdin)
     assert ended.code == 0, ended.err
     assert "Traceback" not in ended.err
     return ended
@@ -164,7 +170,7 @@ def tensors(workdir: pathlib.Path) -> dict[str, bytes]:
     return found
 
 
-def _main(argv: list[str], out: str, err: str, file_limit: int | None) -> None:
+def _main(argv: list[str], out: str, err: str, file_limit: int | None, stdin: str) -> None:
     for path, descriptor in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, descriptor)
@@ -172,5 +178,6 @@ def _main(argv: list[str], out: str, err: str, file_limit: int | None) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     os.chdir(ROOT)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     sys.argv = argv
     runpy.run_module(argv[0], run_name="__main__", alter_sys=True)

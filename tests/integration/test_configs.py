@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.commands import ROOT, done, fresh, run, write_corpus
 
+# What tasks read that are not about running text.
+TEXTS = {"classify.cfg": "__label__a one\n__label__b two\n" * 9}
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
 
 
@@ -20,6 +22,8 @@ def test_a_configuration(tmp_path, name):
     assert all(line.startswith("--") for line in flags)
     assert name == "base.cfg" or flags[0] == "--flagfile=configs/base.cfg"
     corpus = write_corpus(tmp_path / "a.txt")
+    if name in TEXTS:
+        corpus.write_text(TEXTS[name])
     plan = ("app.train", f"--flagfile=configs/{name}", f"--corpus={corpus}", "--plan_only")
     assert "plan  " in done(tmp_path, *plan).out
 

@@ -1,0 +1,84 @@
+"""A text as the mean of the rows of its words and n-grams, from which its labels are predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from app.input.bags import Bags
+from app.losses.base import Loss, Predictions
+from app.models.base import Outcome
+from app.models.words import initial_seed, outcome, seed_of
+from app.tables.base import TableSpec
+from app.tables.initial import Uniform
+from app.types import Batch, Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Bag:
+    """A linear classifier of averaged rows (Joulin et al. 2016, section 2), as fastText's.
+
+    size: rows of words and n-grams. dim: D. output: how the mean predicts labels. seed: of the
+    run. dtype: of the products with it.
+    """
+
+    size: int
+    dim: int
+    output: Loss
+    seed: int
+    dtype: tf.DType = tf.float32
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Features are rows of `input`, U(-1, 1) / D at first (FastText::createRandomMatrix); the
+        other tables are the loss's.
+        """
+        initial = Uniform(1 / self.dim, initial_seed("initial", self.seed))
+        spec = TableSpec(self.size, self.dim, initial, by_frequency=True, grows=True)
+        return {"input": spec, **self.output.tables()}
+
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """The features, and what the loss needs."""
+        bags: Bags = batch.data
+        labels_BM = bags.labels_BM
+        seed = seed_of(batch, "negatives")
+        return {"input": bags.ids_N, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
+
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
+        """The loss of all labels by their weights, and the number of texts."""
+        bags: Bags = batch.data
+        hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)
+        predictions = Predictions(
+            hidden_BD[:, tf.newaxis], bags.labels_BM, bags.weights_BM[:, tf.newaxis]
+        )
+        real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
+        return outcome(self.output, predictions, rows, tf.reduce_sum(real_B))
+
+
+def mean(rows: Rows, bags: Bags) -> tf.Tensor:
+    """The mean of the rows of each bag's features, (B, D) float32; 0 for an empty bag."""
+    count = bags.labels_BM.shape[0]
+
+    @tf.custom_gradient
+    def means(values_UD: tf.Tensor):
+        def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
+            by_row_ND = _spread(upstream_BD, bags.owners_N, bags.shares_N, rows.positions_N)
+            return by_row_ND[: tf.shape(values_UD)[0]]
+
+        # Reads the rows where they are, where a gather would copy them: half the time. The padding
+        # is one bag more.
+        return tf.sparse.segment_mean(
+            values_UD, rows.positions_N, bags.owners_N, num_segments=count + 1
+        )[:count], gradient
+
+    return means(rows.values_UD)
+
+
+@tf.function(jit_compile=True, autograph=False)  # one loop, whose scatter is faster (tables.rows)
+def _spread(
+    upstream_BD: tf.Tensor, owners_N: tf.Tensor, shares_N: tf.Tensor, positions_N: tf.Tensor
+) -> tf.Tensor:
+    """The gradient of as many rows as there may be; padding adds 0 to it."""
+    last = upstream_BD.shape[0] - 1
+    by_feature_ND = tf.gather(upstream_BD, tf.minimum(owners_N, last)) * shares_N[:, tf.newaxis]
+    return tf.math.unsorted_segment_sum(by_feature_ND, positions_N, positions_N.shape[0])

@@ -1,0 +1,89 @@
+"""Matrix factorisation: a score is the inner product of a user's vector and an item's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+import tensorflow as tf
+
+from app.tables.base import TableSpec
+
+Kernels = Mapping[str, tf.Tensor]
+
+
+class Scorer(Protocol):
+    """How the row of a user and the row of an item give a score.
+
+    All that can be is done with either of them alone: a code of E numbers, once for each user and
+    each item. columns: of the rows. inner: whether a score is the inner product of two codes.
+    """
+
+    columns: int
+    inner: bool
+
+    def kernels(self, seed: int) -> dict[str, TableSpec]:
+        """Further tables by name, small ones that are read whole."""
+        ...
+
+    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """The codes of users, (N, E) float32. kernels: the rows of those tables."""
+        ...
+
+    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """The codes of items, (N, E) float32."""
+        ...
+
+    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """The score of each user and its item, (N,) float32."""
+        ...
+
+    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """The score of every user and every item, (M, V) float32."""
+        ...
+
+
+class InnerProduct:
+    """Scores that are inner products of codes."""
+
+    inner: ClassVar[bool] = True
+
+    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """See `Scorer`."""
+        return tf.reduce_sum(users_NE * items_NE, axis=1)
+
+    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """See `Scorer`."""
+        return tf.matmul(users_ME, items_VE, transpose_b=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatrixFactorization(InnerProduct):
+    """u v + b_u + b_v (Koren, Bell & Volinsky 2009, equation 4; its mean is the model's).
+
+    dim: D, of u and v. biases: whether there are any. A bias is the last number of its row, and in
+    the codes (u, b_u, 1) and (v, 1, b_v) a part of the inner product.
+    """
+
+    dim: int
+    biases: bool
+
+    @property
+    def columns(self) -> int:
+        """D, and the bias."""
+        return self.dim + self.biases
+
+    def kernels(self, seed: int) -> dict[str, TableSpec]:
+        """None."""
+        return {}
+
+    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """See `Scorer`."""
+        return tf.pad(rows_ND, [[0, 0], [0, 1]], constant_values=1.0) if self.biases else rows_ND
+
+    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """See `Scorer`."""
+        if not self.biases:
+            return rows_ND
+        return tf.concat([rows_ND[:, :-1], tf.ones_like(rows_ND[:, :1]), rows_ND[:, -1:]], axis=1)

@@ -1,0 +1,82 @@
+"""Predicts labels of texts, a line each: python -m app.predict --workdir=DIR < FILE
+
+It writes a line for each: the likeliest labels, each followed by its probability.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from absl import flags as absl_flags
+
+from app import flags, settings
+from app.errors import UsageError
+
+_BYTES = 1 << 20  # read at a time, or as many as there are
+
+
+def main(_: Sequence[str]) -> None:
+    """Answers each line of standard input, as soon as it is there."""
+    given = absl_flags.FLAGS
+    stored = flags.stored_in(given.workdir)
+    if stored.get("task") != "classify":
+        raise UsageError(
+            f"--workdir={given.workdir}: no trained classifier there; train one with "
+            "python -m app.train --task=classify"
+        )
+    flags.start_tensorflow()
+    from app import devices
+    from app.tasks import classify
+    from app.training.workdir import Workdir
+
+    config = settings.from_names(stored)
+    devices.use_machine(config.run)
+    predict = classify.predictor(config, Workdir(given.workdir))
+    shown = _as_json if given.json else _as_text
+    try:
+        for texts in _lines(sys.stdin.buffer):
+            found = predict(texts, given.k, given.threshold)
+            sys.stdout.write("".join(f"{shown(labels)}\n" for labels in found))
+            sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def define() -> None:
+    """Defines the flags of this command."""
+    absl_flags.DEFINE_string("workdir", "", "The folder of a trained classifier.")
+    absl_flags.DEFINE_integer("k", 1, "Labels of a text.", lower_bound=1)
+    absl_flags.DEFINE_float("threshold", 0.0, "The least probability of a label that is shown.")
+    absl_flags.DEFINE_bool("json", False, "Write an object of labels and probabilities a line.")
+
+
+def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a file, as many at a time as are there; UTF-8, other bytes are replaced."""
+    rest = b""
+    while block := file.read1(_BYTES):
+        *lines, rest = (rest + block).split(b"\n")
+        if lines:
+            yield [_utf8(line) for line in lines]
+    if rest:
+        yield [_utf8(rest)]
+
+
+def _utf8(line: bytes) -> bytes:
+    return line if line.isascii() else line.decode(errors="replace").encode()
+
+
+def _as_text(labels: list[tuple[str, float]]) -> str:
+    return " ".join(f"{label} {chance:.6g}" for label, chance in labels)
+
+
+def _as_json(labels: list[tuple[str, float]]) -> str:
+    return json.dumps(dict(labels), ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    define()
+    flags.run(main)

@@ -1,0 +1,65 @@
+"""Items for users: python -m app.recommend --workdir=DIR USER… (or users on standard input)"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags as absl_flags
+
+from app import flags, settings
+from app.errors import UsageError
+
+
+def main(users: Sequence[str]) -> None:
+    """Prints the best items of each user, and names at last the users that are not known."""
+    given = absl_flags.FLAGS
+    stored = flags.stored_in(given.workdir)
+    if stored.get("task") != "recommend":
+        raise UsageError(f"--workdir={given.workdir}: no run of --task=recommend there")
+    asked = users or [line.rstrip("\r\n") for line in sys.stdin]
+    flags.start_tensorflow()
+    from app import devices
+    from app.evaluation.ranking import Ranker
+    from app.tasks import recommend
+    from app.training.workdir import Workdir
+
+    config = settings.from_names(stored)
+    devices.use_machine(config.run)
+    found = recommend.trained(config, Workdir(given.workdir))
+    ids = {key: number for number, key in enumerate(found.users.tokens)}
+    users_N = np.array([ids[user] for user in asked if user in ids], np.int32)
+    ranker = Ranker(found.model, found.tables, given.k)
+    known = None if given.include_known else found.known
+    for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
+        for user, row, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
+            items = [found.items.tokens[number] for number in row if number >= 0]
+            _tell(found.users.tokens[user], items, scores[: len(items)])
+    unknown = [user for user in asked if user not in ids]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + ", …" * (len(unknown) > 5)
+        raise UsageError(f"{len(unknown)} user(s) not in {given.workdir}/users.tsv: {shown}")
+
+
+def _tell(user: str, items: list[str], scores: list[float]) -> None:
+    if absl_flags.FLAGS.json:
+        print(json.dumps({"user": user, "items": items, "scores": scores}))
+        return
+    print(user)
+    for item, score in zip(items, scores, strict=True):
+        print(f"  {score:.3f}  {item}")
+
+
+def define() -> None:
+    """Defines the flags of this command."""
+    absl_flags.DEFINE_string("workdir", "", "The folder of a run of --task=recommend.")
+    absl_flags.DEFINE_integer("k", 10, "Items to show.", lower_bound=1)
+    absl_flags.DEFINE_bool("include_known", False, "Show items of the training pairs as well.")
+    absl_flags.DEFINE_bool("json", False, "A JSON object a line, instead of text.")
+
+
+if __name__ == "__main__":
+    define()
+    flags.run(main, arguments=True)

@@ -1,0 +1,193 @@
+"""Steps of bags against loops over the same examples."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.config import InputConfig
+from app.input import bags
+from app.input.bags import Features, Packing
+from app.input.labelled import Examples
+
+WORDS, BUCKETS, LABELS = 40, 1000, 5
+
+
+def make_examples(count=60, several=True, seed=0, longest=9):
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, longest, size=count)
+    labels = [draw.permutation(LABELS)[: draw.integers(1, 4 if several else 2)] for _ in lengths]
+    return Examples(
+        [f"w{number}" for number in range(WORDS)],
+        [f"l{number}" for number in range(LABELS)],
+        draw.integers(WORDS, size=lengths.sum()).astype(np.int32),
+        np.append(0, np.cumsum(lengths)),
+        np.concatenate(labels).astype(np.int32),
+        np.append(0, np.cumsum([*map(len, labels)])),
+    )
+
+
+def features_of(tokens, ngrams):
+    """fastText's Dictionary::addWordNgrams, on ids."""
+    found = []
+    for place, token in enumerate(tokens):
+        found.append(token)
+        number = token
+        for other in tokens[place + 1 : place + ngrams]:
+            number = (number * 116049371 + other) % 2**64
+            found.append(WORDS + (number if number < 2**63 else number - 2**64) % BUCKETS)
+    return found
+
+
+def texts_of(examples, longest=99):
+    bounds = zip(examples.starts_E, examples.starts_E[1:], strict=False)
+    return [examples.tokens_M[start:stop][:longest].tolist() for start, stop in bounds]
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 4])
+def test_features(ngrams):
+    texts = texts_of(make_examples()) + [[], [3], []]
+    expected = [features_of(text, ngrams) for text in texts]
+    features = Features(WORDS, ngrams, BUCKETS)
+    lengths = np.array([*map(len, texts)])
+    owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+    ids_N, owners_N = features.of(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
+    assert ids_N.numpy().tolist() == sum(expected, [])
+    assert owners_N.numpy().tolist() == np.repeat(range(len(texts)), [*map(len, expected)]).tolist()
+    assert features.sizes(lengths, 99).tolist() == [*map(len, expected)]
+    assert features.rows == WORDS + (BUCKETS if ngrams > 1 else 0)
+    none = tf.zeros([0], tf.int32)
+    assert features.of(none, none)[0].shape == (0,)
+
+
+def test_the_longest_text():
+    for ngrams in (1, 2, 3):
+        features = Features(WORDS, ngrams, BUCKETS)
+        for most in range(3, 20):
+            longest = features.longest(most)
+            at, above = features.sizes(np.array([longest, longest + 1]), 99)
+            assert at <= most < above
+
+
+def make(examples, ngrams=2, all_labels=False, weights=None, seed=7):
+    features = Features(WORDS, ngrams, BUCKETS)
+    settings = InputConfig(batch_tokens=30, steps_per_call=2)
+    shape = bags.packing(examples, features, settings, all_labels)
+    shape = shape._replace(features=30, bags=9)
+    weights = np.ones(LABELS) if weights is None else weights
+    return shape, bags.batches(examples, features, shape, weights, settings, seed)
+
+
+def steps_of(batches, epochs, first=0):
+    """Each step of each epoch as numpy."""
+    for epoch, data in batches(epochs, first):
+        for step in zip(*(part.numpy() for part in data), strict=True):
+            yield epoch, bags.Bags(*step)
+
+
+def bags_of(step):
+    """The texts of a step, as their features and (label, weight) pairs."""
+    count = len(step.labels_BM)
+    for bag in range(count):
+        inside = step.owners_N == bag
+        ids = step.ids_N[inside].tolist()
+        if not ids:
+            assert not step.weights_BM[bag].any() and not step.labels_BM[bag].any()
+            continue
+        np.testing.assert_allclose(step.shares_N[inside], 1 / len(ids))
+        real = step.weights_BM[bag] > 0
+        labels = step.labels_BM[bag][real].tolist()
+        yield ids, [*zip(labels, step.weights_BM[bag][real].tolist(), strict=True)]
+    padding = step.owners_N == count
+    assert not step.ids_N[padding].any() and not step.shares_N[padding].any()
+    assert (np.diff(step.owners_N) >= 0).all()
+
+
+@pytest.mark.parametrize("ngrams", [1, 2])
+def test_every_example_comes_once_an_epoch(ngrams):
+    examples, weights = make_examples(), np.arange(1, LABELS + 1) / 2
+    shape, batches = make(examples, ngrams, all_labels=True, weights=weights)
+    labels = [
+        [(label, label / 2 + 0.5) for label in examples.labels_N[start:stop].tolist()]
+        for start, stop in zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
+    ]
+    expected = [
+        (features_of(text, ngrams), some)
+        for text, some in zip(texts_of(examples), labels, strict=True)
+    ]
+    found = collections.defaultdict(list)
+    for epoch, step in steps_of(batches, range(2)):
+        assert step.ids_N.shape == (30,)
+        found[epoch] += bags_of(step)
+    assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
+    assert found[0] != found[1]
+    spec = shape.spec()
+    assert [part.shape for part in spec] == [part.shape for part in step]
+
+
+def test_a_label_is_drawn_where_there_are_several():
+    examples = make_examples(WORDS, longest=2)
+    examples = dataclasses.replace(examples, tokens_M=np.arange(WORDS, dtype=np.int32))
+    _, batches = make(examples, 1)
+    times = collections.Counter()
+    for _, step in steps_of(batches, range(40)):
+        times.update((ids[0], labels[0][0]) for ids, labels in bags_of(step))
+    bounds = zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
+    for word, (start, stop) in enumerate(bounds):
+        known = examples.labels_N[start:stop]
+        counts = np.array([times[word, label] for label in known])
+        assert counts.sum() == 40
+        assert (abs(counts - 40 / len(known)) < 4.5 * np.sqrt(40 / len(known))).all()
+
+
+def test_batches_go_on_where_they_stopped():
+    _, batches = make(make_examples())
+    whole = [*batches(range(3), 0)]
+    rest = [*batches(range(1, 3), 2)]
+    assert len(rest) > 3
+    for (epoch, found), (other, expected) in zip(rest, whole[-len(rest) :], strict=True):
+        assert epoch == other
+        for one, two in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_few_examples_have_small_steps():
+    features = Features(WORDS, 1, BUCKETS)
+    for count, most, expected in ((60, 30, 8), (60, 5, 5), (2000, 4096, 200), (2000, 30, 30)):
+        examples, settings = make_examples(count), InputConfig(batch_tokens=most)
+        shape = bags.packing(examples, features, settings, all_labels=False)
+        total = features.sizes(examples.lengths_E, most).sum()
+        assert shape.features == min(most, max(8, total // 50)) == pytest.approx(expected, rel=0.1)
+        assert shape.bags < 1.25 * shape.features * count / total + 2
+
+
+def test_long_texts_are_cut():
+    examples = make_examples(longest=60)
+    longest = Features(WORDS, 2, BUCKETS).longest(30)
+    _, batches = make(examples)
+    found = [ids for _, step in steps_of(batches, range(1)) for ids, _ in bags_of(step)]
+    assert sorted(found) == sorted(features_of(text, 2) for text in texts_of(examples, longest))
+
+
+def test_steps_are_filled():
+    sizes_E = np.random.default_rng(0).integers(1, 30, size=5000)
+    shape = Packing(steps=4, features=1000, bags=90, labels=1)
+    planned = bags.plan(sizes_E, shape, seed=1, epoch=0)
+    flat = planned.reshape(-1, 90)
+    assert sorted(flat[flat >= 0]) == [*range(5000)]
+    of_steps = np.where(flat >= 0, sizes_E[flat], 0).sum(axis=1)
+    assert (of_steps <= 1000).all() and of_steps[: sizes_E.sum() // 1000 - 2].mean() > 980
+    # No room for so many texts of one word.
+    planned = bags.plan(np.ones(500, int), shape, seed=1, epoch=0)
+    assert (planned >= 0).sum(axis=2).max() == 90 and (planned >= 0).sum() == 500
+
+
+def test_the_number_of_batches_is_about_as_expected():
+    examples, features = make_examples(2000), Features(WORDS, 2, BUCKETS)
+    shape = bags.packing(examples, features, InputConfig(batch_tokens=300), all_labels=False)
+    calls = len(bags.plan(features.sizes(examples.lengths_E, 300), shape, seed=1, epoch=0))
+    assert abs(calls - bags.expected_batches(examples, features, shape)) <= 1

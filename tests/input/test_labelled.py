@@ -1,0 +1,198 @@
+"""Labelled texts as people write them, against what Python reads of them line by line."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+
+import numpy as np
+import pytest
+
+from app import settings
+from app.errors import RunError, UsageError
+from app.input import labelled, labelled_files
+from app.text.reading import Progress
+from app.text.vocabulary import Vocabulary
+
+LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
+
+
+def config(**values):
+    return settings.from_names({"task": "classify"} | values)
+
+
+def written(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return (str(path),)
+
+
+def shown(examples):
+    """Each text as its words and its labels."""
+    words = [examples.words[token] for token in examples.tokens_M]
+    labels = [examples.labels[label] for label in examples.labels_N]
+    return [
+        (words[start:stop], labels[first:last])
+        for (start, stop), (first, last) in zip(
+            zip(examples.starts_E, examples.starts_E[1:], strict=False),
+            zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False),
+            strict=True,
+        )
+    ]
+
+
+EXPECTED = [
+    (["one", "two"], ["a"]),
+    (["two", "two", "three"], ["b", "a"]),
+    ([], ["b"]),
+    (["six"], ["c"]),
+]
+
+
+def test_lines(tmp_path):
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
+    assert shown(found) == EXPECTED
+    assert len(found) == 4
+    assert found.lengths_E.tolist() == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("text", [gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")])
+def test_lines_compressed_and_of_windows(tmp_path, text):
+    name = "a.gz" if isinstance(text, bytes) else "a.txt"
+    assert shown(labelled_files.read(written(tmp_path / name, text), config())) == EXPECTED
+
+
+def test_many_blocks_of_many_files_are_one_text(tmp_path):
+    draw = np.random.default_rng(0)
+    sources, expected = (), []
+    for number in range(2):
+        texts = [[f"w{word}" for word in draw.integers(50, size=5)] for _ in range(300)]
+        labels = [[f"l{label}"] for label in draw.integers(3, size=300)]
+        lines = (f"__label__{x[0]} {' '.join(t)}\n" for t, x in zip(texts, labels, strict=True))
+        sources += written(tmp_path / f"{number}.txt", "".join(lines))
+        expected += [*zip(texts, labels, strict=True)]
+    found = labelled_files.read(sources, config(block_bytes=1024, readers=1))
+    assert shown(found) == expected
+
+
+def test_a_tokenizer_does_not_see_labels(tmp_path):
+    given = written(tmp_path / "a.txt", "__label__Good-one Fine, FILM!\n__label__bad Awful\n")
+    found = labelled_files.read(given, config(tokenizer="unicode"))
+    assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
+    words_M, owners_M = labelled_files.words_of(config(tokenizer="unicode"))(
+        ["", "__label__x Fine day"]
+    )
+    assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]
+
+
+def test_another_prefix_and_a_label_twice(tmp_path):
+    found = labelled_files.read(
+        written(tmp_path / "a.txt", "#x #y.+ #x w #\n"), config(label_prefix="#")
+    )
+    assert shown(found) == [(["w", "#"], ["x", "y.+"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("__label__a one\n\ntwo\n", "line 3: has no label; give lines such as `__label__good a"),
+        ("\n \n", "no example in it"),
+    ],
+)
+def test_lines_that_are_none(tmp_path, text, told):
+    with pytest.raises(UsageError) as error:
+        labelled_files.read(written(tmp_path / "a.txt", text), config())
+    assert f"{tmp_path}/a.txt" in str(error.value) and told in str(error.value)
+
+
+def test_a_line_longer_than_a_block(tmp_path):
+    given = written(tmp_path / "a.txt", "__label__a" + " one" * 1000 + "\n")
+    with pytest.raises(UsageError, match="--block_bytes=1024: a line is longer, so that"):
+        labelled_files.read(given, config(block_bytes=1024))
+
+
+def test_a_file_that_is_cut(tmp_path):
+    given = written(tmp_path / "a.gz", gzip.compress(LINES.encode() * 99)[:-9])
+    with pytest.raises(RunError, match="truncated or corrupt"):
+        labelled_files.read(given, config())
+
+
+def test_the_first_line_without_a_label(tmp_path):
+    for text, line in (
+        (LINES + "text,label\none,a\n", 6),
+        ("\ufeff__label__ one\n__label__a two", 1),
+        ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
+    ):
+        given = written(tmp_path / "a.txt", text)
+        told = str(labelled_files._unlabelled(given, config()))
+        assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
+
+
+COLUMNS = {"text_column": "review", "label_column": "kind"}
+
+
+def test_columns(tmp_path):
+    text = '\ufeffid, kind ,review\n1,a,"one, ""two""\nthree"\n\n2, Sci  Fi ,\n'
+    found = labelled_files.read(written(tmp_path / "a.csv", text), config(**COLUMNS))
+    assert shown(found) == [(["one,", '"two"', "three"], ["a"]), ([], ["Sci Fi"])]
+
+
+def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
+    text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x" * 200_000 + "\tc\n"
+    given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
+    found = labelled_files.read(given, config(**COLUMNS, label_separator="|"))
+    assert len(found) == 5001
+    assert shown(found)[4999:] == [(["one", "two"], ["a", "b"]), (["x" * 200_000], ["c"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,kind\n1,a\n", "--text_column=review: {path} has the columns id, kind; name"),
+        ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
+        (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
+        ("", "--text_column=review: {path} has the columns none; name"),
+        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; mend"),
+        ('review,kind\n"one\ntwo", \n', "{path}, line 3: has no label"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, text, told):
+    path = tmp_path / "a.csv"
+    progress = Progress.of(written(path, text))
+    with pytest.raises(UsageError) as error:
+        [*labelled_files._rows(str(path), config(**COLUMNS), progress, 0)]
+    assert told.format(path=path) in str(error.value)
+
+
+def test_columns_are_refused_in_one_line(tmp_path, capfd):
+    for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
+        with pytest.raises(UsageError, match=told):
+            labelled_files.read(written(tmp_path / "a.csv", text), config(**COLUMNS))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_examples_are_chosen_cut_and_renamed(tmp_path):
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
+    assert shown(found.some(np.array([False, True, False, True]))) == EXPECTED[1::2]
+    assert shown(found.part(1, 3)) == EXPECTED[1:3]
+    assert len(found.part(3, 9)) == 1
+    renamed = found.named(["three", "two", "none"], ["c", "b"])
+    assert renamed.tokens_M.tolist() == [1, 1, 1, 0]
+    assert renamed.lengths_E.tolist() == [1, 3, 0, 0]
+    assert renamed.labels_N.tolist() == [-1, 1, -1, 1, 0]
+    assert renamed.label_counts_E.tolist() == [1, 2, 1, 1]
+
+
+def test_names_are_counted():
+    names, ids = ["d", "b", "a", "c"], np.array([0, 0, 3, 3, 2, 1, 1])
+    found = labelled.counted(names, ids)
+    assert found.tokens == ["b", "c", "d", "a"]
+    assert found.counts.tolist() == [2, 2, 2, 1] and found.total == 7
+    assert labelled.counted(names, ids, min_count=2, most=2).tokens == ["b", "c"]
+
+
+def test_labels_are_kept(tmp_path):
+    labels = Vocabulary(["Sci Fi", "é"], np.array([5, 2]), 7)
+    labelled.save_labels(labels, tmp_path / "labels.tsv")
+    found = labelled.load_labels(tmp_path / "labels.tsv")
+    assert dataclasses.astuple(found)[0] == labels.tokens
+    assert found.counts.tolist() == [5, 2] and found.total == 7

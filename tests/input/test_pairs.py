@@ -1,0 +1,160 @@
+"""Which pairs are trained on and which are scored, and the batches of an epoch."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.config import Config, InputConfig
+from app.config.ratings import RatingsConfig
+from app.errors import UsageError
+from app.input import pairs
+from app.input.ratings import Ratings
+
+SETTINGS = InputConfig(batch_tokens=4, steps_per_call=3)
+
+
+def config(min_count=1, heldout_share=0.0, **settings):
+    return dataclasses.replace(
+        Config(),
+        ratings=RatingsConfig(**settings),
+        vocabulary=dataclasses.replace(Config().vocabulary, min_count=min_count),
+        input=InputConfig(heldout_share=heldout_share),
+    )
+
+
+def ratings(rows):
+    """From a user, an item, a rating and a time, each a letter or a number."""
+    users, items, *others = zip(*rows, strict=True)
+    user_keys, item_keys = list(dict.fromkeys(users)), list(dict.fromkeys(items))
+    others = [np.array(part) for part in others] + [None] * (2 - len(others))
+    return Ratings(
+        user_keys,
+        item_keys,
+        np.array([user_keys.index(user) for user in users], np.int32),
+        np.array([item_keys.index(item) for item in items], np.int32),
+        *others,
+        "",
+    )
+
+
+def named(found):
+    return [
+        found.user_keys[user] + found.item_keys[item]
+        for user, item in zip(found.users_N, found.items_N, strict=True)
+    ]
+
+
+def test_ids_are_by_descending_count():
+    found = pairs.split(ratings(["ax", "by", "bx", "bz", "cz", "cx"]), None, config())
+    assert found.users.tokens == ["b", "c", "a"] and found.users.counts.tolist() == [3, 2, 1]
+    assert found.items.tokens == ["x", "z", "y"]
+    assert named(found.train) == ["ax", "by", "bx", "bz", "cz", "cx"]
+    assert found.known.starts_U.tolist() == [0, 3, 5, 6]
+    assert found.known.items_N.tolist() == [0, 1, 2, 0, 1, 0]
+
+
+def test_rare_users_and_items_are_left_out():
+    rows = ["ax", "ay", "bx", "by", "cz", "cw", "dz"]  # without w and d, c and z have one pair
+    found = pairs.split(ratings(rows), None, config(min_count=2))
+    assert named(found.train) == ["ax", "ay", "bx", "by", "cz"]
+    found = pairs.split(ratings(["ax", "ay", "bz", "bw"]), ratings(["ay"]), config())
+    assert found.left_out == 1
+    found = pairs.split(ratings(["ax", "bx", "ay", "cw", "cv"]), None, config(min_count=2))
+    assert found.users.tokens == ["a"]  # c has two pairs, of items that have one
+
+
+def test_a_repeated_pair_counts_once():
+    rows = [("a", "x", 1.0, 9), ("b", "x", 2.0, 1), ("a", "x", 5.0, 3), ("a", "x", 2.0, 9)]
+    found = pairs.split(ratings(rows), None, config())
+    assert named(found.train) == ["bx", "ax"] and found.repeated == 2
+    assert found.train.ratings_N.tolist() == [2, 2]  # the last by time, then in the file
+    found = pairs.split(ratings(rows), None, config(weighted=True))
+    assert found.train.ratings_N.tolist() == [2, 8]
+    found = pairs.split(ratings([row[:3] for row in rows]), None, config(min_rating="2"))
+    assert found.train.ratings_N.tolist() == [2, 2] and found.repeated == 1
+
+
+def test_splits():
+    rows = [(user, item, 1.0, time) for time, (user, item) in enumerate(["ax", "ay", "by", "cx"])]
+    rows += [("c", "y", 1.0, -1), ("c", "z", 1.0, 2)]
+    found = pairs.split(ratings(rows), None, config(split="leave_one_out"))
+    assert named(found.heldout) == ["ay", "cx"] and found.left_out == 0  # b has a single one
+    found = pairs.split(ratings(rows), None, config(split="time", heldout_share=0.5))
+    # The latest are by, cx, cz: of b nothing is left to train on, and of z.
+    assert named(found.heldout) == ["cx"] and found.left_out == 2
+    assert found.users.tokens == ["a", "c"]
+
+
+def test_a_random_split_is_the_same_every_time():
+    rows = [(str(user), str(item)) for user in range(9) for item in range(9)]
+    one, other = (pairs.split(ratings(rows), None, config(heldout_share=0.3)) for _ in range(2))
+    assert len(one.heldout.users_N) == round(0.3 * 81) and one.left_out == 0
+    assert named(one.heldout) == named(other.heldout)
+    assert sorted(named(one.heldout) + named(one.train)) == sorted(map("".join, rows))
+
+
+def test_pairs_held_out_of_nobody_known():
+    given = ratings(["ay", "ax", "by", "nx", "an", "ay"])
+    found = pairs.split(ratings(["ax", "by", "bx"]), given, config())
+    assert named(found.heldout) == ["ay"] and found.left_out == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "time"}, "the pairs have no times"),
+        ({"min_rating": "3"}, "the pairs have no ratings"),
+        ({"min_count": 3}, "no pair is left to train on"),
+    ],
+)
+def test_what_is_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        pairs.split(ratings(["ax", "by"]), None, config(**settings))
+    with pytest.raises(UsageError, match="--min_rating=good: give a number"):
+        pairs.rated(ratings([("a", "x", 1.0)]), "good")
+
+
+def found_in(batches, epochs, first=0):
+    return [(epoch, [part.numpy() for part in data]) for epoch, data in batches(epochs, first)]
+
+
+def test_an_epoch_has_every_pair_once():
+    rows = [(f"u{n % 7}", f"i{n % 5}", float(n), n) for n in range(29)]
+    given = pairs.split(ratings(rows), None, config()).train
+    batches = pairs.batches(given, False, 3, SETTINGS)
+    calls = found_in(batches, range(2))
+    assert [epoch for epoch, _ in calls] == [0] * 3 + [1] * 3
+    assert pairs.calls(29, SETTINGS) == 3
+    codes = list(zip(given.users_N, given.items_N, given.ratings_N, strict=True))
+    orders = []
+    for epoch in range(2):
+        columns = [
+            np.concatenate([data[place] for of, data in calls if of == epoch]).ravel()
+            for place in range(4)
+        ]
+        assert columns[0].shape == (36,) and calls[0][1][0].shape == (3, 4)
+        real = columns[3] > 0
+        assert real.tolist() == [True] * 29 + [False] * 7
+        order = list(zip(*(column[real] for column in columns[:3]), strict=True))
+        assert collections.Counter(order) == collections.Counter(codes)
+        # What fills up is the last pair, so that no other row is looked up.
+        assert {part[28] for part in columns[:1]} == set(columns[0][29:])
+        orders.append(order)
+    assert orders[0] != orders[1]
+    for (epoch, one), (other_epoch, other) in zip(
+        found_in(batches, range(2), 2), calls[2:], strict=True
+    ):
+        assert epoch == other_epoch
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_rating_may_be_the_weight():
+    given = pairs.split(ratings([("a", "x", 3.0), ("b", "x", 2.0)]), None, config()).train
+    ((_, data),) = pairs.batches(given, True, 3, SETTINGS)(range(1), 0)
+    assert sorted(data.weights.numpy().ravel())[-3:] == [0, 2, 3]
+    assert data.users.shape == (3, 4) and data.users.dtype == tf.int32

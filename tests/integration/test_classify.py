@@ -1,0 +1,257 @@
+"""Labels of texts as a person trains, scores, predicts and exports them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration.commands import (
+    ROOT,
+    Command,
+    done,
+    logged,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+)
+
+SMALL = (
+    "--task=classify",
+    "--dim=8",
+    "--batch_tokens=128",
+    "--steps_per_call=2",
+    "--device=CPU:0",
+    "--log_seconds=0",
+)
+slow = pytest.mark.slow
+LABELS = {"neg": "bad poor awful", "pos": "good fine great", "x y": "odd strange weird"}
+
+
+def make_texts(count=300, seed=0, several=False):
+    """(labels, words): words of a text's labels among words that tell nothing."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        labels = draw.sample(sorted(LABELS), draw.randrange(1, 3) if several else 1)
+        words = draw.choices(["one", "two", "three", "four", "five"], k=draw.randrange(1, 9))
+        words += [draw.choice(LABELS[label].split()) for label in labels]
+        found.append((labels, draw.sample(words, len(words))))
+    return found
+
+
+def write_lines(path, texts):
+    lines = (
+        " ".join([*(f"__label__{label.replace(' ', '-')}" for label in labels), *words])
+        for labels, words in texts
+    )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_columns(path, texts):
+    lines = (f'{"|".join(labels)},"{" ".join(words)}"' for labels, words in texts)
+    path.write_text("kind,text\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def train(workdir, corpus, *more):
+    return ("app.train", f"--workdir={workdir}", f"--corpus={corpus}", *SMALL, *more)
+
+
+def predicted(workdir, texts, *more):
+    """What app.predict answers to standard input."""
+    predict = ("app.predict", f"--workdir={workdir}", *more)
+    return done(workdir.parent, *predict, stdin=texts).out.splitlines()
+
+
+def test_from_texts_to_predictions(tmp_path):
+    """A set that can be told apart is, in every way out of a run."""
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    heldout = write_lines(tmp_path / "b.txt", make_texts(90, seed=1))
+    workdir = tmp_path / "run"
+    config = (f"--flagfile={ROOT}/configs/classify.cfg", f"--heldout={heldout}")
+    ended = done(tmp_path, *train(workdir, corpus, *config, "--word_ngrams=2", "--buckets=500"))
+    assert re.search(r"^examples +300 texts of 5\.\d words, and 90 held out$", ended.out, re.M)
+    assert "words and n-grams" in ended.out
+    rows = [row for row in logged(workdir) if "heldout_accuracy" in row]
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[-1]["heldout_accuracy"] == rows[-1]["heldout_macro_f1"] == 1
+    assert any("examples_per_second" in row for row in logged(workdir))
+    assert "90 texts: accuracy 1.0000" in ended.err
+
+    evaluate = ("app.evaluate", f"--workdir={workdir}", f"--heldout={heldout}")
+    ended = done(tmp_path, *evaluate, f"--json={tmp_path}/score.json")
+    score = json.loads((tmp_path / "score.json").read_text())
+    assert score["accuracy"] == 1 and score["labels"]["x-y"]["f1"] == 1
+    assert "90 texts: accuracy 1.0000" in ended.out
+
+    texts = "one good two\n\nunknown\n__label__pos bad awful\nweird odd"
+    found = [line.split() for line in predicted(workdir, texts, "--k=2")]
+    assert [line[0] for line in found] == ["pos", found[1][0], found[2][0], "neg", "x-y"]
+    assert all(len(line) == 4 and float(line[1]) >= float(line[3]) for line in found)
+    assert found[1] == found[2] and float(found[1][1]) == pytest.approx(1 / 3)
+
+    folder = tmp_path / "saved"
+    done(
+        tmp_path, "app.export", f"--workdir={workdir}", "--format=saved_model", f"--output={folder}"
+    )
+    graph = (folder / "saved_model.pb").stat().st_size
+    assert graph < 200_000  # rows and words are not in it
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"](
+        texts=tf.constant(texts.split("\n"))
+    )
+    names = served["labels"].numpy().astype(str)
+    assert [*names[[0, 3, 4], 0]] == ["pos", "neg", "x-y"]
+    chances = [float(line[1]) for line in found]
+    np.testing.assert_allclose(served["probabilities"][:, 0], chances, rtol=1e-4)
+
+
+def test_columns_with_several_labels(tmp_path):
+    corpus = write_columns(tmp_path / "a.csv", make_texts(several=True))
+    columns = ("--text_column=text", "--label_column=kind", "--label_separator=|")
+    workdir = tmp_path / "run"
+    ended = done(tmp_path, *train(workdir, corpus, *columns, "--loss=one_vs_all", "--epochs=20"))
+    assert "270 texts" in ended.out and "30 held out" in ended.out
+    last = [row for row in logged(workdir) if "heldout_precision_at_1" in row][-1]
+    assert last["heldout_precision_at_1"] == last["heldout_f1"] == last["heldout_macro_f1"] == 1
+    (line,) = predicted(workdir, "good strange", "--k=3", "--threshold=0.5", "--json")
+    assert json.loads(line).keys() == {"pos", "x y"}
+
+
+@slow
+@pytest.mark.parametrize("loss", ["sampled_softmax", "hierarchical_softmax", "class_softmax"])
+def test_other_losses(tmp_path, loss):
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    more = ("--classes=2",) if loss == "class_softmax" else ()
+    done(tmp_path, *train(tmp_path / "run", corpus, f"--loss={loss}", "--epochs=10", *more))
+    assert logged(tmp_path / "run")[-1]["heldout_accuracy"] == 1
+    export = ("app.export", f"--workdir={tmp_path}/run", "--format=saved_model")
+    ended = run(tmp_path, *export, f"--output={tmp_path}/saved")
+    if loss != "sampled_softmax":
+        assert f"--loss={loss}" in refusal(ended) and "train with --loss=softmax" in ended.err
+
+
+def test_killed_and_gone_on(tmp_path):
+    """As if nothing had happened, with every kind of draw."""
+    corpus = write_lines(tmp_path / "a.txt", make_texts(several=True))
+    more = ("--word_ngrams=2", "--buckets=500", "--class_weights=balanced", "--epochs=8")
+    done(tmp_path, *train(tmp_path / "whole", corpus, *more))
+    workdir = tmp_path / "run"
+    command = Command(tmp_path, *train(workdir, corpus, *more, "--checkpoint_minutes=0"))
+    command.signal_when(lambda: newest_step(workdir) >= 20)
+    assert 20 <= newest_step(workdir) < newest_step(tmp_path / "whole")
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "resuming at step" in ended.err
+    assert tensors(workdir) == tensors(tmp_path / "whole")
+
+
+@slow
+@pytest.mark.parametrize(
+    "table",
+    [
+        ("--table=host", "--hot_rows=20", "--stage_steps=4"),
+        ("--table=sharded",),
+        ("--table=dynamic", "--table_gb=0.001"),
+        ("--table_dtype=bfloat16",),
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_every_table(tmp_path, table):
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    more = ("--word_ngrams=2", "--buckets=500", "--epochs=10")
+    done(tmp_path, *train(tmp_path / "run", corpus, *more, *table))
+    assert logged(tmp_path / "run")[-1]["heldout_accuracy"] == 1
+    if table[0] == "--table=host":
+        done(tmp_path, *train(tmp_path / "device", corpus, *more))
+        assert tensors(tmp_path / "run") == tensors(tmp_path / "device")
+
+
+def test_vectors_to_start_from(tmp_path):
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("3 8\none" + " 0.5" * 8 + "\nnone" + " 1" * 8 + "\ngood" + " -1" * 8 + "\n")
+    more = (f"--pretrained_vectors={vectors}", "--learning_rate=1e-9", "--epochs=1")
+    ended = done(tmp_path, *train(tmp_path / "run", corpus, *more))
+    assert f"{vectors} has vectors of 2 of the 14 words" in ended.err
+    output = tmp_path / "out.txt"
+    done(tmp_path, "app.export", f"--workdir={tmp_path}/run", f"--output={output}")
+    found = {line.split()[0]: line.split()[1:] for line in output.read_text().splitlines()[1:]}
+    np.testing.assert_allclose([*map(float, found["one"])], [0.5] * 8, rtol=1e-6)
+    np.testing.assert_allclose([*map(float, found["good"])], [-1] * 8, rtol=1e-6)
+    assert 0 < max(abs(float(number)) for number in found["two"]) < 1 / 8
+    ended = run(tmp_path, *train(tmp_path / "other", corpus, *more, "--dim=9"))
+    assert "has vectors of 8 numbers; give --dim=8" in refusal(ended)
+
+
+@slow
+def test_patience_keeps_the_best_epoch(tmp_path):
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    workdir = tmp_path / "run"
+    done(tmp_path, *train(workdir, corpus, "--epochs=30", "--patience=2"))
+    scores = [row["heldout_accuracy"] for row in logged(workdir) if "heldout_accuracy" in row]
+    assert scores.index(1) == len(scores) - 3 < 27
+    assert [*(workdir / "best").glob("step-*")]
+
+
+BAD = [
+    ("--class_weights=neg=2,none=3", "--class_weights=neg=2,none=3: 'none' is no label; give"),
+    ("--text_column=text", "--text_column=text --label_column=: name both, or neither"),
+    ("--label_separator=|", "--label_separator=| is of the cells of --label_column"),
+    ("--loss=negative_sampling", "--loss=negative_sampling: not one of softmax, one_vs_all"),
+]
+
+
+@pytest.mark.parametrize(("flag", "told"), BAD, ids=[flag for flag, _ in BAD])
+def test_what_cannot_be(tmp_path, flag, told):
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    assert told in refusal(run(tmp_path, *train(tmp_path / "run", corpus, flag)))
+    assert not (tmp_path / "run" / "flags.cfg").exists()
+
+
+def test_odd_texts(tmp_path):
+    """Empty ones, a label only to be scored on, one of a single text, one of too many words."""
+    texts = make_texts() + [(["neg"], []), (["rare"], ["hapax"]), (["neg"], ["bad"] * 200)]
+    corpus = write_lines(tmp_path / "a.txt", texts)
+    heldout = write_lines(
+        tmp_path / "b.txt", [(["new"], ["one"]), (["pos"], ["good"]), (["neg"], [])]
+    )
+    more = (f"--heldout={heldout}", "--class_weights=balanced", "--epochs=10")
+    ended = done(tmp_path, *train(tmp_path / "run", corpus, *more))
+    assert "1 texts without a known word or label are left out" in ended.err
+    assert "1 texts have more words and n-grams than --batch_tokens=128: cut to 128" in ended.err
+    assert "1 of 3 texts held out have a label that no text to train on has" in ended.err
+    assert logged(tmp_path / "run")[-1]["heldout_accuracy"] in (
+        pytest.approx(1 / 3),
+        pytest.approx(2 / 3),
+    )
+
+
+@slow
+def test_in_programs_of_its_own(tmp_path):
+    """The SavedModel needs TensorFlow alone; predictions that nobody reads on end quietly."""
+    corpus = write_lines(tmp_path / "a.txt", make_texts())
+    workdir, folder = tmp_path / "run", tmp_path / "saved"
+    done(tmp_path, *train(workdir, corpus))
+    done(
+        tmp_path, "app.export", f"--workdir={workdir}", "--format=saved_model", f"--output={folder}"
+    )
+    program = (
+        "import sys, tensorflow as tf; "
+        f"serve = tf.saved_model.load({str(folder)!r}).signatures['serving_default']; "
+        "assert 'tensorflow_text' not in sys.modules; "
+        "print(serve(texts=tf.constant(['a good day']))['labels'].numpy()[0, 0])"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stdout == "b'pos'\n", ended.stderr
+    command = f"yes good | {sys.executable} -m app.predict --workdir={workdir} | head -2"
+    ended = subprocess.run(command, cwd=ROOT, shell=True, capture_output=True, text=True)
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["pos", "pos"]
+    assert ended.stderr == ""

@@ -1,0 +1,142 @@
+"""A recommender as a person trains, scores, asks and exports it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from app.training.checkpoint import paths
+from app.training.stored import Stored
+from tests.integration.commands import (
+    ROOT,
+    Command,
+    done,
+    logged,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+)
+
+SMALL = (
+    "--task=recommend",
+    "--model=mf",
+    "--dim=6",
+    "--batch_tokens=64",
+    "--steps_per_call=2",
+    "--epochs=3",
+    "--optimizer=lazy_adam",
+    "--learning_rate=0.05",
+    "--compute_dtype=float32",
+    "--device=CPU:0",
+    "--log_seconds=0",
+    "--top=3,5",
+)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Lines of a user and items, of which each likes some more."""
+    draw = random.Random(0)
+    lines = []
+    for user in range(60):
+        items = {draw.randrange(user % 3, 50, draw.choice([1, 3, 3, 3])) for _ in range(15)}
+        lines.append(" ".join([f"user{user}", *(f"item{item}" for item in sorted(items))]))
+    path = tmp_path_factory.mktemp("pairs") / "pairs.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, pairs):
+    """A finished run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("trained")
+    ended = done(folder, *train(folder / "run", pairs))
+    (folder / "run" / "told").write_text(ended.out)
+    return folder / "run"
+
+
+def train(workdir, pairs, *more):
+    return ("app.train", f"--workdir={workdir}", f"--corpus={pairs}", *SMALL, *more)
+
+
+def rows(workdir):
+    return {
+        name: Stored(paths(workdir / "checkpoints")[0], name).read() for name in ("users", "items")
+    }
+
+
+def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
+    assert "a user and then items in each line" in (trained / "told").read_text()
+    scored = [row for row in logged(trained) if "ndcg@5" in row]
+    assert [row["epoch"] for row in scored] == [1, 2, 3]
+    assert {"pairs_per_second", "loss"} <= logged(trained)[0].keys()
+
+    other = tmp_path / "other.txt"
+    other.write_text("user0 item1 item5 unheard\nnobody item1\n")
+    ended = done(
+        tmp_path,
+        *("app.evaluate", f"--workdir={trained}", f"--heldout={other}"),
+        *("--top=2,7", f"--json={tmp_path}/scores.json"),
+    )
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["users"] <= 1 and scores["left_out"] >= 2
+    assert f"recall@7       {scores['recall@7']:.4f}" in ended.out
+
+    ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=4")
+    answers = [json.loads(line) for line in done(tmp_path, *ask, "user7", "user0").out.splitlines()]
+    assert [answer["user"] for answer in answers] == ["user7", "user0"]
+    given = done(tmp_path, *ask[:2], "--include_known", "--k=99", stdin="user0\n").out
+    assert len(given.splitlines()) == 1 + len((trained / "items.tsv").read_text().splitlines())
+    output = tmp_path / "vectors"
+    done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
+    users, items = (np.load(output / f"{name}.npy") for name in ("users", "items"))
+    user_keys, item_keys = (
+        (output / f"{name}.tsv").read_text().splitlines() for name in ("users", "items")
+    )
+    for answer in answers:
+        inner = items @ users[user_keys.index(answer["user"])]
+        for item, score in zip(answer["items"], answer["scores"], strict=True):
+            assert inner[item_keys.index(item)] == pytest.approx(score, abs=1e-6)
+    vectors = tmp_path / "items.txt"
+    done(tmp_path, "app.export", f"--workdir={trained}", f"--output={vectors}")
+    assert vectors.read_text().startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
+
+
+def test_who_is_not_known(tmp_path, trained):
+    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
+    assert ended.code == 2 and len(ended.out.splitlines()) == 3
+    assert ended.err.splitlines()[-1].endswith("users.tsv: 'nobody'")
+    ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
+    assert "no run of --task=recommend there" in refusal(ended)
+
+
+def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path, pairs, trained):
+    workdir, last = tmp_path / "run", newest_step(trained)
+    command = Command(tmp_path, *train(workdir, pairs, "--checkpoint_minutes=0"))
+    assert command.signal_when(lambda: newest_step(workdir) >= last // 2).code == -signal.SIGKILL
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "resuming at step" in ended.err
+    assert tensors(workdir) == tensors(trained)
+
+
+@pytest.mark.parametrize("table", ["host", "sharded"])
+def test_rows_elsewhere_end_as_those_on_the_device(tmp_path, pairs, trained, table):
+    more = ("--hot_rows=7", "--stage_steps=4") if table == "host" else ()
+    done(tmp_path, *train(tmp_path / "run", pairs, f"--table={table}", *more))
+    expected = rows(trained)
+    for name, found in rows(tmp_path / "run").items():
+        np.testing.assert_array_equal(found, expected[name])
+
+
+def test_the_configuration_trains(tmp_path, pairs):
+    """On what is in its comment, and without vectors where there are layers."""
+    config = ("app.train", f"--flagfile={ROOT}/configs/recommend.cfg", f"--corpus={pairs}")
+    small = ("--model=neumf", "--loss=bpr", "--epochs=1", f"--workdir={tmp_path}/run")
+    done(tmp_path, *config, *small)
+    ended = run(tmp_path, "app.export", f"--workdir={tmp_path}/run", "--output=v")
+    assert "--model=neumf has layers" in refusal(ended)

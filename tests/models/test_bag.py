@@ -1,0 +1,101 @@
+"""The mean of a bag's rows against numpy, and that padding moves nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.input.bags import Bags
+from app.losses.class_softmax import ClassSoftmax
+from app.losses.one_vs_all import OneVsAll
+from app.models.bag import Bag
+from app.optimizers.adam import lazy_adam
+from app.optimizers.sgd import sgd
+from app.tables.device import DeviceTable
+from app.training.step import train_function
+
+WORDS, DIM, LABELS, RATE = 12, 6, 3, 0.1
+TEXTS = [([1, 2, 2], 0), ([3], 2), ([1, 5, 2, 9], 1)]
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
+    with tf.device("CPU:0"):
+        yield
+
+
+def make_bags(texts, size=12, count=5):
+    """A call of one step; the rest of it is padding."""
+    ids, owners, shares = np.zeros(size, np.int32), np.full(size, count), np.zeros(size)
+    labels, weights = np.zeros((count, 1), np.int32), np.zeros((count, 1))
+    place = 0
+    for bag, (text, label) in enumerate(texts):
+        inside = slice(place, place := place + len(text))
+        ids[inside], owners[inside], shares[inside] = text, bag, 1 / len(text)
+        labels[bag], weights[bag] = label, 1
+    parts = ids, owners.astype(np.int32), shares.astype(np.float32), labels
+    return Bags(*(tf.constant(x)[None] for x in (*parts, weights.astype(np.float32))))
+
+
+def trained(output, data, optimizer, steps=1):
+    """The loss and the number of texts of the first step, and the tables before and after."""
+    model = Bag(WORDS, DIM, output, seed=3)
+    draw = np.random.default_rng(1)
+    tables = {
+        name: DeviceTable(
+            spec.rows, spec.columns, lambda shape: tf.constant(draw.normal(size=shape), tf.float32)
+        )
+        for name, spec in model.tables().items()
+    }
+    before = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
+    function = train_function(model, tables, optimizer, seed=1)
+    for step in range(steps):
+        total, examples = function(data, tf.constant(step, tf.int64), tf.constant(RATE))
+    after = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
+    return float(total), float(examples), before, after
+
+
+def expected(before, activation):
+    """The loss and its gradients."""
+    rows, outputs = before["input"], before["output"]
+    by_rows, by_outputs, loss = np.zeros_like(rows), np.zeros_like(outputs), 0.0
+    for text, label in TEXTS:
+        hidden = rows[text].mean(axis=0)
+        scores, there = outputs @ hidden, np.eye(LABELS)[label]
+        if activation == "softmax":
+            chances = np.exp(scores) / np.exp(scores).sum()
+            loss -= np.log(chances[label])
+        else:
+            chances = 1 / (1 + np.exp(-scores))
+            loss -= (there * np.log(chances) + (1 - there) * np.log(1 - chances)).sum()
+        by_outputs += np.outer(chances - there, hidden)
+        np.add.at(by_rows, text, (chances - there) @ outputs / len(text))
+    return loss, by_rows, by_outputs
+
+
+@pytest.mark.parametrize(
+    ("output", "activation"),
+    [(ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, DIM), "sigmoid")],
+    ids=["softmax", "one_vs_all"],
+)
+def test_a_step(output, activation):
+    loss, texts, before, after = trained(output, make_bags(TEXTS), sgd())
+    assert texts == len(TEXTS)
+    value, by_rows, by_outputs = expected(before, activation)
+    np.testing.assert_allclose(loss, value, rtol=1e-5)
+    for name, gradient in (("input", by_rows), ("output", by_outputs)):
+        change = after[name] - before[name]
+        np.testing.assert_allclose(change, -RATE * gradient, rtol=1e-3, atol=1e-6)
+    idle = np.setdiff1d(np.arange(WORDS), sum((text for text, _ in TEXTS), []))
+    assert 0 in idle  # which padding looks up
+    np.testing.assert_array_equal(after["input"][idle], before["input"][idle])
+
+
+def test_a_step_of_padding_moves_nothing():
+    output = OneVsAll(LABELS, DIM)
+    loss, texts, before, after = trained(output, make_bags([]), lazy_adam(), steps=2)
+    assert loss == texts == 0
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name])

@@ -1,0 +1,184 @@
+"""Recommenders against their formulas in numpy, and what a step leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.input.pairs import Pairs
+from app.models.factorization import MatrixFactorization
+from app.models.neural_filtering import Gmf, Mlp, NeuMf
+from app.models.recommender import Recommender, log_expected
+from app.optimizers.adam import lazy_adam
+from app.tables.device import DeviceTable
+from app.tables.rows import distinct
+from app.training.step import step
+from app.types import Batch, Rows
+
+USERS, ITEMS, DIM = 7, 9, 4
+SCORERS = {
+    "mf": MatrixFactorization(DIM, biases=True),
+    "cosine": MatrixFactorization(DIM, biases=False),
+    "gmf": Gmf(DIM),
+    "mlp": Mlp(DIM, (5, 3)),
+    "neumf": NeuMf(Gmf(DIM), Mlp(DIM, (5, 3))),
+}
+PAIRS = Pairs(
+    np.array([0, 1, 1, 2, 2, 2], np.int32),
+    np.array([3, 3, 4, 0, 8, 8], np.int32),
+    np.array([5, 1, 2, 4, 3, 3], np.float32),
+    np.array([1, 2, 1, 0.5, 1, 0], np.float32),
+)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    with tf.device("CPU:0"):
+        yield
+
+
+def recommender(name, loss, **more):
+    counts = np.arange(ITEMS, 0, -1)
+    expected = tf.Variable(log_expected(counts, len(PAIRS.users)), trainable=False)
+    more = {"cosine": name == "cosine", "temperature": 0.5, "negatives": 2, "mean": 0.5} | more
+    return Recommender(USERS, ITEMS, SCORERS[name], loss, 1, expected, **more)
+
+
+def batch():
+    return Batch(Pairs(*map(tf.constant, PAIRS)), tf.constant([1, 2], tf.int64))
+
+
+def values(model, seed=0):
+    random = np.random.default_rng(seed)
+    return {
+        name: random.normal(size=(spec.rows, spec.columns)).astype(np.float32)
+        for name, spec in model.tables().items()
+    }
+
+
+def score(name, user, item, tables):
+    """Of two rows, by the papers' formulas."""
+
+    def mlp(user, item):
+        hidden = np.concatenate([user, item])
+        for number in range(2):
+            kernel = tables[f"layer_{number}"]
+            hidden = np.maximum(hidden @ kernel[:-1] + kernel[-1], 0)
+        return (hidden @ tables["layer_2"])[0]
+
+    def gmf(user, item):
+        return tables["products"][:, 0] @ (user * item)
+
+    return {
+        "mf": lambda: user[:-1] @ item[:-1] + user[-1] + item[-1],
+        "cosine": lambda: user @ item / np.linalg.norm(user) / np.linalg.norm(item),
+        "gmf": lambda: gmf(user, item),
+        "mlp": lambda: mlp(user, item),
+        "neumf": lambda: gmf(user[:DIM], item[:DIM]) + mlp(user[DIM:], item[DIM:]),
+    }[name]()
+
+
+def all_scores(name, tables):
+    return np.array([[score(name, u, i, tables) for i in tables["items"]] for u in tables["users"]])
+
+
+def loss_and_gradients(model, tables):
+    wanted = {name: distinct(ids) for name, ids in model.lookups(batch()).items()}
+    gathered = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(gathered)
+        rows = {
+            name: Rows(gathered[name], positions, ids) for name, (ids, positions) in wanted.items()
+        }
+        total, examples, *_ = model.loss(batch(), rows)
+    dense = {name: np.zeros_like(table) for name, table in tables.items()}
+    for name, gradient in tape.gradient(total, gathered).items():
+        dense[name][wanted[name][0].numpy()] = gradient
+    return float(total), float(examples), dense
+
+
+def plain_loss(name, model, tables):
+    scores = all_scores(name, tables)
+    own = scores[PAIRS.users, PAIRS.items]
+    if model.loss_name == "squared_error":
+        losses = (own + model.mean - PAIRS.ratings) ** 2
+    elif model.loss_name == "bpr":
+        drawn = model.lookups(batch())["items"].numpy()[6:].reshape(2, 6)
+        losses = np.log1p(np.exp(scores[PAIRS.users, drawn] - own)).mean(axis=0)
+    else:
+        share = np.arange(ITEMS, 0, -1) / (ITEMS * (ITEMS + 1) / 2)
+        scores = scores / model.temperature - np.log(1 - (1 - share) ** 6)
+        there = np.unique(PAIRS.items)
+        total = np.log(np.exp(scores[:, there]).sum(axis=1))
+        losses = (total[:, None] - scores)[PAIRS.users, PAIRS.items]
+    squares = [
+        (tables[n][ids] ** 2).sum(axis=1)
+        for n, ids in (("users", PAIRS.users), ("items", PAIRS.items))
+    ]
+    if model.loss_name == "bpr":
+        squares += [(tables["items"][ids] ** 2).sum(axis=1) for ids in drawn]
+    penalty = (sum(squares) * (PAIRS.weights > 0)).sum() * model.row_l2 / 2
+    return (PAIRS.weights * losses).sum() + penalty
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        *(("mf", loss) for loss in ("squared_error", "bpr", "in_batch_softmax")),
+        *(("cosine", "in_batch_softmax"), ("gmf", "in_batch_softmax"), ("gmf", "bpr")),
+        *(("mlp", "bpr"), ("neumf", "bpr"), ("neumf", "squared_error")),
+    ],
+)
+def test_loss_and_gradients(name, loss):
+    model = recommender(name, loss, row_l2=0.3)
+    tables = values(model)
+    total, examples, dense = loss_and_gradients(model, tables)
+    assert examples == PAIRS.weights.sum()
+    np.testing.assert_allclose(total, plain_loss(name, model, tables), 1e-4)
+    random = np.random.default_rng(1)
+    for table in tables:  # the derivative in a random direction
+        direction = random.normal(size=tables[table].shape) * 1e-3
+        ahead, behind = (
+            plain_loss(name, model, tables | {table: tables[table] + sign * direction})
+            for sign in (1, -1)
+        )
+        np.testing.assert_allclose(
+            (direction * dense[table]).sum(), (ahead - behind) / 2, 1e-2, 1e-5
+        )
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_every_pair_scores_as_in_a_matrix_of_all(name):
+    model = recommender(name, "bpr")
+    tables = {key: tf.constant(table) for key, table in values(model).items()}
+    users, items = (
+        model.user_codes(tables["users"], tables),
+        model.item_codes(tables["items"], tables),
+    )
+    expected = all_scores(name, values(model))
+    np.testing.assert_allclose(model.scorer.all(users, items, tables), expected, 1e-4, 1e-5)
+    pairs = model.scorer.pairs(users, items[:USERS], tables)
+    np.testing.assert_allclose(pairs, np.diag(expected), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "bpr", "in_batch_softmax"])
+def test_a_row_of_padding_alone_stays_as_it_is(loss):
+    model = recommender("cosine" if loss == "in_batch_softmax" else "mf", loss, row_l2=0.1)
+    tables = {
+        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        for name, spec in model.tables().items()
+    }
+    before = tables["users"].gather(tf.range(USERS)).numpy()
+    optimizer, rate = lazy_adam(), tf.constant(0.1)
+    for number in (1, 2):
+        data = batch().data._replace(weights=tf.constant([1.0, 1, 1, 0, 0, 0]))
+        given = Batch(data, tf.constant([1, number], tf.int64))
+        step(model, tables, optimizer, given, rate, tf.constant(number, tf.int64))
+    moved = (tables["users"].gather(tf.range(USERS)).numpy() != before).any(axis=1)
+    np.testing.assert_array_equal(moved, [True, True, *[False] * 5])
+
+
+def test_the_chance_of_an_item_to_be_in_a_batch():
+    np.testing.assert_allclose(log_expected(np.array([3, 1]), 2), np.log([1 - 1 / 16, 1 - 9 / 16]))
+    assert log_expected(np.array([5]), 4)[0] == 0
