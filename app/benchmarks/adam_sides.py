@@ -80,7 +80,7 @@ def main(job: dict[str, Any]) -> None:
 def make_case(users: int, items: int, dim: int, pairs: int, seed: int) -> Case:
     """Users, items and ratings drawn uniformly."""
     random = np.random.default_rng(seed)
-    factors = MatrixFactorization(dim, biases=False)
+    factors = MatrixFactorization(dim, biased=False)
     return Case(
         model=Recommender(users, items, factors, "squared_error", seed),
         users_SB=random.integers(0, users, (_POOL, pairs), dtype=np.int32),

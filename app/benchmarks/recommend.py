@@ -211,7 +211,7 @@ def score(folder: Path, split: Split, heldout: Known, tops: Sequence[int]) -> di
     """The metrics of the vectors in a folder, whose inner products are scores."""
     matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
     users, items = matrices.values()
-    inner = MatrixFactorization(users.shape[1], biases=False)
+    inner = MatrixFactorization(users.shape[1], biased=False)
     model = Recommender(len(users), len(items), inner, "bpr", seed=0)
     tables = {
         name: DeviceTable(*matrix.shape, lambda shape, matrix=matrix: tf.convert_to_tensor(matrix))

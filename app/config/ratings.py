@@ -50,12 +50,13 @@ class RatingsConfig:
     )
     cosine: bool = setting(
         True,
-        "Scores of in_batch_softmax are cosines over --temperature, not products.",
+        "Scores of --model=mf by in_batch_softmax are cosines over --temperature, not products; "
+        "on top of either is a bias of the item.",
         fixed=True,
         only=_IN_BATCH,
     )
     temperature: float = setting(
-        0.1, "What cosines are divided by.", minimum=1e-6, fixed=True, only=_IN_BATCH
+        0.15, "What cosines are divided by.", minimum=1e-6, fixed=True, only=_IN_BATCH
     )
     row_l2: float = setting(
         0.0, "Strength of the L2 penalty on the rows of a pair.", minimum=0, only=_RECOMMEND

@@ -36,7 +36,7 @@ class Ranker:
             for name, spec in model.scorer.kernels(model.seed).items()
         }
         self._best = tf.function(self._of_block, autograph=False).get_concrete_function(
-            tf.TensorSpec([self._users, model.scorer.columns]),
+            tf.TensorSpec([self._users, model.scorer.columns[0]]),
             tf.TensorSpec([model.items, None]),
             kernels,
             tf.TensorSpec([None, 2], tf.int32),

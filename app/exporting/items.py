@@ -1,7 +1,7 @@
 """Vectors of users and items whose inner product is the score: for indexes of nearest neighbours.
 
 The greatest inner products with a user's vector are those of the items that the model would rank
-first, biases included; of cosines, all vectors have length 1.
+first, biases included.
 """
 
 from __future__ import annotations

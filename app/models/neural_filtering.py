@@ -20,9 +20,9 @@ class Gmf(InnerProduct):
     dim: int
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> tuple[int, int]:
         """D."""
-        return self.dim
+        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """h, (D, 1)."""
@@ -50,11 +50,12 @@ class Mlp:
     dim: int
     layers: tuple[int, ...]
     inner: bool = False
+    biased: bool = False
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> tuple[int, int]:
         """D."""
-        return self.dim
+        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """A kernel a layer, (inputs + 1, units), its last row the bias; that of the score has none.
@@ -102,11 +103,13 @@ class NeuMf:
     gmf: Gmf
     mlp: Mlp
     inner: bool = False
+    biased: bool = False
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> tuple[int, int]:
         """Those of both."""
-        return self.gmf.columns + self.mlp.columns
+        both = self.gmf.dim + self.mlp.dim
+        return both, both
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Those of both."""

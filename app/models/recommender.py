@@ -14,7 +14,7 @@ from app.models.base import Outcome
 from app.models.factorization import Kernels, Scorer
 from app.models.words import initial_seed, seed_of
 from app.tables.base import TableSpec
-from app.tables.initial import Uniform
+from app.tables.initial import LastColumn, Uniform
 from app.tables.rows import take
 from app.types import Batch, Rows
 
@@ -28,8 +28,9 @@ class Recommender:
     """Learns from pairs of a user and an item (see `input.pairs.Pairs`).
 
     users, items: rows of the two tables. loss: a function of `losses.ranking`, by its name.
-    log_expected_V: for in_batch_softmax, see `log_expected`. mean: added to every score. cosine:
-    whether codes are brought to length 1; temperature: what in_batch_softmax divides scores by.
+    log_expected_V: for in_batch_softmax, see `log_expected`; where items have biases, these are
+    what they start at, so that the shares of items need not be learned. mean: added to every score.
+    temperature: what in_batch_softmax divides scores by.
     negatives: K of bpr, drawn from all items alike: an item that the user knows may be among them.
     row_l2: strength of a penalty, half the square of each row of a pair, each time it comes (as of
     Rendle et al. 2009, section 4.3). dtype: of the products of in_batch_softmax.
@@ -42,7 +43,6 @@ class Recommender:
     seed: int
     log_expected_V: tf.Variable | None = None
     mean: float = 0.0
-    cosine: bool = False
     temperature: float = 1.0
     negatives: int = 1
     row_l2: float = 0.0
@@ -51,8 +51,8 @@ class Recommender:
     def tables(self) -> dict[str, TableSpec]:
         """Rows of users and of items, and the scorer's kernels."""
         return {
-            "users": self._rows("users", self.users),
-            "items": self._rows("items", self.items),
+            "users": self._rows("users", self.users, self.scorer.columns[0]),
+            "items": self._biased(self._rows("items", self.items, self.scorer.columns[1])),
             **self.scorer.kernels(self.seed),
         }
 
@@ -89,15 +89,11 @@ class Recommender:
 
     def user_codes(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """The codes of users' rows, (N, E) float32; kernels: the tables beside, whole."""
-        return self._of_length(self.scorer.users(rows_ND, kernels))
+        return self.scorer.users(rows_ND, kernels)
 
     def item_codes(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """The codes of items' rows, (N, E) float32."""
-        return self._of_length(self.scorer.items(rows_ND, kernels))
-
-    def _of_length(self, codes_NE: tf.Tensor) -> tf.Tensor:
-        """1, if cosines are asked for."""
-        return tf.math.l2_normalize(codes_NE, axis=1) if self.cosine else codes_NE
+        return self.scorer.items(rows_ND, kernels)
 
     def _in_batch(
         self, users_BE: tf.Tensor, items: Rows, pairs: Pairs, kernels: Kernels
@@ -131,16 +127,27 @@ class Recommender:
 
     def _penalty(self, users_BD: tf.Tensor, items: Rows, weights_B: tf.Tensor) -> tf.Tensor:
         """That of row_l2; of the items, the first B are those of the pairs."""
-        items_N = tf.reduce_sum(tf.square(take(items, tf.float32)), axis=1)
+        items_ND = take(items, tf.float32)
+        if self._starts_biased:  # 0 is not what such a bias is to be drawn to
+            items_ND = items_ND[:, :-1]
+        items_N = tf.reduce_sum(tf.square(items_ND), axis=1)
         items_B = tf.reduce_sum(tf.reshape(items_N, (-1, users_BD.shape[0])), axis=0)
         squares_B = tf.reduce_sum(tf.square(users_BD), axis=1) + items_B
         return 0.5 * self.row_l2 * tf.reduce_sum(tf.where(weights_B > 0, squares_B, 0.0))
 
-    def _rows(self, name: str, count: int) -> TableSpec:
-        columns = self.scorer.columns
+    @property
+    def _starts_biased(self) -> bool:
+        return self.scorer.biased and self.log_expected_V is not None
+
+    def _rows(self, name: str, count: int, columns: int) -> TableSpec:
         limit = _LENGTH * math.sqrt(3 / columns)  # of a uniform distribution of that deviation
         initial = Uniform(limit, initial_seed(name, self.seed))
-        return TableSpec(count, columns, initial, by_frequency=True)
+        return TableSpec(count, columns, initial, by_frequency=True, grows=True)
+
+    def _biased(self, spec: TableSpec) -> TableSpec:
+        if not self._starts_biased:
+            return spec
+        return dataclasses.replace(spec, initial=LastColumn(spec.initial, self.log_expected_V))
 
 
 def log_expected(counts_V: np.ndarray, pairs: int) -> np.ndarray:

@@ -56,6 +56,24 @@ class Uniform:
         return _hashed(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class LastColumn:
+    """The values of `others`, and in the last column those given: last_V, (V,) float32."""
+
+    others: Uniform
+    last_V: tf.Variable
+
+    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
+        """The values of a table, (V, D) float32."""
+        others = self.others((shape[0], shape[1] - 1))
+        return tf.concat([others, tf.convert_to_tensor(self.last_V)[:, tf.newaxis]], axis=1)
+
+    def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
+        """Those of some rows, (U, D) float32."""
+        last_U1 = tf.gather(self.last_V, ids_U)[:, tf.newaxis]
+        return tf.concat([self.others.rows(ids_U, columns - 1), last_U1], axis=1)
+
+
 class Unwritten:
     """No values at all, for rows that are written before they are read.
 

@@ -21,7 +21,7 @@ from app.files import replacing
 from app.input import labelled, pairs
 from app.input.pairs import Known, Pairs
 from app.input.ratings import Ratings
-from app.models.factorization import MatrixFactorization, Scorer
+from app.models.factorization import ItemBiased, MatrixFactorization, Scorer
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
 from app.tables.base import Table
@@ -159,7 +159,6 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
         "score": "the inner product of a user and an item, plus `mean`",
         "mean": found.model.mean,
         "columns": items_VE.shape[1],
-        "length_1": found.model.cosine,
     }
     named = {"users": (found.users.tokens, users_UE), "items": (found.items.tokens, items_VE)}
     exported.write(path, named, about)
@@ -200,8 +199,10 @@ def lengths(config: Config) -> list[int]:
 def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) -> Recommender:
     loss, settings, device = config.model.loss, config.ratings, devices.name(config.run)
     in_batch = loss == "in_batch_softmax"
-    cosine = in_batch and settings.cosine
-    scorer = _scorer(config, biases=not cosine)
+    scorer, temperature = _scorer(config), 1.0
+    if in_batch and config.model.model == "mf":
+        temperature = settings.temperature if settings.cosine else 1.0
+        scorer = ItemBiased(config.model.dim, settings.cosine, temperature)
     if in_batch and not scorer.inner:
         raise UsageError(
             f"--model={config.model.model} scores each pair by its layers, which is too much for "
@@ -220,19 +221,18 @@ def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) ->
         seed=config.run.seed,
         log_expected_V=log_expected_V,
         mean=mean,
-        cosine=cosine,
-        temperature=settings.temperature if cosine else 1.0,
+        temperature=temperature,
         negatives=settings.pair_negatives,
         row_l2=settings.row_l2,
         dtype=devices.compute_dtype(config.model, device) if in_batch else tf.float32,
     )
 
 
-def _scorer(config: Config, biases: bool) -> Scorer:
+def _scorer(config: Config) -> Scorer:
     dim = config.model.dim
     mlp = Mlp(dim, tuple(_numbers("layers", config.ratings.layers)))
     scorers = {
-        "mf": MatrixFactorization(dim, biases),
+        "mf": MatrixFactorization(dim),
         "gmf": Gmf(dim),
         "mlp": mlp,
         "neumf": NeuMf(Gmf(dim), mlp),

@@ -24,7 +24,7 @@ def on_the_cpu():
 
 
 def ranker(k, scorer=None):
-    scorer = scorer or MatrixFactorization(DIM, biases=True)
+    scorer = scorer or MatrixFactorization(DIM)
     model = Recommender(USERS, ITEMS, scorer, "bpr", 1, mean=0.5)
     tables = {}
     for number, (name, spec) in enumerate(model.tables().items()):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.input.pairs import Pairs
-from app.models.factorization import MatrixFactorization
+from app.models.factorization import ItemBiased, MatrixFactorization
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
 from app.optimizers.adam import lazy_adam
@@ -18,8 +18,9 @@ from app.types import Batch, Rows
 
 USERS, ITEMS, DIM = 7, 9, 4
 SCORERS = {
-    "mf": MatrixFactorization(DIM, biases=True),
-    "cosine": MatrixFactorization(DIM, biases=False),
+    "mf": MatrixFactorization(DIM),
+    "products": ItemBiased(DIM, False, 0.5),
+    "cosine": ItemBiased(DIM, True, 0.5),
     "gmf": Gmf(DIM),
     "mlp": Mlp(DIM, (5, 3)),
     "neumf": NeuMf(Gmf(DIM), Mlp(DIM, (5, 3))),
@@ -40,8 +41,10 @@ def on_the_cpu():
 
 def recommender(name, loss, **more):
     counts = np.arange(ITEMS, 0, -1)
-    expected = tf.Variable(log_expected(counts, len(PAIRS.users)), trainable=False)
-    more = {"cosine": name == "cosine", "temperature": 0.5, "negatives": 2, "mean": 0.5} | more
+    expected = None
+    if loss == "in_batch_softmax":
+        expected = tf.Variable(log_expected(counts, len(PAIRS.users)), trainable=False)
+    more = {"temperature": 0.5, "negatives": 2, "mean": 0.5} | more
     return Recommender(USERS, ITEMS, SCORERS[name], loss, 1, expected, **more)
 
 
@@ -72,7 +75,10 @@ def score(name, user, item, tables):
 
     return {
         "mf": lambda: user[:-1] @ item[:-1] + user[-1] + item[-1],
-        "cosine": lambda: user @ item / np.linalg.norm(user) / np.linalg.norm(item),
+        "products": lambda: user @ item[:-1] + 0.5 * item[-1],
+        "cosine": lambda: (
+            user @ item[:-1] / np.linalg.norm(user) / np.linalg.norm(item[:-1]) + 0.5 * item[-1]
+        ),
         "gmf": lambda: gmf(user, item),
         "mlp": lambda: mlp(user, item),
         "neumf": lambda: gmf(user[:DIM], item[:DIM]) + mlp(user[DIM:], item[DIM:]),
@@ -112,8 +118,11 @@ def plain_loss(name, model, tables):
         there = np.unique(PAIRS.items)
         total = np.log(np.exp(scores[:, there]).sum(axis=1))
         losses = (total[:, None] - scores)[PAIRS.users, PAIRS.items]
+    penalised = {"users": tables["users"], "items": tables["items"]}
+    if name in ("products", "cosine"):  # whose bias has where to start
+        penalised["items"] = tables["items"][:, :-1]
     squares = [
-        (tables[n][ids] ** 2).sum(axis=1)
+        (penalised[n][ids] ** 2).sum(axis=1)
         for n, ids in (("users", PAIRS.users), ("items", PAIRS.items))
     ]
     if model.loss_name == "bpr":
@@ -125,8 +134,8 @@ def plain_loss(name, model, tables):
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        *(("mf", loss) for loss in ("squared_error", "bpr", "in_batch_softmax")),
-        *(("cosine", "in_batch_softmax"), ("gmf", "in_batch_softmax"), ("gmf", "bpr")),
+        *(("mf", "squared_error"), ("mf", "bpr"), ("gmf", "bpr")),
+        *((name, "in_batch_softmax") for name in ("products", "cosine", "gmf")),
         *(("mlp", "bpr"), ("neumf", "bpr"), ("neumf", "squared_error")),
     ],
 )
@@ -182,3 +191,14 @@ def test_a_row_of_padding_alone_stays_as_it_is(loss):
 def test_the_chance_of_an_item_to_be_in_a_batch():
     np.testing.assert_allclose(log_expected(np.array([3, 1]), 2), np.log([1 - 1 / 16, 1 - 9 / 16]))
     assert log_expected(np.array([5]), 4)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["products", "cosine"])
+def test_items_start_as_popular_as_they_are(name):
+    model = recommender(name, "in_batch_softmax")
+    spec = model.tables()["items"]
+    rows = spec.initial((spec.rows, spec.columns))
+    expected = log_expected(np.arange(ITEMS, 0, -1), len(PAIRS.users))
+    np.testing.assert_array_equal(rows[:, -1], expected)
+    some = tf.constant([4, 0, 4])
+    np.testing.assert_array_equal(spec.initial.rows(some, spec.columns), tf.gather(rows, some))
