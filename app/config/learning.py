@@ -49,7 +49,9 @@ class ModelConfig:
             "recommend": ("in_batch_softmax", "bpr", "squared_error"),
         },
     )
-    dim: int = setting(100, "Columns of a vector.", minimum=1, fixed=True)
+    dim: int = setting(
+        100, "Columns of a vector.", minimum=1, fixed=True, by_task={"recommend": 64}
+    )
     window: int = setting(
         5,
         "Context tokens on each side at most; drawn from 1..window.",
@@ -180,6 +182,7 @@ class OptimizerConfig:
             "lazy_adamw",
         ),
         fixed=True,
+        by_task={"recommend": "lazy_adam"},
     )
     learning_rate: float = setting(
         0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0

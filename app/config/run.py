@@ -19,7 +19,7 @@ class RunConfig:
         choices=("words", "language_model", "classify", "recommend"),
         fixed=True,
     )
-    epochs: int = setting(5, "Passes over the corpus.", minimum=1)
+    epochs: int = setting(5, "Passes over the corpus.", minimum=1, by_task={"recommend": 16})
     patience: int = setting(
         0,
         "Stop after so many epochs without a better score of what is held out, and keep the best; "

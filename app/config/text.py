@@ -98,6 +98,7 @@ class InputConfig:
         "item.",
         minimum=1,
         fixed=True,
+        by_task={"recommend": 2048},
     )
     row_tokens: int = setting(
         32,
