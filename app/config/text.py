@@ -112,7 +112,7 @@ class InputConfig:
         "Steps that one call of the compiled function makes.",
         minimum=1,
         fixed=True,
-        by_task={"classify": 4, "recommend": 4},
+        by_task={"classify": 8, "recommend": 4},
     )
     shuffle: bool = setting(
         True,

@@ -29,13 +29,11 @@ class Bags(NamedTuple):
     """What a step trains on: N features of B texts.
 
     ids_N: int32 ids of words and n-grams. owners_N: which bag each is in, int32, not falling; B for
-    the padding at the end. shares_N: 1 / the features of that bag, float32; 0 for padding.
-    labels_BM: int32. weights_BM: float32, 0 for no label.
+    the padding at the end. labels_BM: int32. weights_BM: float32, 0 for no label.
     """
 
     ids_N: Any
     owners_N: Any
-    shares_N: Any
     labels_BM: Any
     weights_BM: Any
 
@@ -98,7 +96,6 @@ class Packing(NamedTuple):
         return Bags(
             tf.TensorSpec(features, tf.int32),
             tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec(features, tf.float32),
             tf.TensorSpec(labels, tf.int32),
             tf.TensorSpec(labels, tf.float32),
         )
@@ -230,11 +227,9 @@ def _maker(
         ones_F = tf.ones_like(owners_F)
         counts_P = tf.math.unsorted_segment_sum(ones_F, owners_F, steps * bags)
         counts_S = tf.reduce_sum(tf.reshape(counts_P, (steps, bags)), axis=1)
-        shares_P = tf.math.reciprocal_no_nan(tf.cast(counts_P, tf.float32))
         return Bags(
             by_step(ids_F, counts_S),
             by_step(owners_F % bags, counts_S, bags),
-            by_step(tf.gather(shares_P, owners_F), counts_S),
             *labels(examples_K, places_K, seed_of(seed, _LABEL, epoch, number)),
         )
 

@@ -57,28 +57,21 @@ class Bag:
 
 def mean(rows: Rows, bags: Bags) -> tf.Tensor:
     """The mean of the rows of each bag's features, (B, D) float32; 0 for an empty bag."""
+    places = {"indices": rows.positions_N, "segment_ids": bags.owners_N}
     count = bags.labels_BM.shape[0]
 
     @tf.custom_gradient
     def means(values_UD: tf.Tensor):
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
-            by_row_ND = _spread(upstream_BD, bags.owners_N, bags.shares_N, rows.positions_N)
-            return by_row_ND[: tf.shape(values_UD)[0]]
+            # What TensorFlow would make of it sorts the rows first.
+            return tf.raw_ops.SparseSegmentMeanGrad(
+                grad=tf.pad(upstream_BD, [[0, 1], [0, 0]]),
+                output_dim0=tf.shape(values_UD)[0],
+                **places,
+            )
 
         # Reads the rows where they are, where a gather would copy them: half the time. The padding
         # is one bag more.
-        return tf.sparse.segment_mean(
-            values_UD, rows.positions_N, bags.owners_N, num_segments=count + 1
-        )[:count], gradient
+        return tf.sparse.segment_mean(values_UD, **places, num_segments=count + 1)[:count], gradient
 
     return means(rows.values_UD)
-
-
-@tf.function(jit_compile=True, autograph=False)  # one loop, whose scatter is faster (tables.rows)
-def _spread(
-    upstream_BD: tf.Tensor, owners_N: tf.Tensor, shares_N: tf.Tensor, positions_N: tf.Tensor
-) -> tf.Tensor:
-    """The gradient of as many rows as there may be; padding adds 0 to it."""
-    last = upstream_BD.shape[0] - 1
-    by_feature_ND = tf.gather(upstream_BD, tf.minimum(owners_N, last)) * shares_N[:, tf.newaxis]
-    return tf.math.unsorted_segment_sum(by_feature_ND, positions_N, positions_N.shape[0])

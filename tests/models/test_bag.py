@@ -28,14 +28,14 @@ def on_the_cpu():
 
 def make_bags(texts, size=12, count=5):
     """A call of one step; the rest of it is padding."""
-    ids, owners, shares = np.zeros(size, np.int32), np.full(size, count), np.zeros(size)
+    ids, owners = np.zeros(size, np.int32), np.full(size, count)
     labels, weights = np.zeros((count, 1), np.int32), np.zeros((count, 1))
     place = 0
     for bag, (text, label) in enumerate(texts):
         inside = slice(place, place := place + len(text))
-        ids[inside], owners[inside], shares[inside] = text, bag, 1 / len(text)
+        ids[inside], owners[inside] = text, bag
         labels[bag], weights[bag] = label, 1
-    parts = ids, owners.astype(np.int32), shares.astype(np.float32), labels
+    parts = ids, owners.astype(np.int32), labels
     return Bags(*(tf.constant(x)[None] for x in (*parts, weights.astype(np.float32))))
 
 
