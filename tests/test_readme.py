@@ -85,11 +85,44 @@ REPLACED = {
         "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
         "--examples=300 --example_epochs=2 --words=2000 --epochs=1 --peers=naive,map"
     ),
+    # The same on fewer passes, and beside nobody.
+    "python -m app.bench classify --corpus=reviews.txt --json=classify.json --plot=classify.png": (
+        "python -m app.bench classify --corpus=reviews.txt --json=classify.json "
+        "--plot=classify.png --peers= --epochs=1 --dim=4 --word_ngrams=1"
+    ),
+    "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
+    "--workdir=data/runs/ratings": (
+        "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
+        "--workdir=data/runs/ratings --epochs=2"
+    ),
+    "python -m app.bench recommend --corpus=ratings.csv --heldout=later.csv --json=recommend.json "
+    "--plot=recommend.png": (
+        "python -m app.bench recommend --corpus=ratings.csv --heldout=later.csv "
+        "--json=recommend.json --plot=recommend.png --peers= --dim=4 --train_flags=--epochs=1"
+    ),
+    "python -m app.bench adam --json=adam.json --plot=adam.png": (
+        "python -m app.bench adam --json=adam.json --plot=adam.png --users=1000 --dim=4 --pairs=8 "
+        "--peers=dense"
+    ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",
     "make lint": "true",
     "make smoke": "true",
 }
+
+
+# Sections that need nothing of those before them, so that they can run beside them.
+APART = ("Classify text", "Recommend items")
+
+
+def sections(markdown: str) -> dict[str, str]:
+    """The sections of README.md that stand apart, by heading, and under `rest` all others."""
+    found = {"rest": ""}
+    for section in re.split(r"^(?=## )", markdown, flags=re.MULTILINE):
+        heading = section.partition("\n")[0].removeprefix("## ")
+        key = heading if heading in APART else "rest"
+        found[key] = found.get(key, "") + section
+    return found
 
 
 def commands_in(markdown: str) -> list[str]:
@@ -105,6 +138,20 @@ def write_corpus(path: pathlib.Path, markdown: str) -> None:
     words = re.findall(r"[a-z]+", markdown.lower())
     lines = [" ".join(words[start:] + words[:start]) for start in range(40)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_examples(folder: pathlib.Path) -> None:
+    """Reviews and ratings such as README.md speaks of."""
+    kinds = {"good": "a warm and funny film", "bad": "three dull hours of this"}
+    lines = [f"__label__{label} {text} {i % 7}" for i in range(40) for label, text in kinds.items()]
+    (folder / "reviews.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    header = "userId,movieId,rating,timestamp\n"
+    rows = [f"{u},{i},4.0,{100 + i}\n" for u in range(1, 20) for i in range(1, 30) if (u + i) % 3]
+    (folder / "ratings.csv").write_text(header + "".join(rows), encoding="utf-8")
+    rows = [
+        f"{u},{i},4.0,{200 + i}\n" for u in range(1, 20) for i in range(1, 30) if not (u + i) % 3
+    ]
+    (folder / "later.csv").write_text(header + "".join(rows), encoding="utf-8")
 
 
 def run(command: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
@@ -135,10 +182,12 @@ def copy(tmp_path):
     return tmp_path
 
 
-def test_every_command_runs(copy):
+@pytest.mark.parametrize("section", ["rest", *APART])
+def test_every_command_runs(copy, section):
     markdown = (ROOT / "README.md").read_text(encoding="utf-8")
     write_corpus(copy / "corpus.txt", markdown)
-    for command in commands_in(markdown):
+    write_examples(copy)
+    for command in commands_in(sections(markdown)[section]):
         ended = run(REPLACED.get(command, command), copy)
         assert ended.returncode == 0, f"{command} ended {ended.returncode}:\n{ended.stdout[-4000:]}"
 
@@ -163,8 +212,11 @@ def test_the_recipe_for_keras_runs(copy):
 
 
 def test_every_replacement_is_of_a_command():
-    commands = commands_in((ROOT / "README.md").read_text(encoding="utf-8"))
+    markdown = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = commands_in(markdown)
     assert commands and REPLACED.keys() <= set(commands)
+    parts = sections(markdown).values()
+    assert sorted(commands) == sorted(command for part in parts for command in commands_in(part))
 
 
 def test_commands_are_found():

@@ -20,24 +20,17 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from app.benchmarks import machine, processes, trainer, trials
 from app.benchmarks.options import RecommendOptions, numbers
 from app.benchmarks.report import Measure, Report, panels, results, table
 from app.benchmarks.trainer import OURS, Peer
-from app.config import Config, CorpusConfig, VocabularyConfig
-from app.evaluation import ranking
-from app.evaluation.ranking import Ranker
-from app.input import pairs, ratings
-from app.input.pairs import Known, Split
-from app.models.factorization import MatrixFactorization
-from app.models.recommender import Recommender
-from app.tables.device import DeviceTable
-from app.text import corpus
+
+if TYPE_CHECKING:
+    from app.benchmarks.recommend_data import Data
 
 _METRICS = ("recall", "ndcg", "hit_rate", "mrr", "coverage")
 _FIXED = {
@@ -49,15 +42,6 @@ _FIXED = {
     "min_count": 1,
     "plan_only": False,
 }
-
-
-class Data(NamedTuple):
-    """The pairs: ours reads the files of `corpus`, peers `arrays`, by the ids of `split`."""
-
-    corpus: str
-    split: Split
-    heldout: Known
-    arrays: Path
 
 
 class Job(NamedTuple):
@@ -76,13 +60,16 @@ def run(options: RecommendOptions) -> Report:
 
     UsageError for a peer, a file or a flag that cannot be; RunError when a side fails.
     """
+    from app.benchmarks import recommend_data  # which takes TensorFlow
+
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "recommend")]
     tops = numbers("top", options.top, "items")
     train_flags = trainer.flags(options.train_flags, {*_FIXED, "dim", "seed", "corpus", "workdir"})
     described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
     bare = {library: processes.importing(library) for library in {_LIBRARIES[s] for s in sides}}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
-        data = _data(options, Path(scratch))
+        arrays = Path(scratch) / "pairs.npz"
+        data = recommend_data.read(options.corpus, options.heldout, arrays)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
@@ -92,7 +79,7 @@ def run(options: RecommendOptions) -> Report:
             above = values["peak_bytes"] - bare[_LIBRARIES[side]].peak_bytes
             speed = values.pop("pairs") / values["train_seconds"]
             more = {"pairs_per_second": speed, "peak_bytes_above_import": above}
-            return values | more | score(folder, data.split, data.heldout, tops)
+            return values | more | recommend_data.score(folder, data, tops)
 
         runs = trials.alternate(sides, options.repeats, run_one)
     measures = _measures(tops)
@@ -140,21 +127,6 @@ def _measures(tops: Sequence[int]) -> list[Measure]:
         Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
         Measure("peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower"),
     ]
-
-
-def _data(options: RecommendOptions, scratch: Path) -> Data:
-    named = {"corpus": options.corpus, "heldout": options.heldout}
-    sources = {
-        flag: corpus.resolve(CorpusConfig(corpus=value), flag) for flag, value in named.items()
-    }
-    config = Config(vocabulary=VocabularyConfig(min_count=1))
-    read = {flag: ratings.read(paths, config.ratings) for flag, paths in sources.items()}
-    found = pairs.split(read["corpus"], read["heldout"], config)
-    arrays = scratch / "pairs.npz"
-    shape = len(found.users.tokens), len(found.items.tokens)
-    np.savez(arrays, users=found.train.users_N, items=found.train.items_N, shape=shape)
-    heldout = pairs.known(found.heldout, shape[0])
-    return Data(",".join(sources["corpus"]), found, heldout, arrays)
 
 
 def _lexrow(job: Job) -> dict[str, Any]:
@@ -205,16 +177,3 @@ SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {
 }
 _PEERS = {"als": Peer("implicit", "implicit"), "bpr": Peer("implicit", "implicit")}
 _LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}
-
-
-def score(folder: Path, split: Split, heldout: Known, tops: Sequence[int]) -> dict[str, float]:
-    """The metrics of the vectors in a folder, whose inner products are scores."""
-    matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
-    users, items = matrices.values()
-    inner = MatrixFactorization(users.shape[1], biased=False)
-    model = Recommender(len(users), len(items), inner, "bpr", seed=0)
-    tables = {
-        name: DeviceTable(*matrix.shape, lambda shape, matrix=matrix: tf.convert_to_tensor(matrix))
-        for name, matrix in matrices.items()
-    }
-    return ranking.score(Ranker(model, tables, max(tops)), split.known, heldout, tops)
