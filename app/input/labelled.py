@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-
-from app.files import replacing
-from app.text.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,36 +76,6 @@ class Examples:
             _ids(self.labels, labels)[self.labels_N],
             self.label_starts_E,
         )
-
-
-def counted(
-    names: Sequence[str], ids_M: np.ndarray, min_count: int = 1, most: int = 0
-) -> Vocabulary:
-    """The names by descending count, then by code point; `most` of them at most if that is not 0.
-
-    ids_M: each occurrence.
-    """
-    counts_V = np.bincount(ids_M, minlength=len(names))
-    kept = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
-    kept = kept[: most or None]
-    counts = np.array([-count for count, _ in kept], np.int64)
-    return Vocabulary([name for _, name in kept], counts, len(ids_M))
-
-
-def save_labels(labels: Vocabulary, path: Path) -> None:
-    """Writes a line `label<TAB>count` for each id in turn; a label may have blanks."""
-    lines = zip(labels.tokens, labels.counts.tolist(), strict=True)
-    with replacing(path) as temporary:
-        text = "".join(f"{label}\t{count}\n" for label, count in lines)
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def load_labels(path: Path) -> Vocabulary:
-    """Reads what `save_labels` wrote."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    labels, counts = zip(*(line.rsplit("\t", 1) for line in lines), strict=True)
-    counts = np.array(counts, np.int64)
-    return Vocabulary(list(labels), counts, int(counts.sum()))
 
 
 def _ids(names: Sequence[str], others: Sequence[str]) -> np.ndarray:

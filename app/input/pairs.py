@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from app.config import Config, InputConfig
 from app.errors import UsageError
-from app.input.labelled import counted
 from app.input.layouts import is_number
 from app.input.ratings import Ratings
 from app.text.blocks import without_tuning_thread
+from app.text.names import counted
 from app.text.vocabulary import Vocabulary
 from app.types import Batches
 

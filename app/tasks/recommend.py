@@ -18,14 +18,14 @@ from app.evaluation.ranking import Ranker
 from app.exporting import items as exported
 from app.exporting import word2vec
 from app.files import replacing
-from app.input import labelled, pairs
+from app.input import pairs
 from app.input.pairs import Known, Pairs
 from app.input.ratings import Ratings
 from app.models.factorization import ItemBiased, MatrixFactorization, Scorer
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
 from app.tables.base import Table
-from app.text import corpus
+from app.text import corpus, names
 from app.text.vocabulary import Vocabulary
 from app.training import recommend
 from app.training import workdir as files
@@ -75,8 +75,8 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
     def record() -> None:
         files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
-        labelled.save_labels(found.users, workdir.users)
-        labelled.save_labels(found.items, workdir.items)
+        names.save(found.users, workdir.users)
+        names.save(found.items, workdir.items)
         with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
             np.savez(file, **found.known._asdict())
 
@@ -108,7 +108,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
     """The recommender of the newest checkpoint, or the best. RunError if there is none whole."""
     if not workdir.known.exists():
         raise RunError(f"{workdir.path}: nothing is trained there yet; run app.train with it first")
-    users, items = labelled.load_labels(workdir.users), labelled.load_labels(workdir.items)
+    users, items = names.load(workdir.users), names.load(workdir.items)
     # Read into memory, wherever they were; no optimizer's state is needed, nor a file to be made.
     settings = dataclasses.replace(config.table, table="device", table_file="")
     config = dataclasses.replace(config, table=settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +10,10 @@ from absl import logging
 
 from app.config import Config
 from app.errors import UsageError
-from app.input import labelled, labelled_files
+from app.input import labelled_files
 from app.input.labelled import Examples
 from app.text import corpus, vocabulary
+from app.text import names as text_names
 from app.text.vocabulary import Vocabulary
 from app.training import workdir as files
 from app.training.workdir import Workdir
@@ -58,7 +58,7 @@ def data(config: Config, workdir: Workdir, finished: bool) -> Data:
 def record(found: Data, workdir: Workdir) -> None:
     """Keeps the names of ids and what the corpus was in the workdir."""
     vocabulary.save(found.words, str(workdir.vocabulary))
-    labelled.save_labels(found.labels, labels_file(workdir))
+    text_names.save(found.labels, workdir.labels)
     files.write_json(workdir.corpus, {"fingerprint": corpus.fingerprint(found.sources)})
 
 
@@ -82,14 +82,9 @@ def about(found: Data) -> list[tuple[str, str]]:
 
 def names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     """The words and the labels of a run. UsageError if the folder holds none."""
-    if not labels_file(workdir).exists():
+    if not workdir.labels.exists():
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
-    return vocabulary.load(str(workdir.vocabulary)), labelled.load_labels(labels_file(workdir))
-
-
-def labels_file(workdir: Workdir) -> Path:
-    """Where the names of labels are."""
-    return workdir.path / "labels.tsv"
+    return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
 def of_files(given: str, config: Config) -> Examples:
@@ -152,9 +147,9 @@ def _parted(found: Examples, config: Config) -> tuple[Examples, Examples]:
 
 
 def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
-    if labels_file(workdir).exists():
+    if workdir.labels.exists():
         return names(workdir)
-    labels = labelled.counted(found.labels, found.labels_N)
+    labels = text_names.counted(found.labels, found.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
             f"--corpus={config.corpus.corpus}: every text to train on has the label "
@@ -163,7 +158,7 @@ def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabular
     settings = config.vocabulary
     if settings.vocab:
         return vocabulary.load(settings.vocab), labels
-    words = labelled.counted(
+    words = text_names.counted(
         found.words, found.tokens_M, settings.min_count, settings.max_vocab_size
     )
     return words, labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 
 from app import settings
 from app.errors import RunError, UsageError
-from app.input import labelled, labelled_files
+from app.input import labelled_files
 from app.text.reading import Progress
-from app.text.vocabulary import Vocabulary
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
 
@@ -180,19 +178,3 @@ def test_examples_are_chosen_cut_and_renamed(tmp_path):
     assert renamed.lengths_E.tolist() == [1, 3, 0, 0]
     assert renamed.labels_N.tolist() == [-1, 1, -1, 1, 0]
     assert renamed.label_counts_E.tolist() == [1, 2, 1, 1]
-
-
-def test_names_are_counted():
-    names, ids = ["d", "b", "a", "c"], np.array([0, 0, 3, 3, 2, 1, 1])
-    found = labelled.counted(names, ids)
-    assert found.tokens == ["b", "c", "d", "a"]
-    assert found.counts.tolist() == [2, 2, 2, 1] and found.total == 7
-    assert labelled.counted(names, ids, min_count=2, most=2).tokens == ["b", "c"]
-
-
-def test_labels_are_kept(tmp_path):
-    labels = Vocabulary(["Sci Fi", "é"], np.array([5, 2]), 7)
-    labelled.save_labels(labels, tmp_path / "labels.tsv")
-    found = labelled.load_labels(tmp_path / "labels.tsv")
-    assert dataclasses.astuple(found)[0] == labels.tokens
-    assert found.counts.tolist() == [5, 2] and found.total == 7

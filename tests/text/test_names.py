@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from app.errors import UsageError
+from app.text import names
+from app.text.vocabulary import Vocabulary
+
+
+def test_names_are_counted():
+    known, ids = ["d", "b", "a", "c"], np.array([0, 0, 3, 3, 2, 1, 1])
+    found = names.counted(known, ids)
+    assert found.tokens == ["b", "c", "d", "a"]
+    assert found.counts.tolist() == [2, 2, 2, 1] and found.total == 7
+    assert names.counted(known, ids, min_count=2, most=2).tokens == ["b", "c"]
+
+
+def test_labels_are_kept(tmp_path):
+    labels = Vocabulary(["Sci Fi", "é"], np.array([5, 2]), 7)
+    names.save(labels, tmp_path / "labels.tsv")
+    found = names.load(tmp_path / "labels.tsv")
+    assert dataclasses.astuple(found)[0] == labels.tokens
+    assert found.counts.tolist() == [5, 2] and found.total == 7
+
+
+def test_a_name_of_two_lines_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"^'a\\nb' holds a line break, which users.tsv cannot"):
+        names.save(Vocabulary(["a\nb"], np.array([1]), 1), tmp_path / "users.tsv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "users.tsv").write_text("a 3\n")
+    with pytest.raises(UsageError, match="users.tsv is damaged; train in a new workdir"):
+        names.load(tmp_path / "users.tsv")
