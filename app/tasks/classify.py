@@ -15,16 +15,14 @@ from app import devices, outputs, placing, storage, updates
 from app.config import Config
 from app.errors import UsageError
 from app.evaluation import classification
-from app.evaluation.classification import Tally
+from app.evaluation.classifier import Classifier, texts_at_once
 from app.exporting import classifier as saved
 from app.exporting import word2vec, word2vec_reader
 from app.input import bags, labelled_files
 from app.input.bags import Features
 from app.input.labelled import Examples
-from app.losses import inference
 from app.models.bag import Bag
 from app.tables.base import Table
-from app.tables.rows import distinct
 from app.text import vocabulary
 from app.text.vocabulary import Vocabulary
 from app.training import checkpoint, classify, plan
@@ -33,8 +31,6 @@ from app.training.job import Job
 from app.training.workdir import Workdir
 from app.types import WordVectors
 
-# Of a text to predict or to score: probabilities, and texts, at a time.
-_CHANCES, _TEXTS = 1 << 22, 4096
 # With fewer labels than this products are too small to gain by bfloat16.
 _FEW = 1000
 # What the scores of losses with a row for each label, and nothing else, mean.
@@ -43,55 +39,6 @@ _CHANCES_OF = {
     "sampled_softmax": tf.nn.softmax,
     "one_vs_all": tf.sigmoid,
 }
-
-
-class Classifier:
-    """What trained rows say of texts."""
-
-    def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, config: Config):
-        self._model, self._tables, self._features = model, tables, features
-        self._each = config.model.loss == "one_vs_all"
-        self._device = devices.name(config.run)
-        ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
-        self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
-
-    def probabilities(self, tokens_M: np.ndarray, lengths_E: np.ndarray) -> np.ndarray:
-        """Of each label for each text, (E, C) float32.
-
-        tokens_M: int32 ids of words, one text after the other. lengths_E: words of each text.
-        """
-        owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
-        with tf.device(self._device):
-            hidden_ED = self._hidden(tokens_M, owners_M, len(lengths_E))
-            blocks = inference.distribution(self._model.output, hidden_ED, self._gather)
-            found = [*zip(*blocks, strict=True)]
-        ids_C, log_EC = np.concatenate(found[0]), np.concatenate(found[1], axis=1)
-        return np.exp(log_EC[:, np.argsort(ids_C)])
-
-    def score(self, examples: Examples) -> Tally:
-        """What it predicts of some examples."""
-        each = self._each and bool((examples.label_counts_E > 1).any())
-        size = texts_at_once(len(examples.labels))
-        parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
-        found = [
-            classification.tally(
-                self.probabilities(some.tokens_M, some.lengths_E),
-                some.labels_N,
-                some.label_counts_E,
-                each,
-            )
-            for some in parts
-        ]
-        return Tally(*map(sum, zip(*found, strict=True)))
-
-    def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        ids_N, owners_N = self._features.of(tokens_M, owners_M)
-        ids_U, positions_N = distinct(ids_N)
-        rows_UD = self._gather("input", ids_U)
-        return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)
-
-    def _gather(self, name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        return self._tables[name].gather(ids_U)
 
 
 def job(config: Config, workdir: Workdir, finished: bool) -> Job:
@@ -112,7 +59,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     stored = placing.place(model, batches, shape.spec(), config, optimizer, workdir, others=[kept])
     if config.labelled.pretrained_vectors and not checkpoint.paths(workdir.checkpoints):
         _start_from(config.labelled.pretrained_vectors, stored["tables"], data.words, config)
-    trained = Classifier(model, storage.readable(stored["tables"]), features, config)
+    trained = _classifier(model, storage.readable(stored["tables"]), features, config)
 
     def scores() -> dict[str, float]:
         found = classification.values(trained.score(data.heldout))
@@ -153,7 +100,7 @@ def load(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Voca
     """
     words, labels = classify.names(workdir)
     model, tables = _tables(config, workdir, words, labels)
-    return Classifier(model, tables, _features(config, words), config), words, labels
+    return _classifier(model, tables, _features(config, words), config), words, labels
 
 
 def predictor(
@@ -188,11 +135,6 @@ def predictor(
                 ]
 
     return predict
-
-
-def texts_at_once(labels: int) -> int:
-    """How many texts are predicted at a time."""
-    return max(1, min(_TEXTS, _CHANCES // labels))
 
 
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
@@ -232,6 +174,13 @@ EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
     "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "saved_model": _saved_model,
 }
+
+
+def _classifier(
+    model: Bag, tables: Mapping[str, Table], features: Features, config: Config
+) -> Classifier:
+    each = config.model.loss == "one_vs_all"
+    return Classifier(model, tables, features, each, devices.name(config.run))
 
 
 def _features(config: Config, words: Vocabulary) -> Features:

@@ -94,6 +94,8 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     assert len(given.splitlines()) == 1 + len((trained / "items.tsv").read_text().splitlines())
     output = tmp_path / "vectors"
     done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
+    near = done(tmp_path, "app.neighbors", f"--workdir={trained}", "item3", "--k=2").out
+    assert near.startswith("item3\n") and near.count("  item") == 2
     users, items = (np.load(output / f"{name}.npy") for name in ("users", "items"))
     user_keys, item_keys = (
         (output / f"{name}.tsv").read_text().splitlines() for name in ("users", "items")

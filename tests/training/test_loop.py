@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.config import RunConfig
-from app.errors import RunError, UsageError
+from app.errors import RunError
 from app.optimizers.adagrad import adagrad
 from app.optimizers.schedules import factor
 from app.tables.base import TableSpec
@@ -266,69 +266,3 @@ def test_what_a_table_raises_within_a_step_ends_the_run(tmp_path):
     run.table.assign = lambda ids_U, rows_UD: tf.numpy_function(full, [], [])
     with pytest.raises(RunError, match="^cannot write rows: the disk is full; free it$"):
         run.train()
-
-
-def watched(run, scores, **job):
-    """The run, scored so after each epoch."""
-    left = iter(scores)
-    job = {"epoch_end": lambda: {"score": next(left)}, **job}
-    run.job = dataclasses.replace(run.job, watched=lambda values: values["score"], **job)
-    return run
-
-
-def rows_kept(folder):
-    (path,) = folder.iterdir()
-    return tf.train.load_checkpoint(str(path / "tables")), int(path.name[5:])
-
-
-def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path):
-    run = watched(Run(tmp_path), [1.0, 3.0, 2.0, 3.0, 9.0])
-    assert run.train(epochs=5, patience=2)
-    assert run.place.trained == run.place.best
-    assert [path.name for path in run.place.best.iterdir()] == [f"step-{20:012d}"]
-    assert [row["score"] for row in run.rows() if "score" in row] == [1, 3, 2, 3]
-    assert run.steps() == [40]
-    settings = {"epochs": 5, "patience": 2}
-    workdir.write_flags(run.place.flags, settings)
-    assert loop.is_finished(run.place)
-    again = watched(Run(tmp_path), [])
-    assert again.train(**settings)  # there is nothing to do
-    assert again.steps() == [40]
-    more = watched(Run(tmp_path), [9.0])
-    assert more.train(epochs=5, patience=3)
-    assert [path.name for path in run.place.best.iterdir()] == [f"step-{50:012d}"]
-
-
-def test_the_best_epoch_is_that_of_a_run_without_a_stop(tmp_path):
-    scores = [1.0, 3.0, 2.0, 4.0, 1.0]
-    whole = watched(Run(tmp_path / "whole"), scores)
-    whole.train(epochs=5, patience=9)
-    assert whole.place.trained == whole.place.best
-
-    def stop(epoch, batch):
-        if (epoch, batch) == (3, 2):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    first = watched(Run(tmp_path / "run", during=stop), scores)
-    assert not first.train(epochs=5, patience=9)
-    second = watched(Run(tmp_path / "run"), scores[3:])
-    assert second.train(epochs=5, patience=9)
-    kept = [rows_kept(run.place.best) for run in (whole, second)]
-    assert kept[0][1] == kept[1][1] == 40
-    name = next(name for name in kept[0][0].get_variable_to_shape_map() if "input" in name)
-    np.testing.assert_array_equal(*(reader.get_tensor(name) for reader, _ in kept))
-
-
-def test_without_patience_the_newest_epoch_counts(tmp_path):
-    run = watched(Run(tmp_path), [2.0, 1.0])
-    run.train(epochs=2, patience=5)
-    assert run.place.trained == run.place.best
-    run = watched(Run(tmp_path), [0.0])
-    run.train(epochs=3)
-    assert run.place.trained == run.place.checkpoints
-
-
-def test_patience_needs_a_score(tmp_path):
-    run = Run(tmp_path)
-    with pytest.raises(UsageError, match=r"^--patience=2 goes by .*; give --heldout=FILE"):
-        loop.prepare(run.job, RunConfig(patience=2), run.place)
