@@ -127,6 +127,9 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
         if others and not arguments:
             raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
         main(others)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (flags.Error, UsageError) as error:
         _end(error, 2)
     except RunError as error:

@@ -6,7 +6,6 @@ It writes a line for each: the likeliest labels, each followed by its probabilit
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -37,13 +36,10 @@ def main(_: Sequence[str]) -> None:
     devices.use_machine(config.run)
     predict = classify.predictor(config, Workdir(given.workdir))
     shown = _as_json if given.json else _as_text
-    try:
-        for texts in _lines(sys.stdin.buffer):
-            found = predict(texts, given.k, given.threshold)
-            sys.stdout.write("".join(f"{shown(labels)}\n" for labels in found))
-            sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for texts in _lines(sys.stdin.buffer):
+        found = predict(texts, given.k, given.threshold)
+        sys.stdout.write("".join(f"{shown(labels)}\n" for labels in found))
+        sys.stdout.flush()
 
 
 def define() -> None:

@@ -19,7 +19,8 @@ def main(users: Sequence[str]) -> None:
     stored = flags.stored_in(given.workdir)
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={given.workdir}: no run of --task=recommend there")
-    asked = users or [line.rstrip("\r\n") for line in sys.stdin]
+    lines = (line.decode(errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
+    asked = users or [line for line in lines if line.strip()]
     flags.start_tensorflow()
     from app import devices
     from app.evaluation.ranking import Ranker

@@ -97,6 +97,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         _check_dynamic(values)
     if config.run.task == "classify":
         _check_classify(config)
+    if config.run.task == "recommend":
+        _check_recommend(config, values["temperature"] != fields()["temperature"].default)
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
@@ -137,6 +139,14 @@ def _check_classify(config: Config) -> None:
         raise UsageError(
             f"--label_separator={settings.label_separator} is of the cells of --label_column; name "
             "that, or leave it out"
+        )
+
+
+def _check_recommend(config: Config, has_temperature: bool) -> None:
+    if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
+        raise UsageError(
+            f"--temperature={config.ratings.temperature} divides cosines, which are of --model=mf "
+            "with --cosine only; leave it out"
         )
 
 

@@ -23,11 +23,14 @@ class RatingsConfig:
         only=_RECOMMEND,
     )
     user_column: str = setting(
-        "", "The column of users, in Parquet files, or CSV or TSV with a header.", only=_RECOMMEND
+        "",
+        "The column of users, in Parquet files, or CSV or TSV with a header.",
+        fixed=True,
+        only=_RECOMMEND,
     )
-    item_column: str = setting("", "The column of items.", only=_RECOMMEND)
-    rating_column: str = setting("", "The column of ratings, if any.", only=_RECOMMEND)
-    time_column: str = setting("", "The column of times, if any.", only=_RECOMMEND)
+    item_column: str = setting("", "The column of items.", fixed=True, only=_RECOMMEND)
+    rating_column: str = setting("", "The column of ratings, if any.", fixed=True, only=_RECOMMEND)
+    time_column: str = setting("", "The column of times, if any.", fixed=True, only=_RECOMMEND)
     min_rating: str = setting(
         "", "Leave out pairs rated lower than this; empty keeps all.", fixed=True, only=_RECOMMEND
     )

@@ -8,6 +8,7 @@ from app.config.setting import setting
 
 _WORDS = ("task", "words")
 _TEXT = ("task", "words", "language_model")
+_TOKENS = (*_TEXT, "classify")
 _SCORED = ("task", "language_model", "classify", "recommend")
 
 
@@ -35,19 +36,23 @@ class CorpusConfig:
         "space, punctuation and changes of script.",
         choices=("whitespace", "unicode"),
         fixed=True,
+        only=_TOKENS,
     )
-    fold_case: bool = setting(True, "Fold case (tokenizer `unicode` only).", fixed=True)
+    fold_case: bool = setting(
+        True, "Fold case (tokenizer `unicode` only).", fixed=True, only=_TOKENS
+    )
     drop_punctuation: bool = setting(
-        True, "Drop punctuation tokens (tokenizer `unicode` only).", fixed=True
+        True, "Drop punctuation tokens (tokenizer `unicode` only).", fixed=True, only=_TOKENS
     )
     drop_numbers: bool = setting(
-        False, "Drop tokens of digits (tokenizer `unicode` only).", fixed=True
+        False, "Drop tokens of digits (tokenizer `unicode` only).", fixed=True, only=_TOKENS
     )
     invalid_utf8: str = setting(
         "replace",
         "Bytes that are not UTF-8: `replace` them by U+FFFD and say how many, or stop (`error`).",
         choices=("replace", "error"),
         fixed=True,
+        only=_TOKENS,
     )
     data_dir: str = setting("data/raw", "Where downloads and extracted docstrings are kept.")
 
@@ -56,7 +61,7 @@ class CorpusConfig:
 class VocabularyConfig:
     """Which tokens get a row."""
 
-    vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True)
+    vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True, only=_TOKENS)
     min_count: int = setting(
         5,
         "Drop tokens seen fewer times than this.",
@@ -70,6 +75,7 @@ class VocabularyConfig:
         "them.",
         minimum=0,
         fixed=True,
+        only=_TOKENS,
     )
     vocab_memory_entries: int = setting(
         50_000_000,
@@ -147,8 +153,9 @@ class InputConfig:
         "Text is read, tokenised and shuffled in blocks of so many bytes.",
         minimum=1024,
         fixed=True,
+        only=_TOKENS,
     )
-    readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True)
+    readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True, only=_TOKENS)
     data_service: str = setting(
         "",
         "HOST:PORT of a tf.data service, whose workers then read and tokenise the text (start one "

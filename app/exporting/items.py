@@ -56,6 +56,7 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
     asked_NE = users_UE[:: max(1, len(users_UE) // _SAMPLE)]
     k = min(_TOP, len(items_VE))
     _, found_NK = index.search(asked_NE, k)
-    best_NK = np.argsort(-(asked_NE @ items_VE.T), axis=1, kind="stable")[:, :k]
+    # User by user, as the scores of all items by all of them may not fit in memory.
+    best_NK = (np.argpartition(-(items_VE @ user_E), k - 1)[:k] for user_E in asked_NE)
     shared = [len(np.intersect1d(*rows)) for rows in zip(found_NK, best_NK, strict=True)]
     return float(np.mean(shared)) / k

@@ -12,7 +12,7 @@ import functools
 import io
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,8 +108,6 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
                 yield from _rows(sources[index], config, progress, index)
             except UsageError as error:  # of which tf.data would print a traceback
                 progress.error = error
-            except csv.Error as error:
-                progress.error = UsageError(f"{sources[index]}: {error}; mend the file")
 
         def of_block(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
             return _Texts(tf.size(texts_E), *_words(tokenize, texts_E), labels_N, owners_N)
@@ -187,8 +185,9 @@ def _rows(
         )
         for line in io.StringIO(block.decode(), newline="")
     )
-    cells = csv.reader(lines, delimiter="\t" if ".tsv" in suffixes else ",")
-    header = [name.strip() for name in next(cells, [])]
+    cells = _cells(path, lines, "\t" if ".tsv" in suffixes else ",")
+    _, header = next(cells, (0, []))
+    header = [name.strip() for name in header]
     for flag in ("text_column", "label_column"):
         if getattr(settings, flag) not in header:
             raise UsageError(
@@ -198,12 +197,11 @@ def _rows(
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
-        for row in filter(None, cells):  # without empty lines
+        for number, row in cells:
             labels = _labels(row[label], settings) if len(row) > max(text, label) else []
             if not labels:
                 raise UsageError(
-                    f"{path}, line {cells.line_num}: has no label, or too few cells; mend or "
-                    "remove it"
+                    f"{path}, line {number}: has no label, or too few cells; mend or remove it"
                 )
             yield row[text], labels
 
@@ -212,6 +210,19 @@ def _rows(
         texts, labels = zip(*some, strict=True)
         owners = [text for text, some in enumerate(labels) for _ in some]
         yield list(texts), list(itertools.chain(*labels)), owners
+
+
+def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file that are not empty, and the line that each ends at."""
+    # Strict, as a quote that is not closed would silently take the lines after it for its cell.
+    rows = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        for row in filter(None, rows):
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}, line {rows.line_num} or before: {error}; close, double or remove quotes"
+        ) from error
 
 
 def _labels(cell: str, settings: LabelledConfig) -> list[str]:

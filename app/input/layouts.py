@@ -64,6 +64,11 @@ def detect(path: str, settings: RatingsConfig) -> Layout:
     if kind == "auto":
         alike = len(counts) == 1 and (len(some) > 1 or separator)
         kind = "pairs" if alike and counts <= set(_PAIR) else "lists"
+        if not alike and separator and counts <= set(_PAIR):
+            raise UsageError(
+                f"{path}: lines of {' and '.join(map(str, sorted(counts)))} fields; give "
+                "--layout=lists if each is a user and items, else --layout=pairs"
+            )
         if alike and kind == "lists" and separator:
             raise UsageError(
                 f"{path}: {len(fields[0])} columns; name them with --user_column and "
@@ -72,10 +77,14 @@ def detect(path: str, settings: RatingsConfig) -> Layout:
     if kind == "lists":
         return Layout("lists", separator)
     count = min(len(fields[0]), max(_PAIR))
-    if any(not is_number(field) for field in fields[0][2:count]):
+    named_only = any(
+        not is_number(name) and len(rest) > 1 and all(map(is_number, rest))
+        for name, *rest in zip(*fields, strict=False)
+    )
+    if named_only or any(not is_number(field) for field in fields[0][2:count]):
         raise UsageError(
-            f"{path}, line 1: {first[:60]!r} has no rating, so may be a header; name its columns "
-            "with --user_column and --item_column"
+            f"{path}, line 1: {first[:60]!r} has no {'number' if named_only else 'rating'}, so may "
+            "be a header; name its columns with --user_column and --item_column"
         )
     return Layout("pairs", separator, False, tuple(i if i < count else None for i in range(4)))
 
@@ -134,9 +143,17 @@ def is_number(field: str) -> bool:
 
 
 def blocks(path: str) -> Iterator[list[str]]:
-    """The lines of a text file, some MB at a time. RunError where it cannot be read."""
-    for block in reading.blocks(path, "line", "error", _BLOCK_BYTES):
-        yield block.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
+    """The lines of a text file, some MB at a time. RunError where it cannot be read.
+
+    UsageError where it is not UTF-8: keys that are replaced by another could fall together.
+    """
+    for offset, block in reading.raw_blocks(path, "line", _BLOCK_BYTES):
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            where = f"byte {block[error.start]:#04x} at offset {offset + error.start:,}"
+            raise UsageError(f"{path}: {where} is not UTF-8; convert the file") from None
+        yield text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def _first_lines(path: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -83,7 +84,7 @@ def _of_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator
         yield (
             _ids(columns[user], users),
             _ids(columns[item], items),
-            None if rating is None else _numbers(columns[rating], f"{path}, line", numbers),
+            None if rating is None else _ratings(columns[rating], f"{path}, line", numbers),
             None if time is None else _times(columns[time], f"{path}, line", numbers),
         )
         start += len(lines)
@@ -122,7 +123,7 @@ def _of_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
         yield (
             encoded(user, users),
             encoded(item, items),
-            None if rating is None else _numbers(cells(rating), f"{path}, row", numbers),
+            None if rating is None else _ratings(cells(rating), f"{path}, row", numbers),
             None if time is None else _times(cells(time), f"{path}, row", numbers),
         )
         first += len(batch)
@@ -173,33 +174,48 @@ def _ids(column: Sequence[str], keys: _Keys) -> np.ndarray:
     return np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
 
 
-def _numbers(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """The ratings of a column, in lines of these numbers."""
+def _ratings(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
+    with np.errstate(over="ignore"):  # of what is then infinite
+        return _finite(column, np.float32, "rating", where, numbers)
+
+
+def _finite(
+    column: Sequence[str], dtype: type, what: str, where: str, numbers: Sequence[int]
+) -> np.ndarray:
+    """The numbers of a column, in lines of these numbers. what: they are, for messages."""
     try:
-        values = np.fromiter(map(float, column), np.float32, len(column))
+        values = np.fromiter(map(float, column), dtype, len(column))
         wrong = np.flatnonzero(~np.isfinite(values))
     except ValueError:
         wrong = [next(i for i, text in enumerate(column) if not layouts.is_number(text))]
     for index in wrong:
         raise UsageError(
-            f"{where} {numbers[index]}: {column[index]!r} is no rating; mend or remove it"
+            f"{where} {numbers[index]}: {column[index]!r} is no {what}; mend or remove it"
         )
     return values
 
 
 def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
     """Seconds or whatever else is counted; dates as seconds since 1970."""
-    try:
-        return np.fromiter(map(float, column), np.float64, len(column)).astype(np.int64)
-    except ValueError:
-        pass
+    if column and layouts.is_number(column[0]):
+        return _finite(column, np.float64, "time", where, numbers).astype(np.int64)
     found = np.zeros(len(column), np.int64)
     for index, text in enumerate(column):
         try:
-            found[index] = np.datetime64(text, "s").astype(np.int64)
+            found[index] = _seconds(text)
         except ValueError as error:
             raise UsageError(
                 f"{where} {numbers[index]}: {text!r} is no time; give a number, or a date such as "
                 "2020-12-31T23:59:59"
             ) from error
     return found
+
+
+def _seconds(date: str) -> int:
+    """Of a date since 1970; without an offset (`+01:00`) it is UTC. ValueError if it is none."""
+    with warnings.catch_warnings():  # that it keeps no offset
+        warnings.simplefilter("ignore", UserWarning)
+        found = np.datetime64(date, "s")
+    if np.isnat(found) or layouts.is_number(date):
+        raise ValueError(date)
+    return int(found.astype(np.int64))

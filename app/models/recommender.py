@@ -147,7 +147,8 @@ class Recommender:
     def _biased(self, spec: TableSpec) -> TableSpec:
         if not self._starts_biased:
             return spec
-        return dataclasses.replace(spec, initial=LastColumn(spec.initial, self.log_expected_V))
+        last_V = tf.convert_to_tensor(self.log_expected_V)
+        return dataclasses.replace(spec, initial=LastColumn(spec.initial, last_V))
 
 
 def log_expected(counts_V: np.ndarray, pairs: int) -> np.ndarray:

@@ -58,15 +58,18 @@ class Uniform:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LastColumn:
-    """The values of `others`, and in the last column those given: last_V, (V,) float32."""
+    """The values of `others`, and in the last column those given: last_V, (V,) float32.
+
+    No variable, as XLA reads none of another device than that of the table.
+    """
 
     others: Uniform
-    last_V: tf.Variable
+    last_V: tf.Tensor
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
         """The values of a table, (V, D) float32."""
         others = self.others((shape[0], shape[1] - 1))
-        return tf.concat([others, tf.convert_to_tensor(self.last_V)[:, tf.newaxis]], axis=1)
+        return tf.concat([others, self.last_V[:, tf.newaxis]], axis=1)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Those of some rows, (U, D) float32."""

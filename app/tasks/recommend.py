@@ -80,7 +80,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
             np.savez(file, **found.known._asdict())
 
-    ranker = Ranker(model, stored["tables"], tops[-1])
+    ranker = Ranker(model, storage.readable(stored["tables"]), tops[-1])
 
     def score() -> dict[str, float]:
         return scores(ranker, found.known, heldout, config)
@@ -175,8 +175,9 @@ def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
 def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
     """Writes the vectors of items in word2vec's format; what to say of it."""
     found, _, items_VE = _vectors(config, workdir)
-    word2vec.write(WordVectors(found.items.tokens, items_VE, found.items.counts), path)
-    return f"{path}: {len(items_VE):,} items"
+    items_VD = items_VE[:, : config.model.dim]  # a bias, which comes after, is no direction
+    word2vec.write(WordVectors(found.items.tokens, items_VD, found.items.counts), path)
+    return f"{path}: {len(items_VD):,} items"
 
 
 def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.ndarray]:
@@ -193,7 +194,7 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.
 
 def lengths(config: Config) -> list[int]:
     """The numbers of --top, ascending. UsageError if they are none."""
-    return sorted(_numbers("top", config.ratings.top))
+    return sorted(set(_numbers("top", config.ratings.top)))
 
 
 def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) -> Recommender:

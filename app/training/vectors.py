@@ -7,7 +7,7 @@ from pathlib import Path
 from app.errors import UsageError
 from app.text import names, vocabulary
 from app.training import checkpoint, growing
-from app.training.workdir import Workdir
+from app.training.workdir import Workdir, read_flags
 from app.types import WordVectors
 
 
@@ -27,5 +27,7 @@ def load(path: str | Path) -> WordVectors:
     else:
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
     matrix_VD = checkpoint.read_rows(workdir.trained, table)
+    if table == "items" and read_flags(workdir.flags).get("model") == "mf":
+        matrix_VD = matrix_VD[:, :-1]  # without the bias, which is no direction
     # A classifier has rows of n-grams after those of words.
     return WordVectors(known.tokens, matrix_VD[: len(known.tokens)], known.counts)
