@@ -37,7 +37,7 @@ from app.errors import RunError
 MEASURES = (
     Measure("accuracy", "accuracy", ".4f", better="higher", by_difference=True),
     Measure("examples_per_second", "examples/s of training", ",.0f", better="higher"),
-    Measure("later_examples_per_second", "  after compilation", ",.0f", better="higher"),
+    Measure("later_examples_per_second", "examples/s, once compiled", ",.0f", better="higher"),
     Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
     Measure("train_seconds", "training loop, s", ",.2f", better="lower"),
     Measure("beyond_import_seconds", "training without the import, s", ",.2f", better="lower"),
@@ -51,6 +51,7 @@ _DRAWN = (
     "beyond_import_seconds",
     "peak_bytes_above_import",
 )
+_KINDS = {1: "words", 2: "pairs"}  # short, for the titles of panels
 # A side that counts fewer examples than this share has not trained on the texts.
 _ENOUGH = 0.9
 _FIXED = {
@@ -228,7 +229,7 @@ def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
 def _panels(found: dict[int, dict[str, Any]]) -> list[Panel]:
     drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
     return [
-        panel._replace(title=f"{_about(length)}: {panel.measure.title}")
+        panel._replace(title=f"{_KINDS.get(length, length)}: {panel.measure.title.strip()}")
         for length, own in found.items()
         for panel in panels(own, drawn)
     ]

@@ -68,7 +68,7 @@ def test_the_record_is_whole(corpus, jobs, tmp_path):
     compared = found["compared"]["fasttext"]
     assert compared["accuracy"]["difference"] == 0.5 and compared["train_seconds"]["ratio"] == 1 / 3
     assert "single words" in report.table and "n-grams of up to 2 words" in report.table
-    assert len(report.panels) == 2 * 4 and report.panels[0].title == "single words: accuracy"
+    assert len(report.panels) == 2 * 4 and report.panels[0].title == "words: accuracy"
     split = jobs[0][1].split
     texts = split.test.read_text().splitlines()
     trained = split.train.read_text().splitlines()
