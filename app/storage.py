@@ -21,11 +21,13 @@ from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
 from app.tables.dynamic import DynamicTable
 from app.tables.file import FileTable
+from app.tables.initial import Unwritten
 from app.tables.keys import INT64, STRING, KeyMap
 from app.tables.slab import Slab
 from app.tables.table_file import TableFile
 from app.training import checkpoint, growing, plan, stored
 from app.training import workdir as files
+from app.training.checkpoint import Checkpoints, Position
 from app.training.staging import InPlace, Room, Staging
 from app.training.workdir import Workdir
 
@@ -126,6 +128,25 @@ def of_ids(rows: Mapping[str, int]) -> Maker:
             return DynamicTable(keys, spec.columns, spec.initial, **_stored(name, config))
 
     return make
+
+
+def read(
+    specs: Mapping[str, TableSpec], config: Config, devices: list[str], workdir: Workdir
+) -> tuple[dict[str, Table], Position]:
+    """The tables of the newest checkpoint, or of the best, without the optimizer's state.
+
+    They are in memory, wherever they were: on the device if they were trained there, else in that
+    of the machine, as the device may not hold them. devices: see `make`. RunError if there is no
+    whole checkpoint.
+    """
+    if config.table.table != "dynamic":  # of which ids without a row are as at first
+        specs = {
+            name: dataclasses.replace(spec, initial=Unwritten()) for name, spec in specs.items()
+        }
+    place = "device" if config.table.table == "device" else "host"
+    settings = dataclasses.replace(config.table, table=place, table_file="")
+    tables = make(specs, dataclasses.replace(config, table=settings), devices, workdir)
+    return tables, Checkpoints(workdir.trained, tables).read()
 
 
 def readable(tables: Mapping[str, Table]) -> dict[str, Table]:

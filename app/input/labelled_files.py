@@ -154,7 +154,8 @@ def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
         label_N, word_M = tf.where(is_label_M)[:, 0], tf.where(~is_label_M)[:, 0]
         words = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
         if tokenize is not None:
-            words = _words(tokenize, tf.strings.regex_replace(lines_E, rf"(^|\s){prefix}\S+", " "))
+            others_E = tf.strings.unsorted_segment_join(*words, tf.size(lines_E), separator=" ")
+            words = _words(tokenize, others_E)
         labels_N = tf.strings.regex_replace(tf.gather(pieces_M, label_N), f"^{prefix}", "")
         return _Texts(tf.size(lines_E), *words, labels_N, tf.gather(owners_M, label_N))
 

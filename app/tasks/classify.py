@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,7 +25,6 @@ from app.tables.base import Table
 from app.text import vocabulary
 from app.text.vocabulary import Vocabulary
 from app.training import checkpoint, classify, plan
-from app.training.checkpoint import Checkpoints
 from app.training.job import Job
 from app.training.workdir import Workdir
 from app.types import WordVectors
@@ -207,11 +205,8 @@ def _tables(
     config: Config, workdir: Workdir, words: Vocabulary, labels: Vocabulary
 ) -> tuple[Bag, dict[str, Table]]:
     """The model of a workdir, and its tables without the optimizer's state, in memory."""
-    settings = dataclasses.replace(config.table, table="device", table_file="")
-    config = dataclasses.replace(config, table=settings)
     model = _model(config, words, labels)
-    tables = storage.make(model.tables(), config, devices.several(config), workdir)
-    Checkpoints(workdir.trained, tables).read()
+    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
     return model, tables
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from app.tasks import text as texts
 from app.text import vocabulary
 from app.text.vocabulary import Vocabulary
 from app.training import language_model, words
-from app.training.checkpoint import Checkpoints
 from app.training.job import Job
 from app.training.workdir import Workdir
 
@@ -84,11 +82,7 @@ def trained(
     See `training.language_model.scorer`. RunError if there is no whole checkpoint.
     """
     model = _model(config, known)
-    # Read into memory, wherever they were; no optimizer's state is needed, nor a file to be made.
-    settings = dataclasses.replace(config.table, table="device", table_file="")
-    config = dataclasses.replace(config, table=settings)
-    tables = storage.make(model.tables(), config, devices.several(config), workdir)
-    position = Checkpoints(workdir.trained, tables).read()
+    tables, position = storage.read(model.tables(), config, devices.several(config), workdir)
     device = devices.name(config.run)
     return language_model.scorer(model, tables, known, device), position.step
 

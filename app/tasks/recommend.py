@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -29,7 +28,6 @@ from app.text import corpus, names
 from app.text.vocabulary import Vocabulary
 from app.training import recommend
 from app.training import workdir as files
-from app.training.checkpoint import Checkpoints
 from app.training.job import Job
 from app.training.workdir import Workdir
 from app.types import WordVectors
@@ -109,12 +107,8 @@ def trained(config: Config, workdir: Workdir) -> Trained:
     if not workdir.known.exists():
         raise RunError(f"{workdir.path}: nothing is trained there yet; run app.train with it first")
     users, items = names.load(workdir.users), names.load(workdir.items)
-    # Read into memory, wherever they were; no optimizer's state is needed, nor a file to be made.
-    settings = dataclasses.replace(config.table, table="device", table_file="")
-    config = dataclasses.replace(config, table=settings)
     model = _model(config, users, items, files.read_json(workdir.corpus)["mean"])
-    tables = storage.make(model.tables(), config, devices.several(config), workdir)
-    Checkpoints(workdir.trained, tables).read()
+    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
     with np.load(workdir.known) as known:
         return Trained(model, tables, users, items, Known(**known))
 

@@ -73,7 +73,8 @@ def test_many_blocks_of_many_files_are_one_text(tmp_path):
 
 
 def test_a_tokenizer_does_not_see_labels(tmp_path):
-    given = written(tmp_path / "a.txt", "__label__Good-one Fine, FILM!\n__label__bad Awful\n")
+    text = "Fine,\u00a0__label__Good-one FILM!\n__label__bad Awful\n"
+    given = written(tmp_path / "a.txt", text)
     found = labelled_files.read(given, config(tokenizer="unicode"))
     assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
     words_M, owners_M = labelled_files.words_of(config(tokenizer="unicode"))(
@@ -151,6 +152,8 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("", "--text_column=review: {path} has the columns none; name"),
         ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; mend"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 3: has no label"),
+        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 4 or before: ',' expected after"),
+        ('review,kind\none,a\n"two,a\n', "{path}, line 3 or before: unexpected end of data; close"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, text, told):

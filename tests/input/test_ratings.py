@@ -73,6 +73,8 @@ def test_lists_and_pairs_without_ratings(tmp_path):
 def test_dates_are_times(tmp_path):
     found = read(tmp_path / "a.csv", "user,item,time\na,b,1970-01-02\na,c,1970-01-01 00:01\n")
     assert found.times_N.tolist() == [86400, 60]
+    text = "user,item,time\na,b,1970-01-01T00:00:05Z\na,c,1970-01-01 01:00:06+01:00\n"
+    assert read(tmp_path / "a.csv", text).times_N.tolist() == [5, 6]
 
 
 def test_many_files_share_their_keys(tmp_path):
@@ -94,11 +96,17 @@ def test_many_files_share_their_keys(tmp_path):
         ("1\t2\t3\n1\t2\tx\n", {}, "line 2: 'x' is no rating; mend"),
         ("1\t2\t3\n\n1\t2\tnan\n", {}, "line 3: 'nan' is no rating"),
         ("1\t2\t3\n1\t2\n", {"layout": "pairs"}, "line 2: 2 of 3 fields"),
+        ("1\t2\t3\n1\t2\n", {}, "lines of 2 and 3 fields; give --layout=lists if"),
+        ("1,2,1e39\n1,3,4\n", {}, "line 1: '1e39' is no rating"),
+        ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so may be a header"),
         ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so may be"),
         ("who,what,stars\n1,2,3\n", {"user_column": "whom"}, "--user_column=whom: .* who, what"),
         ("who,what,stars\n1,2,3\n", {"user_column": "who"}, "--item_column=: .* who, what, stars"),
         ("user,item,rating\n1,2,3\n1,2,?\n", {}, "line 3: '\\?' is no rating"),
         ("user,item,time\n1,2,3\n1,2,noon\n", {}, "line 3: 'noon' is no time"),
+        ("user,item,time\n1,2,3\n1,2,\n1,3,4\n", {}, "line 3: '' is no time"),
+        ("user,item,time\n1,2,3\n1,2,nan\n", {}, "line 3: 'nan' is no time"),
+        ("user,item,time\n1,2,2020-01-01\n1,2,\n", {}, "line 3: '' is no time"),
         ("1,2,3,4,5\n1,2,3,4,5\n", {}, "5 columns; name them with --user_column"),
         ("user,item\n,2\n", {}, "'' is no name of a user or an item"),
     ],
@@ -106,6 +114,12 @@ def test_many_files_share_their_keys(tmp_path):
 def test_what_is_refused(tmp_path, text, settings, message):
     with pytest.raises(UsageError, match=message):
         read(tmp_path / "ratings", text, **settings)
+
+
+def test_bytes_that_are_not_utf8_are_refused(tmp_path):
+    (tmp_path / "a").write_bytes("a b\né c\n".encode("latin-1"))
+    with pytest.raises(UsageError, match="byte 0xe9 at offset 4 is not UTF-8; convert the file$"):
+        ratings.read([str(tmp_path / "a")], RatingsConfig())
 
 
 def test_parquet(tmp_path):

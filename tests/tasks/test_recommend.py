@@ -6,14 +6,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from app import settings
 from app.errors import UsageError
 from app.evaluation.ranking import Ranker
+from app.exporting import word2vec_reader
 from app.tasks import recommend
-from app.training import loop
+from app.training import loop, vectors
 from app.training import recommend as data
-from app.training.workdir import Workdir
+from app.training.workdir import Workdir, write_flags
 
 USERS, ITEMS, BLOCKS = 48, 40, 4
 
@@ -106,6 +108,38 @@ def test_ratings_of_low_rank_are_found(tmp_path):
 def test_what_is_refused(tmp_path, values, message):
     with pytest.raises(UsageError, match=message):
         recommend.job(config_of(tmp_path, blocks(), **values), Workdir(tmp_path / "run"), False)
+
+
+def test_scoring_makes_no_rows(tmp_path):
+    config = config_of(tmp_path, blocks(), loss="in_batch_softmax", table="dynamic")
+    job = recommend.job(config, Workdir(tmp_path / "run"), False)
+    assert job.epoch_end()["recall@9"] >= 0
+    assert [job.tables[name].keys.used for name in ("users", "items")] == [0, 0]
+
+
+def test_a_bias_is_no_direction(tmp_path):
+    """Neighbours of items, and vectors for other programs, are without it; lists are not."""
+    config = config_of(tmp_path, blocks(), loss="bpr", epochs=1, dim=3)
+    trained(config)
+    workdir = Workdir(config.run.workdir)
+    write_flags(workdir.flags, settings.by_name(config))
+    rows = vectors.load(workdir.path)
+    found = recommend.trained(config, workdir)
+    items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
+    np.testing.assert_array_equal(rows.matrix, items[:, :3])
+    recommend.export_word2vec(config, workdir, str(tmp_path / "out"))
+    np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
+
+
+@pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
+def test_a_temperature_without_cosines_is_refused(values):
+    given = {"task": "recommend", "loss": "in_batch_softmax", "temperature": 0.3, "workdir": "run"}
+    defaults = {
+        name: settings.default(field, "recommend") for name, field in settings.fields().items()
+    }
+    with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
+        settings.check(settings.from_names(defaults | given | values))
+    settings.check(settings.from_names(defaults | given))
 
 
 def test_weights_are_ratings_above_0(tmp_path):
