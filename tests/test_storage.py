@@ -13,6 +13,7 @@ from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.dynamic import DynamicTable
 from app.tables.initial import Uniform
+from app.training import stored
 from app.training.checkpoint import Checkpoints, Position
 from app.training.workdir import Workdir
 
@@ -89,3 +90,12 @@ def test_the_plan_counts_the_rows_there_will_be():
     assert sizes["items"] == "50 x 8"
     assert sizes["kernel"] == "8 x 2"
     assert sum(item.bytes for item in found if not item.name.startswith("kernel")) == 200 * ROW
+
+
+def test_ids_that_have_rows_are_read_in_order(tmp_path):
+    users = made(200)["users"]
+    users.assign(tf.constant([7, 3]), tf.constant([[7.0] * 8, [3.0] * 8]))
+    Checkpoints(tmp_path, {"users": users}).save(Position(step=1))
+    (path,) = tmp_path.iterdir()
+    ids, rows = stored.read_ids(path, "users")
+    assert ids.tolist() == [3, 7] and rows[:, 0].tolist() == [3, 7]

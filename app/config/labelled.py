@@ -50,5 +50,8 @@ class LabelledConfig:
         only=_CLASSIFY,
     )
     pretrained_vectors: str = setting(
-        "", "A word2vec file, text or binary, whose vectors words start from.", only=_CLASSIFY
+        "",
+        "A word2vec file, text or binary, whose vectors words start from.",
+        fixed=True,
+        only=_CLASSIFY,
     )

@@ -60,7 +60,7 @@ class TableConfig:
     table_gb: float = setting(
         2.0,
         "GB that the rows of a dynamic table, their state and the words may take; as many words "
-        "(users, items) have a row at a time as that holds, and at most --max_vocab_size.",
+        "have a row at a time as that holds, at most --max_vocab_size; or users and items.",
         minimum=1e-6,
         fixed=True,
         only=_DYNAMIC,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -19,7 +18,6 @@ from app.files import replacing_folder, synchronise
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import stored
-from app.training.stored import Stored
 
 T = TypeVar("T")
 
@@ -199,14 +197,6 @@ def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
 def paths(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first."""
     return sorted(folder.glob("step-*"), reverse=True)
-
-
-def read_rows(folder: Path, table: str) -> np.ndarray:
-    """The rows of a table, (V, D) float32, from the newest checkpoint that is whole.
-
-    RunError if there is no checkpoint.
-    """
-    return of_newest(folder, lambda path: Stored(path, table).read())
 
 
 def of_newest(folder: Path, read: Callable[[Path], T]) -> T:

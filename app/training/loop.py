@@ -131,6 +131,12 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
 
         rate = 0.0
         done = _done(at, settings.epochs, settings.patience)
+        if done and at.epoch < settings.epochs:
+            logging.info(
+                "--patience=%d ended this run after epoch %d: there is nothing to do; to go on, "
+                "give more, or --patience=0",
+                *(settings.patience, at.epoch),
+            )
         epochs = range(at.epoch, at.epoch if done else settings.epochs)
         batches = job.batches(epochs, at.batch) if epochs else iter(())
         ahead = staging.ahead(batches, at.step)

@@ -145,6 +145,23 @@ class Stored:
         return ["/".join([self._name, *part, *inner, "values", VALUE]) for part in outer]
 
 
+def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of a table that have rows, (N,), rising, and those, (N, D) float32.
+
+    Raises as reading `Stored` does.
+    """
+    if not _is_by_key(folder, name):
+        values_VD = Stored(folder, name).read()
+        return np.arange(len(values_VD)), values_VD
+    ids_N, values_ND = _by_key(folder / name)
+    order_N = np.argsort(ids_N)
+    return ids_N[order_N], values_ND[order_N]
+
+
+def _is_by_key(folder: Path, name: str) -> bool:
+    return layout_in(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
+
+
 def convert(folder: Path, name: str, table: Table) -> None:
     """Fills a table, and the slots that it has, from a table of a checkpoint of another kind.
 
@@ -156,7 +173,7 @@ def convert(folder: Path, name: str, table: Table) -> None:
             f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
             "the --table that it was made with, or train in a new workdir"
         )
-    if layout_in(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir():
+    if _is_by_key(folder, name):
         _from_keys(folder / name, table)
         return
     found = Stored(folder, name)
@@ -178,7 +195,11 @@ def _from_keys(folder: Path, table: Table) -> None:
             f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
             "that; go on with it, or train in a new workdir"
         )
+    ids_N, values_ND = _by_key(folder)
+    for run in parts(*values_ND.shape):
+        table.assign(tf.constant(ids_N[run]), tf.constant(values_ND[run]))
+
+
+def _by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     ids_N, rows_N, _ = keys.read(folder / KEYS)
-    values_VD = slab.read_rows(folder)
-    for run in parts(len(ids_N), values_VD.shape[1]):
-        table.assign(tf.constant(ids_N[run]), tf.constant(values_VD[rows_N[run]]))
+    return ids_N, slab.read_rows(folder)[rows_N]

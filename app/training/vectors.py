@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from app.errors import UsageError
 from app.text import names, vocabulary
 from app.training import checkpoint, growing
+from app.training.stored import read_ids
 from app.training.workdir import Workdir, read_flags
 from app.types import WordVectors
 
@@ -26,8 +29,9 @@ def load(path: str | Path) -> WordVectors:
         known, table = names.load(workdir.items), "items"
     else:
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    matrix_VD = checkpoint.read_rows(workdir.trained, table)
+    ids_N, rows_ND = checkpoint.of_newest(workdir.trained, lambda path: read_ids(path, table))
     if table == "items" and read_flags(workdir.flags).get("model") == "mf":
-        matrix_VD = matrix_VD[:, :-1]  # without the bias, which is no direction
-    # A classifier has rows of n-grams after those of words.
-    return WordVectors(known.tokens, matrix_VD[: len(known.tokens)], known.counts)
+        rows_ND = rows_ND[:, :-1]  # without the bias, which is no direction
+    named = np.searchsorted(ids_N, len(known.tokens))  # a classifier has n-grams after its words
+    tokens = [known.tokens[number] for number in ids_N[:named]]
+    return WordVectors(tokens, rows_ND[:named], known.counts[ids_N[:named]])

@@ -82,8 +82,10 @@ def test_a_repeated_pair_counts_once():
 def test_splits():
     rows = [(user, item, 1.0, time) for time, (user, item) in enumerate(["ax", "ay", "by", "cx"])]
     rows += [("c", "y", 1.0, -1), ("c", "z", 1.0, 2)]
-    found = pairs.split(ratings(rows), None, config(split="leave_one_out"))
+    found = pairs.split(ratings(rows), None, config(split="leave_one_out", heldout_share=0.1))
     assert named(found.heldout) == ["ay", "cx"] and found.left_out == 0  # b has a single one
+    found = pairs.split(ratings(rows), None, config(split="leave_one_out"))
+    assert not named(found.heldout)  # as of a share of 0
     found = pairs.split(ratings(rows), None, config(split="time", heldout_share=0.5))
     # The latest are by, cx, cz: of b nothing is left to train on, and of z.
     assert named(found.heldout) == ["cx"] and found.left_out == 2
@@ -107,7 +109,7 @@ def test_pairs_held_out_of_nobody_known():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "time"}, "the pairs have no times"),
+        ({"split": "time", "heldout_share": 0.5}, "the pairs have no times"),
         ({"min_rating": "3"}, "the pairs have no ratings"),
         ({"min_count": 3}, "no pair is left to train on"),
     ],

@@ -12,8 +12,13 @@ import tensorflow as tf
 from app.errors import RunError
 from app.tables.device import DeviceTable
 from app.tables.variable import variables as variables_of
-from app.training import checkpoint
+from app.training import checkpoint, stored
 from app.training.checkpoint import Checkpoints, Position
+
+
+def read_rows(folder, name):
+    """The rows of a table in the newest checkpoint."""
+    return checkpoint.of_newest(folder, lambda path: stored.read_ids(path, name))[1]
 
 
 @pytest.fixture
@@ -57,8 +62,8 @@ def test_what_was_saved_comes_back(tmp_path, tables):
     expected = Position(step=7, epoch=1, batch=2, batches=5, words=0.1, seconds=1 / 3)
     assert checkpoints.restore() == expected
     assert values(tables) == [7, 8, 9]
-    np.testing.assert_array_equal(checkpoint.read_rows(tmp_path, "output"), np.full((50, 8), 9.0))
-    assert checkpoint.read_rows(tmp_path, "input").dtype == np.float32
+    np.testing.assert_array_equal(read_rows(tmp_path, "output"), np.full((50, 8), 9.0))
+    assert read_rows(tmp_path, "input").dtype == np.float32
     assert checkpoint.newest_position(tmp_path) == expected
 
 
@@ -67,7 +72,7 @@ def test_nothing_saved_yet(tmp_path, tables):
     assert Checkpoints(folder, tables).restore() is None
     assert checkpoint.newest_position(folder) is None
     with pytest.raises(RunError, match="none: there is no checkpoint; run app.train"):
-        checkpoint.read_rows(folder, "input")
+        read_rows(folder, "input")
 
 
 def test_the_newest_are_kept(tmp_path, tables):
@@ -136,11 +141,11 @@ def test_a_damaged_one_gives_way_to_the_one_before(tmp_path, tables, caplog, fil
 def test_rows_are_read_from_the_newest_whole_one(tmp_path, tables, file):
     save(tmp_path, tables, [5, 6])
     flip(tmp_path / "step-000000000006" / file)
-    assert checkpoint.read_rows(tmp_path, "input")[0, 0] == 5
+    assert read_rows(tmp_path, "input")[0, 0] == 5
     assert len(names(tmp_path)) == 2
     flip(tmp_path / "step-000000000005" / file)
     with pytest.raises(RunError, match="every checkpoint is damaged"):
-        checkpoint.read_rows(tmp_path, "input")
+        read_rows(tmp_path, "input")
 
 
 def test_all_damaged(tmp_path, tables):
