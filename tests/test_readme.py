@@ -112,7 +112,15 @@ REPLACED = {
 
 
 # Sections that need nothing of those before them, so that they can run beside them.
-APART = ("Classify text", "Recommend items")
+APART = (
+    "Classify text",
+    "Recommend items",
+    "Rescue a Keras model",
+    "Predict words out of ten million",
+    "Train a table that outgrows the device",
+    "Let other machines read",
+    "Compare with gensim",
+)
 
 
 def sections(markdown: str) -> dict[str, str]:

@@ -110,7 +110,7 @@ def test_the_same_without_a_profile(config, sleeping):
     assert found.input <= found.first_epoch * 2 and found.both <= found.step * 1.5
     # A token is 4 bytes; a row of 32 has 5 more on both sides; the last batch is not full.
     assert 4 < found.bytes_per_word < 4 * 42 / 32 * 1.2
-    assert "the input bounds the run: the step alone is " in live.text(found)
+    assert "the input bounds the run: the step alone is " in live.text(found, "words")
     assert not list(place.path.iterdir())
 
 

@@ -48,6 +48,6 @@ def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
 
 def test_only_a_language_model_is_scored_on_text(tmp_path, trained):
     ended = run(tmp_path, "app.evaluate", f"--workdir={trained}", "--heldout=a.txt")
-    assert "holds a run of --task=words; --heldout=a.txt scores a language model" in refusal(ended)
+    assert "holds a run of --task=words; --heldout=a.txt scores --task=language_" in refusal(ended)
     ended = run(tmp_path, "app.evaluate", f"--workdir={tmp_path}/none", "--heldout=a.txt")
     assert "no trained run there" in refusal(ended)
