@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
@@ -29,10 +29,6 @@ FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
 }
 
 
-# Tasks whose runs have no word vectors, or whose formats mean something of their own.
-_OTHERS = ("classify", "recommend")
-
-
 def main(_: Sequence[str]) -> None:
     """Writes the vectors, or the model, in the format asked for."""
     given = absl_flags.FLAGS
@@ -40,8 +36,9 @@ def main(_: Sequence[str]) -> None:
         raise UsageError("--output= is empty; name the file or folder to write")
     stored = flags.stored_in(given.workdir)
     task = stored.get("task", "words")
-    if task in _OTHERS:
-        print(_exported(task, settings.from_names(stored)))
+    formats = _formats(task) if stored else {}
+    if formats:
+        print(_exported(formats, task, settings.from_names(stored)))
         return
     if given.format not in FORMATS:
         raise UsageError(_no_such(task, FORMATS))
@@ -50,16 +47,25 @@ def main(_: Sequence[str]) -> None:
     print(f"{given.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
 
 
-def _exported(task: str, config: Config) -> str:
-    """Writes what a run of this task has in the format; what to say of it."""
-    given = absl_flags.FLAGS
+def _formats(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
+    """Those of a task whose runs are more, or other, than word vectors."""
     flags.start_tensorflow()
-    from app import build, devices
+    from app import build
 
-    if given.format not in build.EXPORTS[task]:
-        raise UsageError(_no_such(task, build.EXPORTS[task]))
+    return build.EXPORTS.get(task, {})
+
+
+def _exported(
+    formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
+) -> str:
+    """Writes what a run of this task has in the format; what to say of it."""
+    from app import devices
+
+    given = absl_flags.FLAGS
+    if given.format not in formats:
+        raise UsageError(_no_such(task, formats))
     devices.use_machine(config.run)
-    return build.EXPORTS[task][given.format](config, Workdir(given.workdir), given.output)
+    return formats[given.format](config, Workdir(given.workdir), given.output)
 
 
 def _no_such(task: str, formats: Iterable[str]) -> str:
