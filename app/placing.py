@@ -71,7 +71,12 @@ def place(
     if not config.run.plan_only:
         tables = storage.make(model.tables(), config, places, workdir, dynamic)
     staging = storage.staged(planned.rooms, model, tables, optimizer, config, places)
-    return {"tables": tables, "memory": planned.items, "staging": staging}
+    return {
+        "tables": tables,
+        "memory": planned.items,
+        "staging": staging,
+        "micro_batches": config.input.micro_batches or 1,
+    }
 
 
 def decide(
@@ -84,8 +89,8 @@ def decide(
 ) -> Placing:
     """The memory of a run, before a table is made.
 
-    batches: of the first epoch, to see what chunks of steps need. data: the
-    nest of tensor specs of a step. devices: those that `TableSpec` counts; steps run on the first.
+    batches: of the first epoch, to see what chunks of steps need. data: the nest of tensor specs of
+    a micro-batch. devices: those that `TableSpec` counts; steps run on the first.
     others: what else the task keeps in memory. UsageError, with flags that would help, where the
     memory is not enough.
     """
@@ -93,11 +98,13 @@ def decide(
     @functools.cache
     def needs() -> Mapping[str, list[np.ndarray]]:
         calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
-        return staging.needs(model, batches(), config.run.seed, devices[0], calls)
+        micro = config.input.micro_batches or 1
+        return staging.needs(model, batches(), config.run.seed, devices[0], calls, micro)
 
     def placing(config: Config) -> Placing:
         optimizer = updates.optimizer(config.optimizer)
-        step = _OVERLAP * step_bytes(model, optimizer, data)
+        each = max(_OVERLAP, config.input.micro_batches)  # as they are made side by side
+        step = each * step_bytes(model, optimizer, data)
         items = [
             *others,
             Item("activations of a step", "", devices[0], step),

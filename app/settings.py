@@ -78,12 +78,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "
             f"--row_tokens={config.input.row_tokens}; change one of them"
         )
-    shared = config.model.loss == "negative_sampling"
-    if shared and config.input.batch_tokens % config.model.group_tokens:
-        raise UsageError(
-            f"--group_tokens={config.model.group_tokens} does not divide "
-            f"--batch_tokens={config.input.batch_tokens}; change one of them"
-        )
+    check_micro_batches(config)
     if config.model.class_levels > 3:
         raise UsageError(f"--class_levels={config.model.class_levels}: give 2 or 3")
     streams = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
@@ -126,6 +121,27 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def check_micro_batches(config: Config) -> None:
+    """Raises UsageError for a batch that does not come apart as --micro_batches has it."""
+    settings = config.input
+    micro = max(1, settings.micro_batches)
+    texts = config.run.task in fields()["row_tokens"].metadata["only"]
+    unit = settings.row_tokens if texts else 1
+    if config.run.task != "classify" and settings.batch_tokens % (micro * unit):
+        raise UsageError(
+            f"--batch_tokens={settings.batch_tokens} is no multiple of {micro * unit}, which is "
+            f"--micro_batches={micro}{f' rows of --row_tokens={unit}' if texts else ''}; change "
+            "one of them"
+        )
+    shared = texts and config.model.loss == "negative_sampling"
+    if shared and settings.micro_tokens % config.model.group_tokens:
+        what = f"--batch_tokens={settings.batch_tokens}"
+        what += f" over --micro_batches={micro}" if micro > 1 else ""
+        raise UsageError(
+            f"--group_tokens={config.model.group_tokens} does not divide {what}; change one of them"
+        )
 
 
 def _check_classify(config: Config) -> None:

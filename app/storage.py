@@ -84,6 +84,7 @@ def staged(
         rooms=rooms,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
+        micro_batches=config.input.micro_batches or 1,
     )
 
 

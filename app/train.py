@@ -15,6 +15,7 @@ from absl import logging
 
 from app import flags
 from app.errors import RunError
+from app.hosts import of_environment
 from app.settings import by_name
 from app.training import workdir
 
@@ -22,23 +23,30 @@ from app.training import workdir
 def main(_: Sequence[str]) -> None:
     """Trains, then scores."""
     settings = flags.parsed()
+    hosts = of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
-    from app import build, devices
+    from app import build, devices, strategies
     from app.training import banner, loop
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
-    with contextlib.nullcontext() if settings.run.plan_only else place.held():
-        job = build.JOBS[settings.run.task](settings, place, loop.is_finished(place))
-        loop.prepare(job, settings.run, place)
-        print(banner.banner(settings, job), flush=True)
+    runner = strategies.runner(settings, hosts)
+    writes = runner.chief and not settings.run.plan_only
+    with place.held() if writes else contextlib.nullcontext():
+        config = strategies.settled(settings, runner.replicas)
+        with runner.scope():
+            job = build.JOBS[settings.run.task](config, place, loop.is_finished(place))
+            loop.prepare(job, settings.run, place)
+        if runner.chief:
+            print(banner.banner(settings, job), flush=True)
         if settings.run.plan_only:
             return
-        workdir.write_flags(place.flags, by_name(settings))
-        job.record()  # which the flags give a meaning to
-        finished = loop.train(job, settings.run, place)
-        closing = job.closing
+        if runner.chief:
+            workdir.write_flags(place.flags, by_name(settings))
+            job.record()  # which the flags give a meaning to
+        finished = loop.train(job, settings.run, place, runner)
+        closing = job.closing if runner.chief else lambda place: ""
         del job  # and its tables, in whose place those to score can come
         gc.collect()
         told = closing(place) if finished else ""

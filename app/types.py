@@ -23,15 +23,16 @@ Batches = Callable[[range, int], Iterator[tuple[int, Any]]]
 
 
 class Batch(NamedTuple):
-    """What one step trains on.
+    """What one step trains on, or one of the micro-batches that share a step.
 
     data: for models of text, tokens (B, L) int32 (see `app.input.tokens`); or another nest of
-    tensors of static shapes. seed: (2,) int64, a function of the run's seed and of the step; every
-    random draw of the step is a function of it.
+    tensors of static shapes. seed: (2,) int64, a function of the run's seed and of the step and the
+    part; every random draw of the step is a function of it. part: which of the micro-batches.
     """
 
     data: Any
     seed: Any
+    part: int = 0
 
 
 class Rows(NamedTuple):

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # layers before its own; modules inside one package may import each other, without a cycle.
 LAYERS = (
     {"errors"},
-    {"config"},
+    {"config", "hosts"},
     {"settings"},
     {"files", "console", "system"},
     {"types"},
@@ -23,7 +23,7 @@ LAYERS = (
     {"models"},
     {"training", "evaluation", "exporting", "keras"},
     {"diagnosis"},
-    {"devices", "outputs", "storage", "updates"},
+    {"devices", "outputs", "storage", "strategies", "updates"},
     {"placing"},
     {"tasks"},
     {"build"},

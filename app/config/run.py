@@ -29,7 +29,16 @@ class RunConfig:
     )
     seed: int = setting(1, "All random draws are functions of this and of the step.", fixed=True)
     device: str = setting("", "Such as `GPU:0` or `CPU:0`; the first GPU, if any, by default.")
-    strategy: str = setting("none", "Distribution over devices.", choices=("none",))
+    strategy: str = setting(
+        "none",
+        "Who trains: `none` is one device; `mirrored` all local devices in step, a copy of the "
+        "tables on each; `multi_worker` the same over machines (TF_CONFIG); `parameter_server` "
+        "workers that go their own pace, the tables dealt over servers (TF_CONFIG).",
+        choices=("none", "mirrored", "multi_worker", "parameter_server"),
+    )
+    cluster_timeout: float = setting(
+        120.0, "Seconds to wait for the other processes of a cluster.", minimum=1
+    )
     intra_op_threads: int = setting(
         0, "Threads within an operation; 0 chooses by the number of cores.", minimum=0
     )

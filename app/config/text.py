@@ -106,6 +106,13 @@ class InputConfig:
         fixed=True,
         by_task={"recommend": 2048},
     )
+    micro_batches: int = setting(
+        0,
+        "Equal parts of a step's batch, each with draws of its own, whose gradients are summed "
+        "before the rows change; replicas share them. 0: one for each replica, of which there is "
+        "one without --strategy.",
+        minimum=0,
+    )
     row_tokens: int = setting(
         32,
         "Of these, tokens of a row; gradients of a language model go back as far.",
@@ -164,3 +171,8 @@ class InputConfig:
     )
     map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
     prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)
+
+    @property
+    def micro_tokens(self) -> int:
+        """Tokens of a micro-batch, where the number of those is settled."""
+        return self.batch_tokens // max(1, self.micro_batches)

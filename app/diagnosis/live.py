@@ -43,7 +43,7 @@ class Live(NamedTuple):
 def measure(job: Job, seed: int, seconds: float) -> Live:
     """Measures for so many seconds each. Trains the job's tables. RunError for an empty epoch."""
     words = job.words / job.expected_batches  # of a batch
-    function = train_function(job.model, job.tables, job.optimizer, seed)
+    function = train_function(job.model, job.tables, job.optimizer, seed, job.micro_batches)
     step = itertools.count(step=job.steps_per_batch)
     rate = tf.constant(job.learning_rate(0.0), tf.float32)
 

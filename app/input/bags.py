@@ -83,15 +83,19 @@ class Features(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The static shapes of a call: S steps of B bags with M labels, and N features."""
+    """The static shapes of a call: S steps of B bags with M labels, and N features.
+
+    micro: such batches that make one step of the call; S is a multiple of it.
+    """
 
     steps: int
     features: int
     bags: int
     labels: int
+    micro: int = 1
 
     def spec(self) -> Bags:
-        """A step."""
+        """A batch."""
         features, labels = [self.features], [self.bags, self.labels]
         return Bags(
             tf.TensorSpec(features, tf.int32),
@@ -108,11 +112,14 @@ def packing(
 
     all_labels: whether a text comes with all of its labels, or with one, drawn anew each time.
     """
-    sizes_E = features.sizes(examples.lengths_E, settings.batch_tokens)
-    size = min(settings.batch_tokens, max(int(sizes_E.sum()) // _STEPS, int(sizes_E.max())))
+    micro = max(1, settings.micro_batches)
+    sizes_E = features.sizes(examples.lengths_E, settings.micro_tokens)
+    least = int(sizes_E.sum()) // (_STEPS * micro)
+    size = min(settings.micro_tokens, max(least, int(sizes_E.max())))
     bags = int(_ROOM * size / sizes_E.mean()) + 1
     labels = int(examples.label_counts_E.max()) if all_labels else 1
-    return Packing(settings.steps_per_call, size, min(len(examples), bags), labels)
+    steps = settings.steps_per_call * micro
+    return Packing(steps, size, min(len(examples), bags), labels, micro)
 
 
 def expected_batches(examples: Examples, features: Features, shape: Packing) -> int:
@@ -148,7 +155,9 @@ def batches(
     settings: InputConfig,
     seed: int,
 ) -> Batches:
-    """The batches of a run: `Bags` of S steps. weights_C: of each label, above 0.
+    """The batches of a run: `Bags` of S / micro steps, each of `micro` batches one after the other.
+
+    weights_C: of each label, above 0.
 
     A text of more than N features is cut. The examples all have a word.
     """
@@ -175,9 +184,15 @@ def batches(
             name="bags",
         )
         for epoch, bags in without_tuning_thread(dataset.prefetch(settings.prefetch, name="ahead")):
-            yield int(epoch), bags
+            yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
 
     return epoch_batches
+
+
+def _by_micro_batch(part: tf.Tensor, shape: Packing) -> tf.Tensor:
+    """(S, N, ...) as (S / micro, micro N, ...)."""
+    _, size, *rest = part.shape
+    return tf.reshape(part, (shape.steps // shape.micro, shape.micro * size, *rest))
 
 
 def _maker(
@@ -191,7 +206,7 @@ def _maker(
         labels_N = tf.constant(examples.labels_N)
         label_starts_E = tf.constant(examples.label_starts_E)
         weights_C = tf.constant(weights_C, tf.float32)
-    steps, size, bags, _ = shape
+    steps, size, bags = shape.steps, shape.features, shape.bags
 
     def by_step(values_F: tf.Tensor, counts_S: tf.Tensor, padding: int = 0) -> tf.Tensor:
         ragged = tf.RaggedTensor.from_row_lengths(values_F, counts_S, validate=False)

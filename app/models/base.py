@@ -17,7 +17,7 @@ class Outcome(NamedTuple):
 
     total: the loss to differentiate, summed over examples, of the rows that were looked up.
     examples: their number. Both are float32 scalars. parts: the loss of rows that are streamed, to
-    be added to it. state: new rows, (V, D), of whole tables that are not trained.
+    be added to it. state: of tables that are not trained, new rows for those that were looked up.
     """
 
     total: tf.Tensor

@@ -37,7 +37,7 @@ class LanguageModel:
     learned.
 
     size: V. dim: D, of the word vectors. hidden: H. streams: B. seed: of the initial values.
-    dtype: of the products.
+    dtype: of the products. micro_batches: of a step, each of B streams of its own.
     """
 
     size: int
@@ -49,10 +49,12 @@ class LanguageModel:
     priors: Mapping[str, np.ndarray]
     seed: int
     dtype: tf.DType = tf.float32
+    micro_batches: int = 1
 
     def tables(self) -> dict[str, TableSpec]:
         """Word vectors are rows of `input`; kernels and biases are read whole, as is `state`."""
         units, columns = self.hidden, self.cell.gates * self.hidden
+        states = self.streams * self.micro_batches
         return {
             "input": TableSpec(
                 self.size, self.dim, self._uniform("initial", _LIMIT), by_frequency=True
@@ -63,7 +65,7 @@ class LanguageModel:
             ),
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
-            "state": TableSpec(self.streams, self.cell.states * units, tf.zeros, trained=False),
+            "state": TableSpec(states, self.cell.states * units, tf.zeros, trained=False),
             **{name: self._biased(name, spec) for name, spec in self.output.tables().items()},
         }
 
@@ -73,7 +75,7 @@ class LanguageModel:
         seed = seed_of(batch, "negatives")
         return {
             **self.input_lookups(batch.data),
-            "state": tf.range(self.streams),
+            "state": batch.part * self.streams + tf.range(self.streams),
             **self.output.lookups(targets_N1, targets_N1.shape[0], seed),
         }
 

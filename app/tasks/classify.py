@@ -71,7 +71,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         expected_batches=bags.expected_batches(examples, features, shape),
         words=len(examples),
         unit="examples",
-        steps_per_batch=shape.steps,
+        steps_per_batch=config.input.steps_per_call,
         device=devices.name(config.run),
         epoch_end=None if data.heldout is None else scores,
         watched=lambda values: next(value for name, value in values.items() if "heldout" in name),
@@ -187,7 +187,7 @@ def _features(config: Config, words: Vocabulary) -> Features:
 
 def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
     settings, device = config.model, devices.name(config.run)
-    wanted = outputs.Wanted(labels.counts, settings.dim, config.input.batch_tokens, config.run.seed)
+    wanted = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW:
         dtype = tf.float32
@@ -227,7 +227,7 @@ def _start_from(path: str, tables: Mapping[str, Table], words: Vocabulary, confi
 
 
 def _tell_cut(examples: Examples, features: Features, config: Config) -> None:
-    longest = features.longest(config.input.batch_tokens)
+    longest = features.longest(config.input.micro_tokens)
     cut = int((examples.lengths_E > longest).sum())
     if cut:
         logging.warning(

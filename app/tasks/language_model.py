@@ -98,9 +98,10 @@ def _model(config: Config, known: Vocabulary) -> LanguageModel:
             dim=settings.dim,
             cell=CELLS[settings.cell](),
             hidden=hidden,
-            streams=config.input.batch_tokens // config.input.row_tokens,
+            streams=config.input.micro_tokens // config.input.row_tokens,
             output=output,
             priors=output.priors(known.counts),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
+            micro_batches=config.input.micro_batches or 1,
         )

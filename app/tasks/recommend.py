@@ -65,7 +65,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     model = _model(config, found.users, found.items, mean)
     optimizer = updates.optimizer(config.optimizer)
     batches = pairs.batches(train, config.ratings.weighted, config.run.seed, config.input)
-    size = [config.input.batch_tokens]
+    size = [config.input.micro_tokens]
     spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
     stored = placing.place(
         model, batches, spec, config, optimizer, workdir, others=[recommend.item(train, heldout)]
@@ -206,7 +206,7 @@ def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) ->
     log_expected_V = None
     if in_batch:
         with tf.device(device):  # a variable, as it may be too large for a constant of the graph
-            expected_V = log_expected(items.counts, config.input.batch_tokens)
+            expected_V = log_expected(items.counts, config.input.micro_tokens)
             log_expected_V = tf.Variable(expected_V, trainable=False)
     return Recommender(
         users=len(users.tokens),

@@ -30,7 +30,7 @@ def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
 
 def output(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """The loss that --loss names, of words by their counts."""
-    targets = config.input.batch_tokens
+    targets = config.input.micro_tokens
     return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
 
 

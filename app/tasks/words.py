@@ -75,9 +75,9 @@ def _growing(config: Config, text: words.Text, workdir: Workdir) -> Job:
 
 
 def _rows(config: Config) -> tf.TensorSpec:
-    """The batch of a step."""
+    """A micro-batch."""
     settings = config.input
-    count, length = settings.batch_tokens // settings.row_tokens, settings.row_tokens
+    count, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
     return tf.TensorSpec([count, length + 2 * config.model.window], tf.int32)
 
 

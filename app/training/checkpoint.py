@@ -110,17 +110,18 @@ class Checkpoints:
                 folders = [path / name for path in paths(self._folder)]
                 table.committed([folder for folder in folders if folder.is_dir()])
 
-    def restore(self) -> Position | None:
+    def restore(self, mends: bool = True) -> Position | None:
         """Loads the newest checkpoint that is whole; None if there is none at all.
 
         Rows of another kind of table are converted where they have ids. A damaged checkpoint is
-        passed over, which is logged, and out of the way of later ones once another is loaded.
+        passed over, which is logged, and put out of the way of later ones once another is loaded,
+        by the process that `mends`.
         RunError if all are damaged, and if the tables or their slots have other shapes than those
         saved.
         """
         position, damaged = self._load()
         if position is not None:
-            for path in damaged:
+            for path in damaged if mends else ():
                 aside = path.with_name(f"damaged-{path.name}")
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)

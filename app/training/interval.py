@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-
-import tensorflow as tf
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from app.errors import RunError
 from app.training.checkpoint import Position
 from app.training.job import Job
 from app.training.profiling import Item
 
+# From what `Runner.call` gave, for each call, to their losses and examples, summed.
+Totals = Callable[[Sequence[Any]], tuple[float, float]]
+
 
 class Interval:
     """What has come since the last logged step; values stay on the device until it is closed."""
 
-    def __init__(self, job: Job, epochs: int, at: Position):
-        self._job, self._epochs = job, epochs
+    def __init__(self, job: Job, epochs: int, at: Position, totals: Totals):
+        self._job, self._epochs, self._totals = job, epochs, totals
         self._before = at.seconds
         self._began = time.perf_counter()
         self._start(at)
 
     def _start(self, at: Position) -> None:
         self.step, self._words, self._seconds = at.step, _words(at, self._job), self._total()
-        self.losses: list[tuple[tf.Tensor, tf.Tensor]] = []
+        self.losses: list[Any] = []
         self._waited = 0.0
 
     def waiting(self, batches: Iterator[Item]) -> Iterator[Item]:
@@ -38,12 +40,11 @@ class Interval:
                 return
             yield item
 
-    def apart(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """What a call gives, whose time does not count."""
+    def apart(self, call: Callable[[], None]) -> None:
+        """Makes a call whose time does not count."""
         began = time.perf_counter()
-        values = call()
+        call()
         self._began += time.perf_counter() - began
-        return values
 
     def seconds(self) -> float:
         """How long it has been going on."""
@@ -51,7 +52,7 @@ class Interval:
 
     def close(self, at: Position, rate: float) -> dict[str, float]:
         """Its values by name, once the device has come this far; the next one begins."""
-        total, examples = (float(tf.add_n(part)) for part in zip(*self.losses, strict=True))
+        total, examples = self._totals(self.losses)
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(not_finite("the loss", f"steps {self.step} and {at.step}"))

@@ -19,13 +19,13 @@ class Job:
     """What there is to train.
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
-    an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`. of_loss:
-    further values, by name, that follow from the mean loss. epoch_end: called after each epoch, for
-    values by name. watched: from those to the score that the best epoch has most of. memory: what
-    takes it. kept: what else a checkpoint is to have. staging: what brings rows of the tables to
-    the steps. about: what the banner tells of the data. record: writes to the workdir, before the
-    first step, what gives the rows a meaning. closing: from the workdir, once all epochs are done,
-    to what the person is told.
+    an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
+    micro_batches: of each step. of_loss: further values, by name, that follow from the mean loss.
+    epoch_end: called after each epoch, for values by name. watched: from those to the score that
+    the best epoch has most of. memory: what takes it. kept: what else a checkpoint is to have.
+    staging: what brings rows of the tables to the steps. about: what the banner tells of the data.
+    record: writes to the workdir, before the first step, what gives the rows a meaning. closing:
+    from the workdir, once all epochs are done, to what the person is told.
     """
 
     model: Model
@@ -37,6 +37,7 @@ class Job:
     words: int
     steps_per_batch: int
     device: str
+    micro_batches: int = 1
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
     watched: Callable[[Mapping[str, float]], float] | None = None

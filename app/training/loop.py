@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import tensorflow as tf
@@ -14,16 +13,17 @@ from app.config import RunConfig
 from app.errors import RunError, UsageError
 from app.optimizers.rows import slots
 from app.tables.base import Table
+from app.tables.findings import Findings
 from app.training import profiling, stored
-from app.training.auditing import audit
 from app.training.checkpoint import Checkpoints, Position, newest_position
 from app.training.interval import Interval, not_finite
 from app.training.job import Job
-from app.training.metrics import Display, Metrics
+from app.training.metrics import Display, Metrics, Quiet
 from app.training.profiling import Profiler
+from app.training.runner import Here, Runner
+from app.training.scoring import Scoring
 from app.training.signals import asked_to_stop
 from app.training.staging import InPlace
-from app.training.step import TrainFunction, train_function
 from app.training.workdir import Workdir, read_flags
 
 
@@ -69,65 +69,83 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
         profiling.check(settings, at.step, job.steps_per_batch, at.step + round(left))
 
 
-def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
+def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None = None) -> bool:
     """Trains, or goes on from the newest checkpoint; whether the last epoch was finished, or
     --patience was at its end.
 
+    runner: who makes the calls; by default this process. One that is not the chief writes nothing.
     Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. RunError when the loss or a row
     is not finite, when the input cannot be read, or when a checkpoint cannot be written.
     """
+    runner = runner or Here()
     kept = {**job.tables, **job.kept}
     checkpoints = Checkpoints(workdir.checkpoints, kept, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, kept)
     staging = job.staging or InPlace(job.tables)
-    function = train_function(job.model, staging.tables, job.optimizer, settings.seed)
-    at = checkpoints.restore() or Position()
+    runner.open(job, staging.tables, settings.seed)
+    at = checkpoints.restore(mends=runner.chief) or Position()
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
-    best.forget(at.step if settings.patience else -1)
+    if runner.chief:
+        best.forget(at.step if settings.patience else -1)
+    else:
+        settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     _expecting(at, job)
-    interval = Interval(job, settings.epochs, at)
-    audited = not settings.audit
+    interval = Interval(job, settings.epochs, at, runner.totals)
+    audited = not (settings.audit and runner.chief)
     saved = time.monotonic()
 
     with (
         asked_to_stop() as stop,
         closing(staging),
-        closing(Metrics(workdir.metrics, workdir.tensorboard, at.step)) as metrics,
-        closing(_display(settings.epochs, at, job)) as display,
+        closing(_metrics(workdir, at, runner)) as metrics,
+        closing(_display(settings.epochs, at, job, runner)) as display,
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
+        closing(Scoring(runner.is_asynchronous and not settings.patience)) as scoring,
+        closing(runner),
     ):
 
         def report(rate: float) -> None:
-            values = {**interval.close(at, rate), **staging.values()}
+            values = {**interval.close(at, rate), **staging.values(), **runner.values()}
             metrics.write(at.step, values)
             display.show(at.step, values)
 
         def save() -> None:
+            runner.settle()
             staging.write_home()
-            _save(checkpoints, job, at)
+            if runner.chief:
+                _save(checkpoints, job, at)
 
         def reach(epoch: int, rate: float) -> None:
             """Ends the epochs before this one."""
             while at.epoch < epoch:
                 at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
                 at.words += job.words
-                if job.epoch_end is not None:
-                    if interval.losses:
-                        report(rate)
+                if job.epoch_end is None or not (runner.chief or settings.patience):
+                    continue
+                if interval.losses:
+                    report(rate)
+                if not scoring.is_aside:
+                    runner.settle()
                     staging.write_home()
-                    values = {"epoch": at.epoch, **interval.apart(job.epoch_end)}
-                    metrics.write(at.step, values)
-                    display.say(at.step, values)
-                    if settings.patience:
-                        rank(job.watched(values))
+                interval.apart(lambda: scoring.begin(job.epoch_end, at.step, at.epoch))
+                for score in scoring.done():
+                    tell(*score)
+
+        def tell(step: int, values: dict[str, float]) -> None:
+            """The scores of the tables as they were at a step."""
+            metrics.write(step, values)
+            display.say(step, values)
+            if settings.patience:
+                rank(job.watched(values))
 
         def rank(score: float) -> None:
             """Keeps the tables, if they are the best so far."""
             at.since += 1
             if at.best is None or score > at.best:
                 at.best, at.since = score, 0
-                best.save(at)
+                if runner.chief:
+                    best.save(at)
 
         rate = 0.0
         done = _done(at, settings.epochs, settings.patience)
@@ -142,7 +160,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
         ahead = staging.ahead(batches, at.step)
         for epoch, tokens in profiler.marked(interval.waiting(ahead), at):
             reach(epoch, rate)
-            if stop.is_set() or _done(at, settings.epochs, settings.patience):
+            if runner.is_stopping(stop.is_set()) or _done(at, settings.epochs, settings.patience):
                 break
             if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
                 save()
@@ -150,14 +168,14 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
             rate = job.learning_rate(at.done / settings.epochs)
             inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
             if not audited:
-                _audit(function, job, staging.tables, inputs)
+                _tell_audited(runner.audit(*inputs), job)
                 audited = True
-            with tf.device(job.device):
-                loss = _called(function, inputs)
+            interval.losses.append(runner.call(*inputs))
             at.step += job.steps_per_batch
             at.batch += 1
-            interval.losses.append(loss)
             display.advance()
+            for score in scoring.done():
+                tell(*score)
             if interval.seconds() >= settings.log_seconds:
                 report(rate)
         else:
@@ -166,22 +184,19 @@ def train(job: Job, settings: RunConfig, workdir: Workdir) -> bool:
         if interval.losses:
             report(rate)
         save()
+        for score in scoring.rest():
+            tell(*score)
     return _done(at, settings.epochs, settings.patience)
 
 
-def _display(epochs: int, at: Position, job: Job) -> Display:
+def _metrics(workdir: Workdir, at: Position, runner: Runner) -> Metrics | Quiet:
+    return Metrics(workdir.metrics, workdir.tensorboard, at.step) if runner.chief else Quiet()
+
+
+def _display(epochs: int, at: Position, job: Job, runner: Runner) -> Display | Quiet:
+    if not runner.chief:
+        return Quiet()
     return Display(epochs * at.batches, round(at.done * at.batches), job.unit)
-
-
-def _called(function: TrainFunction, inputs: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """What the function gives. RunError where a table raised one within its graph."""
-    try:
-        return function(*inputs)
-    except tf.errors.UnknownError as error:  # which has the text of the other, and where it was
-        within = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
-        if within is None:
-            raise
-        raise RunError(within[1]) from error
 
 
 def _expecting(at: Position, job: Job) -> Position:
@@ -191,11 +206,7 @@ def _expecting(at: Position, job: Job) -> Position:
     return at
 
 
-def _audit(
-    function: TrainFunction, job: Job, tables: Mapping[str, Table], inputs: Sequence[tf.Tensor]
-) -> None:
-    with tf.device(job.device):  # where it is called, or it would be traced twice
-        found = audit(function, tables, inputs)
+def _tell_audited(found: Findings, job: Job) -> None:
     if found:
         logging.warning("in each call of %d steps, %s", job.steps_per_batch, found)
 

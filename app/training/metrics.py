@@ -109,3 +109,22 @@ class Display:
         """Leaves the bar as it is."""
         if self._bar is not None:
             self._bar.close()
+
+
+class Quiet:
+    """In place of `Metrics` and of `Display` where another process writes and tells."""
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Nothing."""
+
+    def advance(self) -> None:
+        """Nothing."""
+
+    def show(self, step: int, values: dict[str, float]) -> None:
+        """Nothing."""
+
+    def say(self, step: int, values: dict[str, float]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""

@@ -106,12 +106,13 @@ class Staging:
         rooms: Mapping[str, Room],
         stage_steps: int,
         steps_per_batch: int,
+        micro_batches: int = 1,
     ):
         self.tables: dict[str, Table] = dict(homes)
         self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
         self._rooms, self._steps = rooms, steps_per_batch
         self._calls = calls(stage_steps, steps_per_batch)
-        self._lookups = lookup_function(model, seed)
+        self._lookups = lookup_function(model, seed, micro_batches)
         self._staged: dict[str, StagedTable] = {}
         self._places: dict[str, Places] = {}
         self._drawn: list[_Call] = []
@@ -248,10 +249,10 @@ def calls(stage_steps: int, steps_per_batch: int) -> int:
 
 
 def needs(
-    model: Model, batches: Iterable, seed: int, device: str, count: int
+    model: Model, batches: Iterable, seed: int, device: str, count: int, micro_batches: int = 1
 ) -> dict[str, list[np.ndarray]]:
     """The ids that the first batches of a run need of each table that is looked up, by call."""
-    lookups = lookup_function(model, seed)
+    lookups = lookup_function(model, seed, micro_batches)
     found: dict[str, list[np.ndarray]] = {}
     for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from app.losses import stream
-from app.models.base import Model, Outcome
+from app.losses.base import Part
+from app.models.base import Model
 from app.optimizers import rows as writer
 from app.optimizers.base import Optimizer
 from app.tables.base import Table
-from app.tables.rows import distinct
-from app.types import PHASES, Batch, Rows
+from app.training import gradients
+from app.training.gradients import Found, phase
+from app.types import Batch
 
 # Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
 # examples.
@@ -47,64 +49,79 @@ def step(
     ) -> None:
         update(name, ids_U, rows_UD, optimizer.clip({name: gradients_UD})[name])
 
-    with _phase("lookup"):
-        wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
-    with _phase("gather"):
-        values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
-    with _phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(values)
-        rows = {
-            name: Rows(values[name], positions_N, ids_U)
-            for name, (ids_U, positions_N) in wanted.items()
-        }
-        total, examples, parts, state = Outcome(*model.loss(batch, rows))
-    streamed = []
-    for part in parts:
+    def streamed(part: Part) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.device(tables[part.table].device):
-            streamed.append(stream.train(part, gather, clip_and_update))
-    with _phase("gradient"):
-        gradients = tape.gradient(
-            [total, *(part.hidden_ND for part in parts)],
-            {name: values[name] for name in values if name not in state},
-            output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden in streamed)],
-        )
-        gradients = optimizer.clip(gradients)
-    with _phase("update"):
-        for name, gradients_UD in gradients.items():
-            update(name, wanted[name][0], values[name], gradients_UD)
-        for name, values_VD in state.items():
-            tables[name].assign(tf.range(tf.shape(values_VD)[0]), values_VD)
-    return tf.add_n([total, *(loss for loss, _ in streamed)]), examples
+            return stream.train(part, gather, clip_and_update)
+
+    found, rows = gradients.of_batch(model, gather, batch, streamed)
+    clipped = _clipped(optimizer, found)
+    with phase("update"):
+        for name, gradients_UD in clipped.items():
+            update(name, found.gradients[name].ids_U, rows[name], gradients_UD)
+        for name, (ids_U, rows_UD) in found.state.items():
+            tables[name].assign(ids_U, rows_UD)
+    return found.loss, found.examples
 
 
-def _phase(name: str) -> tf.name_scope:
-    """The name that a profile shows for operations; a slash enters the same scope at every step."""
-    assert name in PHASES
-    return tf.name_scope(f"{name}/")
+def apply(
+    tables: Mapping[str, Table],
+    optimizer: Optimizer,
+    found: Found,
+    rate: tf.Tensor,
+    number: tf.Tensor,
+) -> None:
+    """Updates the rows that micro-batches touched, by the sum of their gradients."""
+    clipped = _clipped(optimizer, found)
+    with phase("update"):
+        for name, gradients_UD in clipped.items():
+            table, ids_U = tables[name], found.gradients[name].ids_U
+            rows_UD = table.gather(ids_U)
+            writer.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
+        for name, (ids_U, rows_UD) in found.state.items():
+            tables[name].assign(ids_U, rows_UD)
+
+
+def _clipped(optimizer: Optimizer, found: Found) -> dict[str, tf.Tensor]:
+    with phase("gradient"):
+        return optimizer.clip({name: rows.values_UD for name, rows in found.gradients.items()})
 
 
 def train_function(
-    model: Model, tables: Mapping[str, Table], optimizer: Optimizer, seed: int
+    model: Model, tables: Mapping[str, Table], optimizer: Optimizer, seed: int, micro: int = 1
 ) -> TrainFunction:
     """A compiled function that makes one step for each of the S batches that it is given.
 
-    Only the first step's loss is computed (see `losses.logistic`); the last batch of an epoch is
-    filled up from behind, so that its first step always has examples.
+    micro: how many micro-batches each of them is. Only the first step's loss is computed (see
+    `losses.logistic`); the last batch of an epoch is filled up from behind, so that its first step
+    always has examples.
     """
+
+    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        return tables[name].gather(ids_U)
+
+    def trained(
+        batches: Sequence[Batch], rate: tf.Tensor, number: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if len(batches) == 1:
+            return step(model, tables, optimizer, batches[0], rate, number)
+        devices = {name: table.device for name, table in tables.items()}
+        found = gradients.collected(model, gather, batches, devices)
+        apply(tables, optimizer, found, rate, number)
+        return found.loss, found.examples
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # Unrolled, so that a step's draws and lookups run beside the products of the one before.
         losses = [
-            step(model, tables, optimizer, batch, rate, first + index + 1)
-            for index, batch in enumerate(_batches(data_S, first, seed))
+            trained(batches, rate, first + index + 1)
+            for index, batches in enumerate(steps(data_S, first, seed, micro))
         ]
         return losses[0]
 
     return train
 
 
-def lookup_function(model: Model, seed: int) -> Callable[..., dict[str, tf.Tensor]]:
+def lookup_function(model: Model, seed: int, micro: int = 1) -> Callable[..., dict[str, tf.Tensor]]:
     """A compiled function from (data of S steps, first step) to the ids that those steps look up.
 
     By table, (N,), repeated as they come: those of the function that `train_function` makes.
@@ -113,17 +130,31 @@ def lookup_function(model: Model, seed: int) -> Callable[..., dict[str, tf.Tenso
     @tf.function(autograph=False)
     def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
         found: dict[str, list[tf.Tensor]] = {}
-        for batch in _batches(data_S, first, seed):
-            for name, ids in model.lookups(batch).items():
-                found.setdefault(name, []).append(tf.reshape(ids, [-1]))
+        for batches in steps(data_S, first, seed, micro):
+            for batch in batches:
+                for name, ids in model.lookups(batch).items():
+                    found.setdefault(name, []).append(tf.reshape(ids, [-1]))
         return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
 
     return lookups
 
 
-def _batches(data_S: Any, first: tf.Tensor, seed: int) -> Iterator[Batch]:
-    """The batches of S steps, from this one on."""
+def steps(
+    data_S: Any, first: tf.Tensor, seed: int, micro: int, some: range | None = None
+) -> Iterator[list[Batch]]:
+    """The micro-batches of S steps, from this one on.
+
+    data_S: a nest of tensors (S, N, ...); micro-batches are equal parts along their second
+    dimension. some: which of the `micro` of a step are wanted; all by default.
+    """
     by_step = zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True)
     for index, tensors in enumerate(by_step):
-        data = tf.nest.pack_sequence_as(data_S, tensors)
-        yield Batch(data, tf.stack([tf.constant(seed, tf.int64), first + index]))
+        split = [tf.split(tensor, micro) if micro > 1 else [tensor] for tensor in tensors]
+        yield [
+            Batch(
+                tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split]),
+                tf.stack([tf.constant(seed, tf.int64), (first + index) * micro + part]),
+                part,
+            )
+            for part in some or range(micro)
+        ]

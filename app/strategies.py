@@ -1,0 +1,41 @@
+"""From --strategy to who makes the calls of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from app.config import Config
+from app.errors import UsageError
+from app.hosts import Hosts
+from app.settings import check_micro_batches
+from app.training.runner import Here, Runner
+
+# From the settings and the processes of the cluster; it waits for those.
+RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
+    "none": lambda config, hosts: Here(),
+}
+
+
+def runner(config: Config, hosts: Hosts | None) -> Runner:
+    """Who makes the calls; a plan needs nobody else."""
+    if config.run.plan_only:
+        return Here()
+    return RUNNERS[config.run.strategy](config, hosts)
+
+
+def settled(config: Config, replicas: int) -> Config:
+    """The settings with the number of micro-batches that so many replicas share.
+
+    UsageError where those do not go into it, or it does not go into the batch.
+    """
+    micro = config.input.micro_batches or replicas
+    if micro % replicas:
+        raise UsageError(
+            f"--micro_batches={micro}: {replicas} replicas are to share them evenly; give a "
+            f"multiple of {replicas}, or 0"
+        )
+    settings = dataclasses.replace(config.input, micro_batches=micro)
+    config = dataclasses.replace(config, input=settings)
+    check_micro_batches(config)
+    return config

@@ -1,0 +1,195 @@
+"""The row gradients of batches, before any row is changed: theirs, their sum, and as one vector.
+
+Who trains one batch in place does without (see `training.step`). Micro-batches that share a step
+are differentiated by the same rows, and their gradients are summed by row; what replicas tell one
+another of them is one flat vector, so that a step takes one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from app.losses import stream
+from app.losses.base import Gather, Part
+from app.models.base import Model, Outcome
+from app.tables.rows import distinct
+from app.types import PHASES, Batch, Rows
+
+# From a part of a loss to its value, and to its gradient by the hidden vectors.
+Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]
+
+
+class Touched(NamedTuple):
+    """Rows of a table and what is to become of them.
+
+    ids_U: distinct. values_UD: their gradients; of a table that is not trained, new rows.
+    """
+
+    ids_U: tf.Tensor
+    values_UD: tf.Tensor
+
+
+class Found(NamedTuple):
+    """What batches give: their loss, summed, and examples, float32 scalars; touched rows by table.
+
+    state: of tables that are not trained.
+    """
+
+    loss: tf.Tensor
+    examples: tf.Tensor
+    gradients: dict[str, Touched]
+    state: dict[str, Touched]
+
+
+def phase(name: str) -> tf.name_scope:
+    """The name that a profile shows for operations; a slash enters the same scope at every step."""
+    assert name in PHASES
+    return tf.name_scope(f"{name}/")
+
+
+def of_batch(
+    model: Model, gather: Gather, batch: Batch, streamed: Streamed
+) -> tuple[Found, dict[str, tf.Tensor]]:
+    """What a batch gives, and the rows that it was differentiated by, (U, D), by table.
+
+    streamed: works off the parts of the loss, whose rows are not among those.
+    """
+    with phase("lookup"):
+        wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+    with phase("gather"):
+        values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
+    with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(values)
+        rows = {
+            name: Rows(values[name], positions_N, ids_U)
+            for name, (ids_U, positions_N) in wanted.items()
+        }
+        total, examples, parts, state = Outcome(*model.loss(batch, rows))
+    by_part = [streamed(part) for part in parts]
+    with phase("gradient"):
+        gradients = tape.gradient(
+            [total, *(part.hidden_ND for part in parts)],
+            {name: values[name] for name in values if name not in state},
+            output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden in by_part)],
+        )
+    gradients = {name: tf.convert_to_tensor(rows_UD) for name, rows_UD in gradients.items()}
+    for name, rows_UD in gradients.items():
+        rows_UD.set_shape(values[name].shape)
+    found = Found(
+        tf.add_n([total, *(loss for loss, _ in by_part)]),
+        examples,
+        {name: Touched(wanted[name][0], rows_UD) for name, rows_UD in gradients.items()},
+        {name: Touched(wanted[name][0], rows_UD) for name, rows_UD in state.items()},
+    )
+    return found, values
+
+
+def collected(
+    model: Model, gather: Gather, batches: Sequence[Batch], devices: Mapping[str, str]
+) -> Found:
+    """What micro-batches give together, all differentiated by the same rows.
+
+    Rows that a loss streams are touched ones like others, all in memory at once. devices: of the
+    tables, by name, for those.
+    """
+    found = []
+    for batch in batches:
+        touched: list[tuple[str, Touched]] = []
+
+        def streamed(part: Part, touched: list = touched) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.device(devices[part.table]):
+                loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
+            touched.append((part.table, Touched(ids_U, by_rows)))
+            return loss, tf.cast(by_hidden, part.hidden_ND.dtype)
+
+        of_one, _ = of_batch(model, gather, batch, streamed)
+        found.append(of_one)
+        found += [Found(tf.zeros([]), tf.zeros([]), {name: rows}, {}) for name, rows in touched]
+    return together(found)
+
+
+def together(found: Sequence[Found]) -> Found:
+    """Their sum, by row."""
+    if len(found) == 1:
+        return found[0]
+    with phase("gradient"):
+        return Found(
+            tf.add_n([one.loss for one in found]),
+            tf.add_n([one.examples for one in found]),
+            _by_table([one.gradients for one in found]),
+            _by_table([one.state for one in found]),
+        )
+
+
+def _by_table(found: Sequence[Mapping[str, Touched]]) -> dict[str, Touched]:
+    names = dict.fromkeys(name for tables in found for name in tables)
+    return {name: merged([tables[name] for tables in found if name in tables]) for name in names}
+
+
+def merged(touched: Sequence[Touched]) -> Touched:
+    """Rows of one table, each once, with the sum of its values."""
+    if len(touched) == 1:
+        return touched[0]
+    ids_U, positions_N = distinct(tf.concat([rows.ids_U for rows in touched], axis=0))
+    values_ND = tf.concat([rows.values_UD for rows in touched], axis=0)
+    return Touched(ids_U, tf.math.unsorted_segment_sum(values_ND, positions_N, tf.size(ids_U)))
+
+
+def pack(found: Found, flag: tf.Tensor) -> tf.Tensor:
+    """All of it and a number as one float32 vector.
+
+    It begins with the rows of each table, as bits of int32, the loss, the examples and the flag;
+    after that come, for each table, the ids, as bits of int32, and the values.
+    """
+    every = [*found.gradients.values(), *found.state.values()]
+    sizes = tf.stack([tf.size(rows.ids_U) for rows in every])
+    told = [found.loss, found.examples, flag]
+    body = [
+        tf.reshape(part, [-1])
+        for rows in every
+        for part in (_as_float(tf.cast(rows.ids_U, tf.int32)), rows.values_UD)
+    ]
+    return tf.concat([_as_float(sizes), tf.stack(told), *body], axis=0)
+
+
+def unpack(vectors: tf.Tensor, count: int, like: Found) -> tuple[Found, tf.Tensor]:
+    """What `count` vectors of `pack`, one after the other, hold together, and the sum of the flags.
+
+    like: what one of them was made of: tells the tables, their columns and the dtype of ids.
+    """
+    every = {**like.gradients, **like.state}
+    start, found, flags = tf.constant(0), [], []
+    for _ in range(count):
+        told = start + len(every)
+        sizes = tf.bitcast(vectors[start:told], tf.int32)
+        loss, examples, flag = tf.unstack(vectors[told : told + 3], num=3)
+        lengths = [
+            length
+            for size, rows in zip(tf.unstack(sizes, num=len(every)), every.values(), strict=True)
+            for length in (size, size * rows.values_UD.shape[1])
+        ]
+        total = tf.add_n(lengths)
+        parts = tf.split(vectors[told + 3 : told + 3 + total], tf.stack(lengths), num=len(lengths))
+        touched = {}
+        for (name, rows), ids, values in zip(every.items(), parts[::2], parts[1::2], strict=True):
+            ids_U = tf.cast(tf.bitcast(ids, tf.int32), rows.ids_U.dtype)
+            touched[name] = Touched(ids_U, tf.reshape(values, (-1, rows.values_UD.shape[1])))
+        found.append(
+            Found(
+                loss,
+                examples,
+                {name: touched[name] for name in like.gradients},
+                {name: touched[name] for name in like.state},
+            )
+        )
+        flags.append(flag)
+        start = told + 3 + total
+    return together(found), tf.add_n(flags)
+
+
+def _as_float(values_N: tf.Tensor) -> tf.Tensor:
+    """The bits of int32 numbers, which are copied on their way and never computed with."""
+    return tf.bitcast(values_N, tf.float32)

@@ -1,0 +1,130 @@
+"""Who makes the calls of a run: what the loop knows of it, and the plain case, this process alone.
+
+Others are the replicas of `training.replicas`, in step with one another, and the workers of
+`training.servers`, each at its own pace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from app.errors import RunError
+from app.tables.base import Table
+from app.tables.findings import Findings
+from app.training.auditing import audit
+from app.training.job import Job
+from app.training.step import train_function
+
+
+class Runner(Protocol):
+    """Makes the calls of a run.
+
+    replicas: how many share each step. chief: whether this process writes to the workdir and tells
+    people. is_asynchronous: whether calls go on while scores are computed.
+    """
+
+    replicas: int
+    chief: bool
+    is_asynchronous: bool
+
+    def scope(self) -> AbstractContextManager:
+        """What the job and its tables are made within."""
+        ...
+
+    def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
+        """Before the first call: what is trained, and on which tables."""
+        ...
+
+    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
+        """What such a call would do to whole tables; see `training.auditing`."""
+        ...
+
+    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
+        """Makes a call, or has it made soon; gives something that `totals` takes.
+
+        data, first, rate: see `training.step.TrainFunction`. RunError where a table raised one, or
+        a process that is needed is gone.
+        """
+        ...
+
+    def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
+        """The losses and the examples of calls, summed, once they are made."""
+        ...
+
+    def settle(self) -> None:
+        """Waits until every call is made, so that the tables can be read as a whole."""
+        ...
+
+    def is_stopping(self, asked: bool) -> bool:
+        """Whether to stop before the next call. asked: whether this process was asked to."""
+        ...
+
+    def values(self) -> dict[str, float]:
+        """What to report of the calls since the last time, by name."""
+        ...
+
+    def close(self) -> None:
+        """After the last call."""
+        ...
+
+
+class Here:
+    """This process alone, on the device of the job."""
+
+    replicas, chief, is_asynchronous = 1, True, False
+
+    def scope(self) -> AbstractContextManager:
+        """Nothing that changes anything."""
+        return nullcontext()
+
+    def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
+        """See `Runner`."""
+        self._device, self._tables = job.device, tables
+        self._function = train_function(job.model, tables, job.optimizer, seed, job.micro_batches)
+
+    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
+        """See `Runner`."""
+        with tf.device(self._device):  # where it is called, or it would be traced twice
+            return audit(self._function, self._tables, (data, first, rate))
+
+    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """See `Runner`: the loss and the examples of the first step, on the device."""
+        with tf.device(self._device), errors_of_tables():
+            return self._function(data, first, rate)
+
+    def totals(self, calls: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tuple[float, float]:
+        """See `Runner`."""
+        loss, examples = (float(tf.add_n(part)) for part in zip(*calls, strict=True))
+        return loss, examples
+
+    def settle(self) -> None:
+        """Calls are made one after the other."""
+
+    def is_stopping(self, asked: bool) -> bool:
+        """Whether this process was asked to."""
+        return asked
+
+    def values(self) -> dict[str, float]:
+        """Nothing to report."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@contextlib.contextmanager
+def errors_of_tables() -> Iterator[None]:
+    """Raises as what it is a table's RunError, which a graph gives as an error of TensorFlow."""
+    try:
+        yield
+    except tf.errors.UnknownError as error:  # which has the text of the other, and where it was
+        within = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
+        if within is None:
+            raise
+        raise RunError(within[1]) from error
