@@ -18,8 +18,9 @@ PHASES = ("lookup", "gather", "loss", "gradient", "update")
 
 # From epochs, one after the other, and a number of batches of the first one to leave out, to the
 # epoch and what a call of the train function takes, `Batch.data` of S steps with S as their first
-# dimension; the same in every process.
-Batches = Callable[[range, int], Iterator[tuple[int, Any]]]
+# dimension; the same in every process, but that a third argument tells which micro-batches are
+# wanted here: others, and those that are at their end before others, may be empty.
+Batches = Callable[..., Iterator[tuple[int, Any]]]
 
 
 class Batch(NamedTuple):

@@ -164,7 +164,9 @@ def batches(
     sizes_E = features.sizes(examples.lengths_E, shape.features)
     made = _maker(examples, features, shape, weights_C, seed)
 
-    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, Bags]]:
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             planned = tf.numpy_function(
                 lambda epoch: plan(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32

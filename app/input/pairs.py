@@ -122,7 +122,9 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
     def shuffled(epoch: np.ndarray) -> np.ndarray:
         return np.random.default_rng((seed, int(epoch))).permutation(count).astype(np.int32)
 
-    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Pairs]]:
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, Pairs]]:
         with tf.device("CPU:0"):
             tensors = Pairs(*map(tf.constant, columns))
 

@@ -3,12 +3,16 @@
 Every block of text goes its way alone: tokens, ids, subsampling, rows and their order are functions
 of the block, its number, the epoch and the seed. So blocks are made in parallel in any order, and
 come out the same in every run.
+
+Where a step has several micro-batches, each has a share of the blocks, dealt to them in turn: a
+process tokenises the blocks of its own micro-batches only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +26,23 @@ from app.text.vocabulary import Vocabulary, lookup_table
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
 
+# From the number of an epoch, int64, to rows (R, L) int32, a tensor for each block of text.
+EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
+
+
+class Share(NamedTuple):
+    """Every `of`-th block of a corpus, from the one of this number on."""
+
+    number: int = 0
+    of: int = 1
+
+    def block(self, place: tf.Tensor) -> tf.Tensor:
+        """The number, among all, of the block at a place of the share."""
+        return place * self.of + self.number
+
+
+ALL = Share()
+
 
 def token_blocks(
     sources: tuple[str, ...],
@@ -29,13 +50,14 @@ def token_blocks(
     corpus: CorpusConfig,
     settings: InputConfig,
     progress: Progress,
+    share: Share = ALL,
 ) -> tf.data.Dataset:
-    """The corpus as blocks of tokens (see `input.tokens`), (M,) int32, without unknown words.
+    """A share of the corpus as blocks of tokens (see `input.tokens`), (M,) int32.
 
-    Iterate inside `text.blocks.reported(progress)`.
+    Unknown words are left out. Iterate inside `text.blocks.reported(progress)`.
     """
     of_block = block_tokens(corpus, lookup_table(vocabulary).lookup)
-    return tokenized(sources, corpus, settings, progress, of_block)
+    return tokenized(sources, corpus, settings, progress, of_block, share)
 
 
 def tokenized(
@@ -44,8 +66,9 @@ def tokenized(
     settings: InputConfig,
     progress: Progress,
     of_block: Callable[[tf.Tensor], tf.Tensor],
+    share: Share = ALL,
 ) -> tf.data.Dataset:
-    """The corpus as blocks of what `of_block` makes of the text of a block, a string scalar."""
+    """A share of the corpus, as blocks of what `of_block` makes of a block's text, a scalar."""
     blocks = block_dataset(
         sources,
         corpus.documents,
@@ -54,7 +77,7 @@ def tokenized(
         settings.block_bytes,
         settings.readers,
     )
-    return blocks.map(
+    return blocks.shard(share.of, share.number).map(
         of_block,
         num_parallel_calls=settings.map_parallelism,
         deterministic=True,
@@ -87,18 +110,19 @@ def rows(
     window: int,
     settings: InputConfig,
     seed: int,
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """From the number of an epoch, int64, to the rows of each block in it, (R, L) int32.
+    share: Share = ALL,
+) -> EpochRows:
+    """From an epoch to the rows of each block in it.
 
-    blocks: of tokens, (M,) int32. keep_V: the chance of an id to be kept, float32. A row has T
-    centres and `window` tokens on both sides; every kept token is a centre once. Rows do not reach
-    over the end of a block.
+    blocks: of tokens, (M,) int32, those of the share. keep_V: the chance of an id to be kept,
+    float32. A row has T centres and `window` tokens on both sides; every kept token is a centre
+    once. Rows do not reach over the end of a block.
     """
     of_block = block_rows(keep_V, window, settings, seed)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
         return blocks.enumerate().map(
-            lambda number, tokens: of_block(epoch, number, tokens),
+            lambda place, tokens: of_block(epoch, share.block(place), tokens),
             num_parallel_calls=settings.map_parallelism,
             deterministic=True,
             name="rows",
@@ -139,7 +163,7 @@ def seed_of(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.T
 
 
 def batches(
-    epoch_rows: Callable[[tf.Tensor], tf.data.Dataset],
+    streams: Sequence[EpochRows | None],
     epochs: range,
     first: int,
     halo: int,
@@ -147,13 +171,15 @@ def batches(
 ) -> tf.data.Dataset:
     """The batches of some epochs: the epoch's number, int64, and what S steps train on.
 
-    epoch_rows: see `rows`. epochs: one after the other. first: batches of the first one that are
-    left out. halo: L - T. A batch is (S, B, L) int32; the last one of an epoch is filled up by
-    `PAD`. One epoch follows the other in the same pipeline, so that no step waits for a pipeline to
-    be built.
+    streams: the rows of each micro-batch of a step (see `rows`); None for one that is another
+    process's, which is left empty. epochs: one after the other. first: batches of the first one
+    that are left out. halo: L - T. A batch is (S, B, L) int32, micro-batches one after the other in
+    its second dimension; where the rows of one of them are at their end, it is filled up by `PAD`.
+    One epoch follows the other in the same pipeline, so that no step waits for a pipeline to be
+    built.
     """
     steps, length = settings.steps_per_call, settings.row_tokens + halo
-    count = settings.batch_tokens // settings.row_tokens
+    count = settings.batch_tokens // settings.row_tokens // len(streams)
 
     def fill(batch: tf.Tensor) -> tf.Tensor:
         missing = steps * count - tf.shape(batch)[0]
@@ -161,13 +187,37 @@ def batches(
         return tf.reshape(filled, (steps, count, length))
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
-        whole = epoch_rows(epoch).rebatch(steps * count).map(fill, name="fill")
         left_out = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
-        return whole.skip(left_out).map(lambda batch: (epoch, batch))
+        found = [
+            None if rows is None else rows(epoch).rebatch(steps * count).map(fill, name="fill")
+            for rows in streams
+        ]
+        found = [None if stream is None else stream.skip(left_out) for stream in found]
+        joined = _side_by_side(found, tf.fill((steps, count, length), PAD))
+        return joined.map(lambda batch: (epoch, batch))
 
     numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
     found = numbers.flat_map(epoch_batches, name="epochs").prefetch(settings.prefetch, name="ahead")
     return without_tuning_thread(found)
+
+
+def _side_by_side(streams: Sequence[tf.data.Dataset | None], empty: tf.Tensor) -> tf.data.Dataset:
+    """Tensors of several datasets, joined along their second dimension, until the last one ends.
+
+    empty: in place of those that have ended, or are None.
+    """
+    if len(streams) == 1 and streams[0] is not None:
+        return streams[0]
+    endless = tf.data.Dataset.from_tensors((False, empty)).repeat()
+    told = [
+        endless
+        if stream is None
+        else stream.map(lambda tensor: (True, tensor)).concatenate(endless)
+        for stream in streams
+    ]
+    rows = tf.data.Dataset.zip(tuple(told))
+    rows = rows.take_while(lambda *found: tf.reduce_any([real for real, _ in found]))
+    return rows.map(lambda *found: tf.concat([tensor for _, tensor in found], axis=1), name="join")
 
 
 def keep_probability(counts: np.ndarray, subsample: float, total: int | None = None) -> np.ndarray:
@@ -191,7 +241,13 @@ def expected_batches(
     # A block's last row is half full, as things go.
     rows = float((counts * keep_V).sum()) / settings.row_tokens + blocks / 2
     batch_rows = settings.steps_per_call * settings.batch_tokens // settings.row_tokens
-    return max(1, math.ceil(rows / batch_rows))
+    return max(1, math.ceil(rows / batch_rows * unevenness(blocks, settings)))
+
+
+def unevenness(blocks: int, settings: InputConfig) -> float:
+    """The largest share of so many blocks, over the mean of those of the micro-batches."""
+    micro = settings.micro_batches or 1
+    return -(-blocks // micro) * micro / max(blocks, 1) or 1.0
 
 
 def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -32,8 +32,9 @@ def token_blocks(
     corpus: CorpusConfig,
     settings: InputConfig,
     progress: Progress,
+    share: pipeline.Share = pipeline.ALL,
 ) -> tf.data.Dataset:
-    """The corpus as blocks of ids, (M,) int32.
+    """A share of the corpus as blocks of ids, (M,) int32.
 
     vocabulary: with `<unk>` and `<eos>`. Iterate inside `text.blocks.reported(progress)`.
     """
@@ -48,17 +49,17 @@ def token_blocks(
         ends = tf.fill(tf.stack([documents.nrows(), 1]), end)
         return tf.concat([documents, tf.cast(ends, tf.int32)], axis=1).flat_values
 
-    return pipeline.tokenized(sources, corpus, settings, progress, of_block)
+    return pipeline.tokenized(sources, corpus, settings, progress, of_block, share)
 
 
 def rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
+) -> pipeline.EpochRows:
     """From the number of an epoch, int64, to the rows of each block, (R, T + 1) int32.
 
     blocks: of ids. share: of each block, at its end, that is left out (see `heldout_rows`). end:
-    the id of `<eos>`. B rows, one of each stream, follow one another, then B with what comes next
-    in each: R is a multiple of B. Epochs do not differ.
+    the id of `<eos>`. B rows of a micro-batch, one of each stream, follow one another, then B with
+    what comes next in each: R is a multiple of B. Epochs do not differ.
     """
 
     def of_block(ids_M: tf.Tensor) -> tf.Tensor:
@@ -70,7 +71,7 @@ def rows(
 
 def heldout_rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
+) -> pipeline.EpochRows:
     """As `rows`, of what those leave out: floor(share M) tokens at the end of a block of M."""
 
     def of_block(ids_M: tf.Tensor) -> tf.Tensor:
@@ -85,6 +86,7 @@ def expected_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
     """About how many batches an epoch of so many tokens and blocks has: at least 1."""
     # The last rows of a block are half full, as things go.
     steps = tokens * (1 - left_out(settings)) / settings.batch_tokens + blocks / 2
+    steps *= pipeline.unevenness(blocks, settings)
     return max(1, math.ceil(steps / settings.steps_per_call))
 
 
@@ -113,7 +115,7 @@ def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> t
     empty. before: the id before the first.
     """
     length = settings.row_tokens
-    streams = settings.batch_tokens // length
+    streams = settings.micro_tokens // length
     size = tf.size(ids_M)
     count = -(-size // (streams * length))  # rows of a stream
     padding = count * streams * length - size

@@ -87,11 +87,16 @@ def block_rows(
 
 
 def rows(
-    settings: InputConfig, blocks: int, make: BlockRows, progress: Progress
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    settings: InputConfig,
+    blocks: int,
+    make: BlockRows,
+    progress: Progress,
+    share: pipeline.Share = pipeline.ALL,
+) -> pipeline.EpochRows:
     """As `pipeline.rows`: the same rows in the same order.
 
-    blocks, make: see `block_rows`. Iterate inside `text.blocks.reported(progress)`.
+    blocks, make: see `block_rows`. share: of the blocks. Iterate inside
+    `text.blocks.reported(progress)`.
     """
     address = service_address(settings.data_service)
     ahead = min(_AHEAD, max(4, _AHEAD_BYTES // settings.block_bytes))
@@ -99,7 +104,7 @@ def rows(
 
     def numbered(epoch: tf.Tensor, first: int) -> tf.data.Dataset:
         """(number, rows) of the blocks from `first` on, made by whichever process iterates."""
-        return tf.data.Dataset.range(first, blocks).map(
+        return tf.data.Dataset.range(first, blocks, share.of).map(
             lambda number: (number, make(epoch, number)),
             num_parallel_calls=settings.map_parallelism,
             deterministic=True,
@@ -114,12 +119,14 @@ def rows(
         reason = _unreachable(address)
         if reason:
             _say_gone(address, reason)
-            yield from here(epoch, 0)
+            yield from here(epoch, share.number)
             return
-        arrivals = Arrivals(lambda: _distributed(numbered(epoch, 0), address, ahead), ahead)
+        arrivals = Arrivals(
+            lambda: _distributed(numbered(epoch, share.number), address, ahead), ahead
+        )
         made = 0
         try:
-            for number in range(blocks):
+            for number in range(share.number, blocks, share.of):
                 found = arrivals.take(number)
                 if found is None and arrivals.gone():
                     _say_gone(address, arrivals.gone())

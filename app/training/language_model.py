@@ -18,6 +18,7 @@ import tensorflow as tf
 from app.config import Config
 from app.errors import RunError, UsageError
 from app.input import sequences
+from app.input.pipeline import ALL, EpochRows, Share
 from app.input.tokens import decode
 from app.losses import inference
 from app.models.language_model import LanguageModel
@@ -54,10 +55,9 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     """
     progress = Progress.of(text.sources)
 
-    @functools.cache  # made by the first epoch
-    def rows() -> Callable[[tf.Tensor], tf.data.Dataset]:
-        blocks = _blocks(text.sources, text.vocabulary, config, progress)
-        kept = cached(blocks, text, config, workdir, progress)
+    def rows(share: Share) -> EpochRows:
+        blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
+        kept = cached(blocks, text, config, workdir, progress, share)
         end = text.vocabulary.tokens.index(EOS)
         return sequences.rows(kept, sequences.left_out(config.input), end, config.input)
 
@@ -169,17 +169,25 @@ def _passed(
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams
     settings = dataclasses.replace(
-        config.input, steps_per_call=1, row_tokens=length, batch_tokens=streams * length
+        config.input,
+        steps_per_call=1,
+        row_tokens=length,
+        batch_tokens=streams * length,
+        micro_batches=1,
     )
     rows = sequences.heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
-    for _, tokens_SBL in by_epoch(lambda: rows, progress, 1, settings)(range(1), 0):
+    for _, tokens_SBL in by_epoch(lambda share: rows, progress, 1, settings)(range(1), 0):
         yield tokens_SBL[0]
 
 
 def _blocks(
-    sources: tuple[str, ...], vocabulary: Vocabulary, config: Config, progress: Progress
+    sources: tuple[str, ...],
+    vocabulary: Vocabulary,
+    config: Config,
+    progress: Progress,
+    share: Share = ALL,
 ) -> tf.data.Dataset:
-    return sequences.token_blocks(sources, vocabulary, config.corpus, config.input, progress)
+    return sequences.token_blocks(sources, vocabulary, config.corpus, config.input, progress, share)
 
 
 def _words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:

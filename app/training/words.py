@@ -16,6 +16,7 @@ from absl import logging
 from app.config import Config, InputConfig
 from app.errors import UsageError
 from app.input import cache, pipeline, sequences, service
+from app.input.pipeline import EpochRows, Share
 from app.text import corpus, counting, vocabulary
 from app.text.blocks import reported
 from app.text.reading import Progress
@@ -102,27 +103,34 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     progress = Progress.of(text.sources)
 
     @functools.cache  # made by the first epoch
-    def rows() -> Callable[[tf.Tensor], tf.data.Dataset]:
+    def served() -> tuple[int, service.BlockRows]:
+        return service.block_rows(text.sources, workdir.vocabulary, keep_V, config)
+
+    def rows(share: Share) -> EpochRows:
         if config.input.data_service:
-            return _rows_served(text, keep_V, config, workdir, progress)
-        return _rows_made(text, keep_V, config, workdir, progress)
+            return service.rows(config.input, *served(), progress, share)
+        return _rows_made(text, keep_V, config, workdir, progress, share)
 
     return by_epoch(rows, progress, 2 * config.model.window, config.input)
 
 
 def by_epoch(
-    rows: Callable[[], Callable[[tf.Tensor], tf.data.Dataset]],
-    progress: Progress,
-    halo: int,
-    settings: InputConfig,
+    rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
 ) -> Batches:
-    """The batches of `input.pipeline.batches`, from a maker of the rows of an epoch.
+    """The batches of `input.pipeline.batches`, from a maker of the rows of a share of the text.
 
     progress: of whatever those read. Iterating raises RunError where that could not be read.
     """
+    micro = settings.micro_batches or 1
+    made = functools.cache(lambda number: rows(Share(number, micro)))  # by the first epoch
 
-    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
-        dataset = pipeline.batches(rows(), epochs, first, halo, settings)
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, tf.Tensor]]:
+        streams = [
+            made(number) if mine is None or number in mine else None for number in range(micro)
+        ]
+        dataset = pipeline.batches(streams, epochs, first, halo, settings)
         with reported(progress):
             for epoch, tokens in dataset:
                 if progress.error is not None:  # the batch may be the last of a text that was cut
@@ -133,35 +141,37 @@ def by_epoch(
 
 
 def cached(
-    blocks: tf.data.Dataset, text: Text, config: Config, workdir: Workdir, progress: Progress
+    blocks: tf.data.Dataset,
+    text: Text,
+    config: Config,
+    workdir: Workdir,
+    progress: Progress,
+    share: Share,
 ) -> tf.data.Dataset:
-    """The blocks of the text's tokens, (M,) int32, kept between epochs as --cache asks."""
+    """The blocks of a share of the text's tokens, (M,) int32, kept between epochs by --cache."""
     if config.run.plan_only:  # which writes nothing, and reads no epoch to its end
         return blocks
     if config.input.cache == "memory":
         return cache.in_memory(blocks, progress)
     if config.input.cache == "disk":
-        return cache.on_disk(blocks, workdir.cache / f"{_key(text, config)}.int32", progress)
+        return cache.on_disk(blocks, workdir.cache / f"{_key(text, config, share)}.int32", progress)
     return blocks
 
 
 def _rows_made(
-    text: Text, keep_V: np.ndarray, config: Config, workdir: Workdir, progress: Progress
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    text: Text,
+    keep_V: np.ndarray,
+    config: Config,
+    workdir: Workdir,
+    progress: Progress,
+    share: Share,
+) -> EpochRows:
     """The rows of an epoch, made in this process."""
-    blocks = pipeline.token_blocks(
-        text.sources, text.vocabulary, config.corpus, config.input, progress
-    )
-    blocks = cached(blocks, text, config, workdir, progress)
-    return pipeline.rows(blocks, keep_V, config.model.window, config.input, config.run.seed)
-
-
-def _rows_served(
-    text: Text, keep_V: np.ndarray, config: Config, workdir: Workdir, progress: Progress
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """The rows of an epoch, made by the data service."""
-    blocks, make = service.block_rows(text.sources, workdir.vocabulary, keep_V, config)
-    return service.rows(config.input, blocks, make, progress)
+    read, window = config.input, config.model.window
+    words = text.vocabulary
+    blocks = pipeline.token_blocks(text.sources, words, config.corpus, read, progress, share)
+    blocks = cached(blocks, text, config, workdir, progress, share)
+    return pipeline.rows(blocks, keep_V, window, read, config.run.seed, share)
 
 
 def _given(config: Config) -> Vocabulary:
@@ -188,13 +198,19 @@ def _expected(
 ) -> int:
     """About how many batches an epoch of sources with these counts and tokens has."""
     blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
+    if blocks < config.input.micro_batches:
+        logging.warning(
+            "--block_bytes=%d: the text has %d blocks, and %d micro-batches a step are to share "
+            "them; some will stay empty: lower it",
+            *(config.input.block_bytes, blocks, config.input.micro_batches),
+        )
     if config.run.task == "language_model":
         return sequences.expected_batches(total, config.input, blocks)
     keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
     return pipeline.expected_batches(counts, keep_V, config.input, blocks)
 
 
-def _key(text: Text, config: Config) -> str:
+def _key(text: Text, config: Config, share: Share) -> str:
     """A name that changes with whatever the token ids depend on."""
     parts = [
         corpus.fingerprint(text.sources),
@@ -202,5 +218,6 @@ def _key(text: Text, config: Config) -> str:
         config.input.block_bytes,
         config.input.readers,
         text.vocabulary.tokens,
+        *([] if share == pipeline.ALL else [share]),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -40,7 +40,7 @@ def batches(blocks, settings=SMALL, keep=None, seed=1, epoch=0):
 def of_epoch(found, epoch, settings, first=0):
     """The batches of one epoch, as arrays."""
     epochs = range(epoch, epoch + 1)
-    pairs = list(pipeline.batches(found, epochs, first, 2 * WINDOW, settings).as_numpy_iterator())
+    pairs = list(pipeline.batches([found], epochs, first, 2 * WINDOW, settings).as_numpy_iterator())
     assert {number for number, _ in pairs} <= {epoch}
     return [batch for _, batch in pairs]
 
@@ -275,7 +275,7 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
         one, again, other = (
             np.concatenate(of_epoch(found, epoch, SHUFFLED)) for epoch in (0, 0, 1)
         )
-        joined = pipeline.batches(found, range(3), 2, 2 * WINDOW, SHUFFLED)
+        joined = pipeline.batches([found], range(3), 2, 2 * WINDOW, SHUFFLED)
         several = list(joined.as_numpy_iterator())
     np.testing.assert_array_equal(one, again)
     assert one.shape != other.shape or (one != other).any()

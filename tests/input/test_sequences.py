@@ -23,7 +23,7 @@ def dataset(blocks):
 
 
 def batches(found, settings=SMALL):
-    pairs = pipeline.batches(found, range(1), 0, 1, settings).as_numpy_iterator()
+    pairs = pipeline.batches([found], range(1), 0, 1, settings).as_numpy_iterator()
     return np.concatenate([batch for _, batch in pairs])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import UsageError
+from app.input.tokens import PAD
 from app.text import vocabulary
 from app.training import words
 from app.training.workdir import Workdir
@@ -33,8 +34,9 @@ def corpus(tmp_path):
     return str(path)
 
 
-def config(corpus, vocab="", cache="none", subsample=0.0):
+def config(corpus, vocab="", cache="none", subsample=0.0, **changes):
     sizes = {"batch_tokens": 16, "row_tokens": 4, "steps_per_call": 2, "block_bytes": 1024}
+    sizes |= changes
     return Config(
         corpus=CorpusConfig(corpus=corpus),
         vocabulary=VocabularyConfig(vocab=vocab, min_count=1),
@@ -110,6 +112,46 @@ def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
         np.testing.assert_array_equal(of_epoch(batches, epoch, first), expected[epoch][first:])
     several = list(batches(range(2), 1))
     assert [epoch for epoch, _ in several] == [0] * len(expected[0][1:]) + [1] * len(expected[1])
+
+
+def rows_of(batches_SBL, part, micro):
+    """The rows of a micro-batch of each step, with padding, (N, L)."""
+    found = np.stack([np.split(batch, micro, axis=1)[part] for batch in batches_SBL])
+    return found.reshape(-1, found.shape[-1])
+
+
+def of_text(rows_NL):
+    """Those that are not padding, sorted."""
+    return sorted(map(tuple, rows_NL[(rows_NL != PAD).any(axis=1)]))
+
+
+@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+@pytest.mark.parametrize("micro", [2, 3])
+def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micro):
+    """Every row once, whoever reads; each process what another would read of its part."""
+    path = tmp_path / "long.txt"
+    random = np.random.default_rng(0)
+    path.write_text("\n".join(" ".join(random.choice(list("abcd"), 20)) for _ in range(300)))
+    options = {"subsample": 0.05, "cache": cache}
+    one = config(str(path), **options)
+    found = words.text(one, place, finished=False)
+    whole = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in
+                            of_epoch(words.batches(found, one, place), 1)])  # fmt: skip
+    settings = config(str(path), **options, micro_batches=micro, batch_tokens=16 * micro)
+    expected = words.text(settings, place, finished=False).batches
+    batches = words.batches(found, settings, place)
+    assert of_epoch(batches, 0)  # as a cache of an epoch before has it
+    together = of_epoch(batches, 1)
+    assert len(together) == pytest.approx(expected, rel=0.15)
+    parts = [rows_of(together, part, micro) for part in range(micro)]
+    assert of_text(np.concatenate(parts)) == of_text(whole)
+    for part in range(micro):
+        alone = words.batches(found, settings, place)
+        mine = [tokens.numpy() for _, tokens in alone(range(1, 2), 2, range(part, part + 1))]
+        read = rows_of(mine, part, micro)
+        assert of_text(read) == of_text(rows_of(together[2:], part, micro))
+        for other in set(range(micro)) - {part}:
+            assert not of_text(rows_of(mine, other, micro))
 
 
 def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
