@@ -6,16 +6,20 @@ import shlex
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from app import outputs
 from app.config import Config
-from app.evaluation import closing
+from app.evaluation import closing, report
 from app.exporting import projector
 from app.losses.base import Loss
-from app.text.vocabulary import UNK
+from app.tables.base import Table
+from app.tables.rows import parts
+from app.text.vocabulary import UNK, Vocabulary
 from app.training import vectors, words
 from app.training.words import GROWING, Text
 from app.training.workdir import Workdir
+from app.types import WordVectors
 
 
 def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
@@ -32,6 +36,18 @@ def output(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """The loss that --loss names, of words by their counts."""
     targets = config.input.micro_tokens
     return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
+
+
+def scores(table: Table, known: Vocabulary) -> dict[str, float]:
+    """The scores of word vectors as they are now, by the name of the benchmark; see `evaluation`.
+
+    Of a table that is being trained each row is of some moment. Undefined ones are left out.
+    """
+    every = parts(table.rows, table.columns)
+    found = [table.gather(tf.range(part.start, part.stop)).numpy() for part in every]
+    trained = WordVectors(known.tokens, np.concatenate(found), known.counts)
+    scored = report.run(trained)
+    return {score.name: score.value for score in scored if score.value is not None}
 
 
 def close(workdir: Workdir) -> str:

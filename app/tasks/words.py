@@ -30,6 +30,11 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     optimizer = updates.optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
     batches = words.batches(text, config, workdir)
+    stored = placing.place(model, batches, _rows(config), config, optimizer, workdir)
+
+    def scores() -> dict[str, float]:
+        return texts.scores(stored["tables"]["input"], text.vocabulary)
+
     return Job(
         model=model,
         optimizer=optimizer,
@@ -38,8 +43,10 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=device,
+        # Elsewhere steps would wait for it.
+        epoch_end=scores if config.run.strategy == "parameter_server" else None,
         **texts.fields(text, config, workdir),
-        **placing.place(model, batches, _rows(config), config, optimizer, workdir),
+        **stored,
     )
 
 

@@ -165,6 +165,8 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
             if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
                 save()
                 saved = time.monotonic()
+                if job.epoch_end is not None and scoring.is_aside and scoring.is_idle:
+                    scoring.begin(job.epoch_end, at.step, at.epoch)
             rate = job.learning_rate(at.done / settings.epochs)
             inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
             if not audited:

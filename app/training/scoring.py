@@ -16,8 +16,13 @@ class Scoring:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "scoring")
         self._begun: list[tuple[int, int, concurrent.futures.Future]] = []
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that were begun have been told by `done`."""
+        return not self._begun
+
     def begin(self, scores: Scores, step: int, epoch: int) -> None:
-        """Begins with the scores of the tables at the end of an epoch; where aside, about there."""
+        """Begins with the scores of the tables at a step, or, where aside, about there."""
         future = self._thread.submit(scores)
         self._begun.append((step, epoch, future))
         if not self.is_aside:
