@@ -42,6 +42,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=language_model.words(text, config),
+        empty=texts.empty(config, 1),
         steps_per_batch=config.input.steps_per_call,
         device=device,
         of_loss=language_model.of_loss

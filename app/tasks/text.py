@@ -12,6 +12,7 @@ from app import outputs
 from app.config import Config
 from app.evaluation import closing, report
 from app.exporting import projector
+from app.input.tokens import PAD
 from app.losses.base import Loss
 from app.tables.base import Table
 from app.tables.rows import parts
@@ -36,6 +37,13 @@ def output(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """The loss that --loss names, of words by their counts."""
     targets = config.input.micro_tokens
     return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
+
+
+def empty(config: Config, halo: int) -> tf.Tensor:
+    """What a call takes that has no text: (S, B, L) int32, L - T of which are `halo`."""
+    settings = config.input
+    rows, length = settings.batch_tokens // settings.row_tokens, settings.row_tokens + halo
+    return tf.fill((settings.steps_per_call, rows, length), PAD)
 
 
 def scores(table: Table, known: Vocabulary) -> dict[str, float]:

@@ -41,6 +41,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=text.words,
+        empty=texts.empty(config, 2 * config.model.window),
         steps_per_batch=config.input.steps_per_call,
         device=device,
         # Elsewhere steps would wait for it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from app.models.base import Model
 from app.optimizers.base import Optimizer
@@ -20,7 +21,8 @@ class Job:
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
-    micro_batches: of each step. of_loss: further values, by name, that follow from the mean loss.
+    micro_batches: of each step. empty: what a call takes of a process whose share of the epoch is
+    at its end before others'; None where all have as many batches. of_loss: further values, by name, that follow from the mean loss.
     epoch_end: called after each epoch, for values by name. watched: from those to the score that
     the best epoch has most of. memory: what takes it. kept: what else a checkpoint is to have.
     staging: what brings rows of the tables to the steps. about: what the banner tells of the data.
@@ -38,6 +40,7 @@ class Job:
     steps_per_batch: int
     device: str
     micro_batches: int = 1
+    empty: Any = None
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
     watched: Callable[[Mapping[str, float]], float] | None = None

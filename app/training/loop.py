@@ -156,7 +156,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
                 *(settings.patience, at.epoch),
             )
         epochs = range(at.epoch, at.epoch if done else settings.epochs)
-        batches = job.batches(epochs, at.batch) if epochs else iter(())
+        batches = runner.batches(job, epochs, at.batch) if epochs else iter(())
         ahead = staging.ahead(batches, at.step)
         for epoch, tokens in profiler.marked(interval.waiting(ahead), at):
             reach(epoch, rate)

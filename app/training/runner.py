@@ -41,6 +41,10 @@ class Runner(Protocol):
         """Before the first call: what is trained, and on which tables."""
         ...
 
+    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
+        """The batches of the calls that this process makes; arguments as of `Batches`."""
+        ...
+
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """What such a call would do to whole tables; see `training.auditing`."""
         ...
@@ -87,6 +91,10 @@ class Here:
         """See `Runner`."""
         self._device, self._tables = job.device, tables
         self._function = train_function(job.model, tables, job.optimizer, seed, job.micro_batches)
+
+    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
+        """All of them."""
+        return job.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`."""
