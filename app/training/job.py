@@ -22,12 +22,13 @@ class Job:
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
     micro_batches: of each step. empty: what a call takes of a process whose share of the epoch is
-    at its end before others'; None where all have as many batches. of_loss: further values, by name, that follow from the mean loss.
-    epoch_end: called after each epoch, for values by name. watched: from those to the score that
-    the best epoch has most of. memory: what takes it. kept: what else a checkpoint is to have.
-    staging: what brings rows of the tables to the steps. about: what the banner tells of the data.
-    record: writes to the workdir, before the first step, what gives the rows a meaning. closing:
-    from the workdir, once all epochs are done, to what the person is told.
+    at its end before others'; None where all have as many batches. of_loss: further values, by
+    name, that follow from the mean loss. epoch_end: called after each epoch, for values by name.
+    watched: from those to the score that the best epoch has most of. memory: what takes it. kept:
+    what else a checkpoint is to have. staging: what brings rows of the tables to the steps. about:
+    what the banner tells of the data. record: writes to the workdir, before the first step, what
+    gives the rows a meaning. closing: from the workdir, once all epochs are done, to what the
+    person is told.
     """
 
     model: Model
