@@ -20,6 +20,7 @@ from app.benchmarks import (
     picture,
     pipeline,
     recommend,
+    scaling,
     softmax,
     sparse,
     tables,
@@ -31,6 +32,7 @@ from app.benchmarks.options import (
     Options,
     PipelineOptions,
     RecommendOptions,
+    ScalingOptions,
     SoftmaxOptions,
     SparseOptions,
     TablesOptions,
@@ -57,6 +59,7 @@ CASES = {
     "classify": Case(ClassifyOptions, classify.run),
     "recommend": Case(RecommendOptions, recommend.run),
     "adam": Case(AdamOptions, adam.run),
+    "scaling": Case(ScalingOptions, scaling.run),
 }
 
 _DEFINE = {

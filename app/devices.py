@@ -37,6 +37,9 @@ def use_machine(settings: RunConfig) -> None:
     # wait for one another, and are larger (4,096 tokens, 300 units, the cell alone: 99 ms, shared
     # 70).
     usual = cores if settings.task == "language_model" else max(1, cores // 4)
+    # At most what TensorFlow's own variable says: where processes share a machine, as in a trial.
+    most = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    usual = min(usual, int(most)) if most.isdecimal() and int(most) else usual
     threads = settings.intra_op_threads or usual
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -111,7 +111,8 @@ def of_environment(strategy: str, text: str | None) -> Hosts | None:
     tasks = _tasks(value)
     kind, index = _task(value)
     if not 0 <= index < len(tasks.get(kind, ())):
-        there = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
+        counts = (f"{len(addresses)} of {job}" for job, addresses in tasks.items())
+        there = ", ".join(counts) or "no process"
         raise UsageError(
             f"TF_CONFIG: this process is {kind} {index}, and its cluster has {there}; mend "
             '"task", where "index" counts from 0'

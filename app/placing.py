@@ -182,6 +182,8 @@ def _placing(
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
     """How many rows of a table lie where."""
+    if config.run.strategy == "parameter_server" and spec.trained:
+        return {"parameter servers": spec.rows}
     if config.table.table == "sharded":
         names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
         return {name: -(-spec.rows // len(names)) for name in names}

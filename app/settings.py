@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from typing import Any
 
 from app.config import Config
 from app.errors import UsageError
-
-# A name, an IPv4 address, or an IPv6 address in brackets.
-_HOST = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+\]", re.ASCII)
+from app.hosts import is_address
 
 
 def by_name(config: Config) -> dict[str, Any]:
@@ -88,6 +85,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"at once, and --loss={config.model.loss} has them block by block; give "
             "--clip_row_norm, or another --loss"
         )
+    if config.run.strategy in ("mirrored", "multi_worker"):
+        _check_replicas(config)
     if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
     if config.run.task == "classify":
@@ -144,6 +143,25 @@ def check_micro_batches(config: Config) -> None:
         )
 
 
+def _check_replicas(config: Config) -> None:
+    strategy = config.run.strategy
+    if config.table.table != "device":
+        raise UsageError(
+            f"--table={config.table.table}: --strategy={strategy} keeps a copy of the tables on "
+            "every device; give --table=device, or another --strategy"
+        )
+    if config.model.class_devices > 1:
+        raise UsageError(
+            f"--class_devices={config.model.class_devices} deals the classes over the devices, and "
+            f"--strategy={strategy} keeps a copy of them on each; leave out one of the two"
+        )
+    if config.run.device and strategy == "mirrored":
+        raise UsageError(
+            f"--device={config.run.device}: --strategy=mirrored trains on all that there are; "
+            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)"
+        )
+
+
 def _check_classify(config: Config) -> None:
     settings = config.labelled
     if bool(settings.text_column) != bool(settings.label_column):
@@ -189,9 +207,7 @@ def _check_dynamic(values: dict[str, Any]) -> None:
 def service_address(data_service: str) -> str:
     """The HOST:PORT of a --data_service; empty if there is none. UsageError if it is malformed."""
     address = data_service.removeprefix("grpc://")
-    host, _, port = address.rpartition(":")
-    known = host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
-    if data_service and not (known and _HOST.fullmatch(host)):
+    if data_service and not is_address(address):
         raise UsageError(f"--data_service={data_service}: give HOST:PORT such as 127.0.0.1:5050")
     return address
 

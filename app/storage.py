@@ -16,7 +16,7 @@ from app.config import Config
 from app.errors import UsageError
 from app.models.base import Model
 from app.optimizers.base import Optimizer
-from app.tables import keys, sharded
+from app.tables import keys, served, sharded
 from app.tables.base import Table, TableSpec
 from app.tables.device import DeviceTable
 from app.tables.dynamic import DynamicTable
@@ -54,7 +54,9 @@ def make(
     not of this workdir.
     """
     makers = TABLES
-    if config.table.table_file:
+    if config.run.strategy == "parameter_server":
+        makers = dict.fromkeys(TABLES, _on_servers)
+    elif config.table.table_file:
         makers = TABLES | {"host": functools.partial(_in_file, _table_file(config, workdir))}
     if dynamic is not None:
         makers = TABLES | {"dynamic": dynamic}
@@ -146,7 +148,8 @@ def read(
         }
     place = "device" if config.table.table == "device" else "host"
     settings = dataclasses.replace(config.table, table=place, table_file="")
-    tables = make(specs, dataclasses.replace(config, table=settings), devices, workdir)
+    run = dataclasses.replace(config.run, strategy="none")
+    tables = make(specs, dataclasses.replace(config, table=settings, run=run), devices, workdir)
     return tables, Checkpoints(workdir.trained, tables).read()
 
 
@@ -229,6 +232,14 @@ def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
         config.table.shard_rule,
         **_stored(name, config),
     )
+
+
+def _on_servers(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+    if not spec.trained:  # workers keep that to themselves
+        return _on_device(name, spec, config, devices)
+    rule = config.table.shard_rule
+    options = _stored(name, config)
+    return sharded.make(spec.rows, spec.columns, spec.initial, served.devices(), rule, **options)
 
 
 TABLES: dict[str, Maker] = {

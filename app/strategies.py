@@ -9,11 +9,15 @@ from app.config import Config
 from app.errors import UsageError
 from app.hosts import Hosts
 from app.settings import check_micro_batches
+from app.training import replicas, servers, workers
 from app.training.runner import Here, Runner
 
 # From the settings and the processes of the cluster; it waits for those.
 RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
     "none": lambda config, hosts: Here(),
+    "mirrored": lambda config, hosts: replicas.mirrored(),
+    "multi_worker": workers.Workers,
+    "parameter_server": servers.Coordinator,
 }
 
 
@@ -22,6 +26,12 @@ def runner(config: Config, hosts: Hosts | None) -> Runner:
     if config.run.plan_only:
         return Here()
     return RUNNERS[config.run.strategy](config, hosts)
+
+
+def serves(config: Config, hosts: Hosts | None) -> bool:
+    """Whether this process is there for a chief that runs the job; see `training.serving`."""
+    asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
+    return asynchronous and hosts is not None and not hosts.is_chief
 
 
 def settled(config: Config, replicas: int) -> Config:

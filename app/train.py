@@ -23,14 +23,18 @@ from app.training import workdir
 def main(_: Sequence[str]) -> None:
     """Trains, then scores."""
     settings = flags.parsed()
-    hosts = of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
+    planned = settings.run.plan_only  # which needs nobody else
+    hosts = None if planned else of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
     from app import build, devices, strategies
-    from app.training import banner, loop
+    from app.training import banner, loop, serving
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
+    if strategies.serves(settings, hosts):
+        serving.serve(settings, hosts, place)
+        return
     runner = strategies.runner(settings, hosts)
     writes = runner.chief and not settings.run.plan_only
     with place.held() if writes else contextlib.nullcontext():
@@ -50,11 +54,10 @@ def main(_: Sequence[str]) -> None:
         del job  # and its tables, in whose place those to score can come
         gc.collect()
         told = closing(place) if finished else ""
-    path = shlex.quote(str(place.path))
     if not finished:
-        raise RunError(
-            f"stopped as asked, and saved; go on with: python -m app.train --workdir={path}"
-        )
+        alone = f"python -m app.train --workdir={shlex.quote(str(place.path))}"
+        again = "the same commands, one for each process" if hosts else alone
+        raise RunError(f"stopped as asked, and saved; go on with: {again}")
     logging.info("%s", told)
 
 

@@ -6,10 +6,8 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,14 +15,8 @@ from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.input import service
 from app.training import words
 from app.training.workdir import Workdir
-from tests.integration.commands import ROOT, SECONDS, refusal, run, write_corpus
-
-
-def until(happened):
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tests.integration.commands import ROOT, SECONDS, write_corpus
+from tests.processes import is_running, until
 
 
 def servers_of(cluster) -> dict[int, str]:
@@ -39,13 +31,6 @@ def servers_of(cluster) -> dict[int, str]:
         if "app.training.server" in words:
             found[int(pid)] = words[words.index("app.training.server") + 1]
     return found
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def check_it_serves(address: str, folder: pathlib.Path, caplog) -> None:
@@ -79,7 +64,7 @@ def cluster(tmp_path):
         )
     try:
         first, flag = process.stdout.readline(), process.stdout.readline()
-        assert first.startswith("tf.data service with worker 1, worker 2; Ctrl-C ends it."), (
+        assert first.startswith("tf.data service with 2 workers; Ctrl-C ends it."), (
             tmp_path / "log"
         ).read_text()
         yield (
@@ -105,7 +90,10 @@ def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number)
     started = servers_of(process)
     assert sorted(started.values()) == ["data_dispatcher", "data_worker", "data_worker"]
     if number == signal.SIGTERM:
-        for role, name in (("data_worker", r"worker \d"), ("data_dispatcher", "dispatcher")):
+        for role, name in (
+            ("data_worker", r"data worker \d"),
+            ("data_dispatcher", "data dispatcher"),
+        ):
             victim = next(pid for pid, its_role in started.items() if its_role == role)
             os.kill(victim, signal.SIGKILL)
             until(lambda victim=victim: len(set(servers_of(process)) - {victim}) == 3)
@@ -119,17 +107,3 @@ def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number)
     assert "Traceback" not in (folder / "log").read_text()
     if number != signal.SIGKILL:
         assert {path.name for path in folder.iterdir()} <= {"a.txt", "log", "run"}
-
-
-def test_what_cannot_be_started_is_told(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        for flags, message in (
-            ((), "--data_workers=0: give the number to start, such as 2"),
-            (("--data_workers=-1",), "--data_workers=-1: give the number to start"),
-            (("--data_workers=1", "--port=65536"), "--port=65536: give a number from 1 to 65535"),
-            (("--data_workers=1", f"--port={port}"), f"--port={port}: in use; choose another"),
-        ):
-            assert f"cluster: {message}" in refusal(run(tmp_path, "app.cluster", *flags))

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from app.hosts import of_environment
+
 ROOT = pathlib.Path(__file__).parents[1]
 COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
 SECONDS_PER_COMMAND = 300
@@ -80,6 +82,12 @@ REPLACED = {
         "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/served --cache=none "
         "$(grep ^--data_service served) --corpus=corpus.txt --epochs=1; kill $(cat served.pid)"
     ),
+    # The same configuration on a small corpus, with fewer processes.
+    "python -m app.cluster --workers=2 --ps=2 -- --flagfile=configs/words.cfg "
+    "--workdir=data/runs/servers": (
+        "python -m app.cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
+        "--workdir=data/runs/servers --corpus=corpus.txt --epochs=1 --dim=16"
+    ),
     # The same case on little text.
     "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png": (
         "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
@@ -119,6 +127,7 @@ APART = (
     "Predict words out of ten million",
     "Train a table that outgrows the device",
     "Let other machines read",
+    "More machines",
     "Compare with gensim",
 )
 
@@ -217,6 +226,25 @@ def test_the_recipe_for_keras_runs(copy):
         )
         assert ended[side].returncode == 0, ended[side].stdout[-4000:]
     assert "no operation on a whole table" in ended["+"].stdout
+
+
+def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
+    """By SSH and in Kubernetes; what would be started only writes what it is given."""
+    markdown = (ROOT / "README.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^```sh\n(.*?)^```", markdown, re.DOTALL | re.MULTILINE)
+    loop = loop.replace("/shared/lexrow", str(tmp_path)).replace("/shared/runs", str(tmp_path))
+    program = "import os, sys; print(os.environ['TF_CONFIG'], *sys.argv[1:], sep='\\n')"
+    loop = loop.replace(".venv/bin/python -m", f'{sys.executable} -c \\"{program}\\"')
+    ended = run(f'ssh() {{ bash -c "$3 wait"; }}; {loop}', tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    logs = [path.read_text().splitlines() for path in sorted(tmp_path.glob("words.*.log"))]
+    assert len(logs) == 3 and all(flags == logs[0][1:] for _, *flags in logs)
+    (manifest,) = re.findall(r"^```yaml\n(.*?)^```", markdown, re.DOTALL | re.MULTILINE)
+    (config,) = re.findall(r"value: >-\n(.*?\}\})\n", manifest, re.DOTALL)
+    for configs in ([config for config, *_ in logs], [config] * 3):
+        for index, text in enumerate(configs):
+            found = of_environment("multi_worker", text.replace("$(INDEX)", str(index)))
+            assert found.index == index and len(found.everyone) == 3
 
 
 def test_every_replacement_is_of_a_command():

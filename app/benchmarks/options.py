@@ -214,6 +214,48 @@ class AdamOptions(Options):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class ScalingOptions(Options):
+    """The strategies of distribution beside one process, on this machine."""
+
+    corpus: str = _as_in_training("corpus")
+    dim: int = _as_in_training("dim")
+    epochs: int = _as_in_training("epochs")
+    min_count: int = _as_in_training("min_count")
+    batch_tokens: int = _as_in_training("batch_tokens")
+    workers: str = setting(
+        "1,2", "Comma-separated numbers of processes that train; empty runs one process only."
+    )
+    servers: int = setting(
+        2, "Parameter servers; 0 leaves --strategy=parameter_server out.", minimum=0
+    )
+    vocabularies: str = setting(
+        "100000,1000000,10000000",
+        "Comma-separated numbers of rows between which the bytes that replicas exchange are "
+        "compared; empty compares none.",
+    )
+    columns: int = setting(
+        16, "Columns of those tables, of which each of two replicas has a copy.", minimum=1
+    )
+    modelled: str = setting(
+        "2,4,8,16",
+        "Comma-separated numbers of workers on machines of their own, whose speed is reckoned from "
+        "what was measured; empty reckons none.",
+    )
+    gigabits: str = setting(
+        "1,10,25,100",
+        "Comma-separated speeds of their links, Gbit/s.",
+    )
+    message_us: float = setting(
+        0.0,
+        "Microseconds that a message takes on those, whatever its size; 0: as measured between two "
+        "processes here.",
+        minimum=0,
+    )
+    train_flags: str = setting("", "More flags for all sides, as on the command line of app.train.")
+    keep: str = setting("", "A folder in which to keep the workdirs and logs of all runs.")
+
+
 def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):

@@ -56,14 +56,19 @@ def flags(value: str, fixed: Collection[str]) -> list[str]:
 
 
 def train(
-    task: str, train_flags: Sequence[str], settings: Mapping[str, Any], log: Path
+    task: str,
+    train_flags: Sequence[str],
+    settings: Mapping[str, Any],
+    log: Path,
+    program: Sequence[str] = ("app.train",),
 ) -> tuple[processes.Usage, list[dict[str, float]]]:
     """Runs app.train with the flags of configs/TASK.cfg; what it took, and its metrics.jsonl.
 
-    settings: flags by name, `workdir` among them, which come last.
+    settings: flags by name, `workdir` among them, which come last. program: what to run instead,
+    with what it is given before those flags.
     """
-    arguments = ["-m", "app.train", f"--flagfile=configs/{task}.cfg", *train_flags]
+    arguments = ["-m", *program, f"--flagfile=configs/{task}.cfg", *train_flags]
     arguments += [f"--{name}={value}" for name, value in settings.items()]
-    usage = processes.run("app.train", arguments, log)
+    usage = processes.run(program[0], arguments, log)
     rows = (Path(settings["workdir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return usage, [json.loads(row) for row in rows]

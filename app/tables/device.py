@@ -12,6 +12,9 @@ from app.tables.rounding import stochastic
 from app.tables.rows import parts
 from app.tables.variable import VariableRows
 
+# The names of a table's variables, by which they are known where variables are made.
+VARIABLES = ("values", "writes")
+
 
 class DeviceTable(VariableRows, tf.Module):
     """A table (see `tables.base.Table`) in the memory of the device current when it is made.
@@ -41,7 +44,7 @@ class DeviceTable(VariableRows, tf.Module):
         tf.Module.__init__(self)
         self.rows, self.columns = rows, columns
         values = tf.Variable(
-            lambda: _values(initial, (rows, columns), dtype), trainable=False, name="values"
+            lambda: _values(initial, (rows, columns), dtype), trainable=False, name=VARIABLES[0]
         )
         VariableRows.__init__(self, values)
         self.device = values.device
@@ -49,7 +52,7 @@ class DeviceTable(VariableRows, tf.Module):
         self._rounding, self._slot_dtype, self._seed = rounding, slot_dtype, seed
         self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
         if self._is_stochastic:
-            self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
+            self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Adds to the rows of unique ids."""
@@ -103,9 +106,13 @@ class DeviceTable(VariableRows, tf.Module):
 
     def is_finite(self) -> bool:
         """Whether every number of every row is finite."""
-        every = parts(self.rows, self.columns)
-        found = (self.gather(tf.range(p.start, p.stop, dtype=tf.int64)) for p in every)
-        return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in found)
+
+        def is_finite(part: slice) -> bool:
+            rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
+            return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
+
+        with tf.device(self.values.device):  # which may be another machine's
+            return all(map(is_finite, parts(self.rows, self.columns)))
 
 
 def _values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
@@ -126,4 +133,5 @@ def _values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Ten
         return tf.cast(initial.rows(ids_V, shape[1]), dtype)
 
     ids_V = tf.range(shape[0], dtype=tf.int64)
-    return make.get_concrete_function(ids_V)(ids_V)
+    # Called by another function, as a device of another machine takes no other that XLA compiles.
+    return tf.function(make, autograph=False).get_concrete_function(ids_V)(ids_V)

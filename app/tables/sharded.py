@@ -72,7 +72,7 @@ class ShardedTable(tf.Module):
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the ids, (U, D) float32."""
-        places, rows = self._dealt(ids_U)
+        places, rows = self.dealt(ids_U)
         found = []
         for part, rows_M in zip(self.parts, rows, strict=True):
             with tf.device(part.device):
@@ -81,7 +81,7 @@ class ShardedTable(tf.Module):
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Adds to the rows of unique ids."""
-        places, rows = self._dealt(ids_U)
+        places, rows = self.dealt(ids_U)
         for part, places_M, rows_M in zip(self.parts, places, rows, strict=True):
             delta_MD = tf.gather(delta_UD, places_M)
             with tf.device(part.device):
@@ -89,7 +89,7 @@ class ShardedTable(tf.Module):
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replaces the rows of unique ids."""
-        places, rows = self._dealt(ids_U)
+        places, rows = self.dealt(ids_U)
         for part, places_M, rows_M in zip(self.parts, places, rows, strict=True):
             rows_MD = tf.gather(rows_UD, places_M)
             with tf.device(part.device):
@@ -115,8 +115,8 @@ class ShardedTable(tf.Module):
         """Whether every number of every row is finite."""
         return all(part.is_finite() for part in self.parts)
 
-    def _dealt(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """For each part, which of the ids are there, and their rows."""
+    def dealt(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """For each part, the places among the ids of those that are there, and their rows."""
         # A step does this once: TensorFlow shares operations of the same kind on the same ids.
         shard_U, row_U = self.deal.place(ids_U)
         shard_U = tf.cast(shard_U, tf.int32)

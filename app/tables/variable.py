@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -35,10 +35,10 @@ def variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
 class VariableRows:
     """Row access to a variable of shape (V, D) and any float dtype; rows are float32 outside.
 
-    values: the variable, or a distributed one where its handle can be had (in a replica, or within
-    `tf.distribute.StrategyExtended.update`). Ids are int32 or int64, and are not checked: on a CPU
-    TensorFlow refuses one out of range, a GPU reads zeros and writes nothing, and code compiled by
-    XLA takes the nearest row (see `tables.ids.checked`).
+    values: the variable, or one of a `tf.distribute` strategy: in a replica its copy there is read
+    and written; outside of replicas the first copy is read, and all are written. Ids are int32 or
+    int64, and are not checked: on a CPU TensorFlow refuses one out of range, a GPU reads zeros and
+    writes nothing, and code compiled by XLA takes the nearest row (see `tables.ids.checked`).
     """
 
     def __init__(self, values: tf.Variable):
@@ -48,17 +48,18 @@ class VariableRows:
         """The rows of the ids, (U, D) float32."""
         # tf.gather would read the whole of a distributed variable.
         rows_UD = tf.raw_ops.ResourceGather(
-            resource=self.values.handle, indices=ids_U, dtype=self.values.dtype
+            resource=self._copies()[0].handle, indices=ids_U, dtype=self.values.dtype
         )
         return tf.cast(rows_UD, tf.float32)
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Adds to the rows of unique ids."""
-        tf.raw_ops.ResourceScatterAdd(
-            resource=self.values.handle,
-            indices=ids_U,
-            updates=tf.cast(delta_UD, self.values.dtype),
-        )
+        for copy in self._copies():
+            tf.raw_ops.ResourceScatterAdd(
+                resource=copy.handle,
+                indices=ids_U,
+                updates=tf.cast(delta_UD, self.values.dtype),
+            )
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replaces the rows of unique ids, rounded to the nearest number that the dtype has.
@@ -66,8 +67,16 @@ class VariableRows:
         On a CPU this copies whole rows, 3 to 5 times faster than `add`, whose kernel goes through
         an Eigen expression a row (2,048 ids of 100 columns: 45 against 155 microseconds).
         """
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self.values.handle,
-            indices=ids_U,
-            updates=tf.cast(rows_UD, self.values.dtype),
-        )
+        for copy in self._copies():
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=copy.handle,
+                indices=ids_U,
+                updates=tf.cast(rows_UD, self.values.dtype),
+            )
+
+    def _copies(self) -> Sequence[tf.Variable]:
+        """The variable itself, or those of a distributed one whose turn it is."""
+        in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+        if in_replica or not isinstance(self.values, tf.distribute.DistributedValues):
+            return (self.values,)
+        return self.values.distribute_strategy.experimental_local_results(self.values)

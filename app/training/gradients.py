@@ -20,6 +20,8 @@ from app.types import PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.
 Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]
+# By table, distinct ids, (U,), and each id's place among them; see `tables.rows.distinct`.
+Wanted = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
 class Touched(NamedTuple):
@@ -35,13 +37,15 @@ class Touched(NamedTuple):
 class Found(NamedTuple):
     """What batches give: their loss, summed, and examples, float32 scalars; touched rows by table.
 
-    state: of tables that are not trained.
+    state: of tables that are not trained. is_streamed: whether some rows are of a loss that streams
+    them, so that how many there are is known when they are differentiated only.
     """
 
     loss: tf.Tensor
     examples: tf.Tensor
     gradients: dict[str, Touched]
     state: dict[str, Touched]
+    is_streamed: bool = False
 
 
 def phase(name: str) -> tf.name_scope:
@@ -50,15 +54,21 @@ def phase(name: str) -> tf.name_scope:
     return tf.name_scope(f"{name}/")
 
 
+def looked_up(model: Model, batch: Batch) -> Wanted:
+    """The distinct ids that a batch needs of each table, and where each is among them."""
+    with phase("lookup"):
+        return {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+
+
 def of_batch(
-    model: Model, gather: Gather, batch: Batch, streamed: Streamed
+    model: Model, gather: Gather, batch: Batch, streamed: Streamed, wanted: Wanted | None = None
 ) -> tuple[Found, dict[str, tf.Tensor]]:
     """What a batch gives, and the rows that it was differentiated by, (U, D), by table.
 
-    streamed: works off the parts of the loss, whose rows are not among those.
+    streamed: works off the parts of the loss, whose rows are not among those. wanted: as of
+    `looked_up`, if that is known.
     """
-    with phase("lookup"):
-        wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+    wanted = wanted or looked_up(model, batch)
     with phase("gather"):
         values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -88,15 +98,19 @@ def of_batch(
 
 
 def collected(
-    model: Model, gather: Gather, batches: Sequence[Batch], devices: Mapping[str, str]
+    model: Model,
+    gather: Gather,
+    batches: Sequence[Batch],
+    devices: Mapping[str, str],
+    wanted: Sequence[Wanted] | None = None,
 ) -> Found:
     """What micro-batches give together, all differentiated by the same rows.
 
     Rows that a loss streams are touched ones like others, all in memory at once. devices: of the
-    tables, by name, for those.
+    tables, by name, for those. wanted: of each micro-batch, as of `looked_up`, if that is known.
     """
-    found = []
-    for batch in batches:
+    found, is_streamed = [], False
+    for batch, known in zip(batches, wanted or [None] * len(batches), strict=True):
         touched: list[tuple[str, Touched]] = []
 
         def streamed(part: Part, touched: list = touched) -> tuple[tf.Tensor, tf.Tensor]:
@@ -105,10 +119,11 @@ def collected(
             touched.append((part.table, Touched(ids_U, by_rows)))
             return loss, tf.cast(by_hidden, part.hidden_ND.dtype)
 
-        of_one, _ = of_batch(model, gather, batch, streamed)
+        of_one, _ = of_batch(model, gather, batch, streamed, known)
         found.append(of_one)
         found += [Found(tf.zeros([]), tf.zeros([]), {name: rows}, {}) for name, rows in touched]
-    return together(found)
+        is_streamed = is_streamed or bool(touched)
+    return together(found)._replace(is_streamed=is_streamed)
 
 
 def together(found: Sequence[Found]) -> Found:
@@ -138,45 +153,64 @@ def merged(touched: Sequence[Touched]) -> Touched:
     return Touched(ids_U, tf.math.unsorted_segment_sum(values_ND, positions_N, tf.size(ids_U)))
 
 
-def pack(found: Found, flag: tf.Tensor) -> tf.Tensor:
-    """All of it and a number as one float32 vector.
+def length(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int = 1) -> tf.Tensor:
+    """The numbers of a vector of `pack`, of tables of so many columns and touched rows."""
+    rows = [size * (1 + width) for size, width in zip(sizes, columns, strict=True)]
+    return tf.add_n(rows) + _head(len(rows), flags)
 
-    It begins with the rows of each table, as bits of int32, the loss, the examples and the flag;
-    after that come, for each table, the ids, as bits of int32, and the values.
+
+def _head(tables: int, flags: int) -> int:
+    return tables + 2 + flags
+
+
+def pack(found: Found, flags: tf.Tensor, size: tf.Tensor | None = None) -> tf.Tensor:
+    """All of it and some numbers as one float32 vector.
+
+    It begins with the rows of each table, as bits of int32, the loss, the examples and the flags;
+    after that come, for each table, the ids, as bits of int32, and the values. size: of the vector,
+    if that is to be longer.
     """
     every = [*found.gradients.values(), *found.state.values()]
-    sizes = tf.stack([tf.size(rows.ids_U) for rows in every])
-    told = [found.loss, found.examples, flag]
+    sizes = [tf.size(rows.ids_U) for rows in every]
+    told = [tf.stack([found.loss, found.examples]), tf.reshape(flags, [-1])]
     body = [
         tf.reshape(part, [-1])
         for rows in every
         for part in (_as_float(tf.cast(rows.ids_U, tf.int32)), rows.values_UD)
     ]
-    return tf.concat([_as_float(sizes), tf.stack(told), *body], axis=0)
+    if size is not None:
+        columns = [rows.values_UD.shape[1] for rows in every]
+        body.append(tf.zeros([size - length(columns, sizes, told[1].shape[0])]))
+    return tf.concat([_as_float(tf.stack(sizes)), *told, *body], axis=0)
 
 
-def unpack(vectors: tf.Tensor, count: int, like: Found) -> tuple[Found, tf.Tensor]:
-    """What `count` vectors of `pack`, one after the other, hold together, and the sum of the flags.
+def unpack(
+    vectors: tf.Tensor, count: int, like: Found, flags: int = 1, size: tf.Tensor | None = None
+) -> tuple[Found, tf.Tensor]:
+    """What `count` vectors of `pack`, one after the other, hold together, and the sums of `flags`
+    flags.
 
-    like: what one of them was made of: tells the tables, their columns and the dtype of ids.
+    like: what one of them was made of: tells the tables, their columns and the dtype of ids. size:
+    of each vector, if that was given to `pack`.
     """
     every = {**like.gradients, **like.state}
-    start, found, flags = tf.constant(0), [], []
-    for _ in range(count):
-        told = start + len(every)
-        sizes = tf.bitcast(vectors[start:told], tf.int32)
-        loss, examples, flag = tf.unstack(vectors[told : told + 3], num=3)
-        lengths = [
-            length
-            for size, rows in zip(tf.unstack(sizes, num=len(every)), every.values(), strict=True)
-            for length in (size, size * rows.values_UD.shape[1])
-        ]
-        total = tf.add_n(lengths)
-        parts = tf.split(vectors[told + 3 : told + 3 + total], tf.stack(lengths), num=len(lengths))
+    start, found, every_flag = tf.constant(0), [], []
+    for number in range(count):
+        at = start if size is None else number * size
+        head = vectors[at : at + _head(len(every), flags)]
+        sizes = tf.unstack(tf.bitcast(head[: len(every)], tf.int32), num=len(every))
+        loss, examples = tf.unstack(head[len(every) : len(every) + 2], num=2)
+        every_flag.append(head[len(every) + 2 :])
+        at += _head(len(every), flags)
         touched = {}
-        for (name, rows), ids, values in zip(every.items(), parts[::2], parts[1::2], strict=True):
-            ids_U = tf.cast(tf.bitcast(ids, tf.int32), rows.ids_U.dtype)
-            touched[name] = Touched(ids_U, tf.reshape(values, (-1, rows.values_UD.shape[1])))
+        for (name, rows), rows_here in zip(every.items(), sizes, strict=True):
+            columns = rows.values_UD.shape[1]
+            ids_U = tf.bitcast(vectors[at : at + rows_here], tf.int32)
+            at += rows_here
+            values = vectors[at : at + rows_here * columns]
+            at += rows_here * columns
+            values_UD = tf.reshape(values, (-1, columns))
+            touched[name] = Touched(tf.cast(ids_U, rows.ids_U.dtype), values_UD)
         found.append(
             Found(
                 loss,
@@ -185,9 +219,8 @@ def unpack(vectors: tf.Tensor, count: int, like: Found) -> tuple[Found, tf.Tenso
                 {name: touched[name] for name in like.state},
             )
         )
-        flags.append(flag)
-        start = told + 3 + total
-    return together(found), tf.add_n(flags)
+        start = at
+    return together(found), tf.add_n(every_flag)
 
 
 def _as_float(values_N: tf.Tensor) -> tf.Tensor:

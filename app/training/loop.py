@@ -60,8 +60,9 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
             "the newest checkpoint, and tables in a file are there once only; leave it out"
         )
     trained = {name for name, spec in job.model.tables().items() if spec.trained}
-    for name in trained & job.tables.keys():  # there are none for --plan_only
-        slots(job.optimizer, job.tables[name])
+    for name, table in job.tables.items():  # there are none for --plan_only
+        if name in trained:
+            slots(job.optimizer, table)
     # Windows that the workdir knows already may be behind; they were in the run that took them.
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
         at = _expecting(newest_position(workdir.checkpoints) or Position(), job)
@@ -135,7 +136,8 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
         def tell(step: int, values: dict[str, float]) -> None:
             """The scores of the tables as they were at a step."""
             metrics.write(step, values)
-            display.say(step, values)
+            if len(values) > 1:  # none may be defined, where no word of a benchmark is known
+                display.say(step, values)
             if settings.patience:
                 rank(job.watched(values))
 

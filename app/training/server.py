@@ -1,15 +1,13 @@
 """A server of TensorFlow as a process: python -m app.training.server ROLE ARGUMENT…
 
-It says its address on stdout when it is ready, and ends when its stdin does: with the process that
-started it, however that ends.
+It says its address on stdout when it is ready, and ends when its stdin does. A worker that waits
+for a dispatcher that went first does not see that, as TensorFlow then keeps Python from running; so
+`training.processes` has it killed besides.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import select
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +18,6 @@ _GONE_MS, _SIGN_OF_LIFE_MS = 10_000, 1_000
 
 def main(arguments: Sequence[str]) -> None:
     """Serves until stdin ends."""
-    _die_with_parent()
     try:
         server, address = start(*arguments)
         print(address, flush=True)
@@ -68,18 +65,6 @@ def _data_worker(dispatcher: str) -> tuple[Any, str]:
     )
     server = service.WorkerServer(config)
     return server, f"127.0.0.1:{server._address.rpartition(':')[2]}"
-
-
-def _die_with_parent() -> None:
-    """Asks Linux to kill this process when its parent ends.
-
-    stdin tells as well, but not while a worker waits for a dispatcher that went first: TensorFlow
-    then keeps Python from running.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
-        if select.select([sys.stdin], [], [], 0)[0]:  # it ended before
-            os._exit(1)
 
 
 if __name__ == "__main__":

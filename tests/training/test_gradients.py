@@ -183,7 +183,7 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
             {"state": make_found([1], 4)},
         ),
     ]  # fmt: skip
-    flags = [0.0, 1.0]
+    flags = [[0.0, 1.0], [1.0, 1.0]]
 
     @tf.function(autograph=False)
     def exchanged():
@@ -191,10 +191,11 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
             gradients.pack(one, tf.constant(flag))
             for one, flag in zip(replicas, flags, strict=True)
         ]
-        return gradients.unpack(tf.concat(vectors, axis=0), 2, like=replicas[0])
+        return gradients.unpack(tf.concat(vectors, axis=0), 2, like=replicas[0], flags=2)
 
-    found, flag = exchanged()
-    assert (float(found.loss), float(found.examples), float(flag)) == (2.0, 4.0, 1.0)
+    found, sums = exchanged()
+    assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
+    assert sums.numpy().tolist() == [1.0, 2.0]
     expected = {}
     for one in replicas:
         for name, (ids_U, values_UD) in (one.gradients | one.state).items():

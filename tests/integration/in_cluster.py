@@ -1,0 +1,31 @@
+"""A command as one process of a cluster: python -m tests.integration.in_cluster TF_CONFIG COMMAND…
+
+TF_CONFIG: its value; empty for none. A COMMAND such as `TensorFlow=2.20.0` before the module has
+the process say that it has that version.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from app.training import notes
+
+
+def main() -> None:
+    """Runs the module that is named, with the other arguments."""
+    config, *command = sys.argv[1:]
+    os.environ["TF_CONFIG"] = config
+    notes._UNSEEN_SECONDS = 1.0
+    name, _, version = command[0].partition("=")
+    if version:
+        package, known = notes._PACKAGES[name], notes._version
+        notes._version = lambda other: version if other == package else known(other)
+        command = command[1:]
+    sys.argv = command
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Trains small models, one after the other: python -m tests.integration.replicas RUN…
+
+A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a workdir that is there is gone on with. The data lie in the
+folder of the workdirs, see `write_data`. On two logical CPU devices; with a TF_CONFIG, as one
+process of several, with one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from app import build, devices, settings, strategies
+from app.config import Config
+from app.hosts import of_environment
+from app.training import checkpoint, loop, ports
+from app.training.runner import Runner
+from app.training.workdir import Workdir, write_flags
+from tests.integration.commands import Command, done, write_corpus
+
+TEXT = {
+    "dim": 8,
+    "window": 2,
+    "min_count": 2,
+    "batch_tokens": 256,
+    "row_tokens": 16,
+    "block_bytes": 2048,
+}
+SAMPLES = {**TEXT, "subsample": 0.05, "group_tokens": 32, "shared_negatives": 8}
+CASES = {
+    "adagrad": SAMPLES,
+    "adam": {**SAMPLES, "model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.5},
+    # One block, so that a micro-batch of every step is nothing but padding.
+    "padding": {**SAMPLES, "block_bytes": 1 << 20, "optimizer": "adagrad"},
+    "rounded": {**SAMPLES, "table_dtype": "bfloat16", "rounding": "stochastic"},
+    "tree": {**TEXT, "model": "cbow", "loss": "hierarchical_softmax"},
+    "language_model": {**TEXT, "task": "language_model", "window": 5, "units": 8},
+    "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
+    "recommend": {"task": "recommend", "dim": 8, "batch_tokens": 64},
+}
+FILES = {"classify": "labelled.txt", "recommend": "ratings.csv"}
+
+
+def main() -> None:
+    """All runs."""
+    runners: dict[str, Runner] = {}
+    cluster = os.environ.get("TF_CONFIG")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration()] * (1 if cluster else 2)
+    tf.config.set_logical_device_configuration(cpu, logical)
+    for run in sys.argv[1:]:
+        config = made(*run.split(","))
+        strategy = config.run.strategy
+        if not runners:
+            devices.use_machine(config.run)
+        if strategy not in runners:
+            runners[strategy] = strategies.runner(config, of_environment(strategy, cluster))
+        train(config, runners[strategy])
+
+
+def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
+    """The configuration of a run."""
+    values = {
+        "workdir": workdir,
+        "corpus": str(pathlib.Path(workdir).parent / FILES.get(case, "text.txt")),
+        "strategy": strategy,
+        "micro_batches": 2,
+        "compute_dtype": "float32",
+        "log_seconds": 0.0,
+        "steps_per_call": 2,
+        "epochs": int(epochs),
+        **CASES[case],
+    }
+    task = values.get("task", "words")
+    usual = {one: settings.default(field, task) for one, field in settings.fields().items()}
+    config = settings.from_names({**usual, **values})
+    settings.check(config)
+    return config
+
+
+def train(config: Config, runner: Runner) -> None:
+    """As `app.train`, without scores."""
+    workdir = Workdir(config.run.workdir)
+    workdir.path.mkdir(parents=True, exist_ok=True)
+    config = strategies.settled(config, runner.replicas)
+    with runner.scope():
+        job = build.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
+        loop.prepare(job, config.run, workdir)
+    if runner.chief:
+        write_flags(workdir.flags, settings.by_name(config))
+        job.record()
+    assert loop.train(job, config.run, workdir, runner)
+
+
+def write_data(folder: pathlib.Path) -> None:
+    """What the cases are trained on."""
+    draw = random.Random(0)
+    write_corpus(folder / "text.txt")
+    words = ["cat", "dog", "sun", "moon", "red", "blue", "sky", "sea"]
+    texts = (" ".join(draw.choices(words, k=draw.randrange(2, 9))) for _ in range(200))
+    lines = (f"__label__{draw.choice('abc')} {text}\n" for text in texts)
+    (folder / "labelled.txt").write_text("".join(lines))
+    pairs = (f"u{draw.randrange(30)},i{draw.randrange(40)},5\n" for _ in range(900))
+    (folder / "ratings.csv").write_text("user,item,rating\n" + "".join(pairs))
+
+
+def trained(folder: pathlib.Path, *runs: str) -> None:
+    """Makes runs in a process of its own. folder: for what it prints."""
+    done(folder, "tests.integration.replicas", *runs)
+
+
+def trained_by_two(folder: pathlib.Path, *runs: str) -> None:
+    """Makes runs in two processes that are a cluster."""
+    started = []
+    for index, config in enumerate(cluster(2)):
+        (place := folder / f"worker{index}").mkdir()
+        command = ("tests.integration.in_cluster", config, "tests.integration.replicas", *runs)
+        started.append(Command(place, *command))
+    try:
+        for command in started:
+            ended = command.ended()
+            assert ended.code == 0, ended.err
+    finally:
+        for command in started:
+            command.process.kill()
+            command.process.join()
+
+
+def cluster(workers: int) -> list[str]:
+    """The TF_CONFIG of each of so many workers on this machine."""
+    hosts = {"worker": [f"127.0.0.1:{port}" for port in ports.free(workers)]}
+    tasks = [{"type": "worker", "index": index} for index in range(workers)]
+    return [json.dumps({"cluster": hosts, "task": task}) for task in tasks]
+
+
+def rows(workdir: pathlib.Path) -> dict[str, np.ndarray]:
+    """All that the newest checkpoint holds, by the name it has there."""
+    reader = tf.train.load_checkpoint(str(checkpoint.paths(workdir / "checkpoints")[0] / "tables"))
+    found = reader.get_variable_to_shape_map()
+    names = [name for name in found if name.endswith("VARIABLE_VALUE")]
+    return {name: reader.get_tensor(name).astype(np.float32) for name in names}
+
+
+def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
+    """Both have the same rows, to 1e-5, after the same steps."""
+    one, two = rows(workdir), rows(other)
+    assert one.keys() == two.keys()
+    assert any(name.startswith("input/") or "/slots/" in name for name in one)
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
+    steps = [checkpoint.newest_position(path / "checkpoints").step for path in (workdir, other)]
+    assert steps[0] == steps[1] > 0
+
+
+if __name__ == "__main__":
+    main()

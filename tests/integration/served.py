@@ -1,0 +1,73 @@
+"""Trains small models with servers in this process: python -m tests.integration.served WORKERS RUN…
+
+A RUN is as of `tests.integration.replicas`, with as many workers and two parameter servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import sys
+from unittest import mock
+
+import numpy as np
+
+from app import devices
+from app.config import Config
+from app.training import checkpoint, servers, stored
+from app.training.runner import Here
+from tests import in_process
+from tests.integration import replicas
+
+# So that a call is an epoch: workers begin each with the state of a stream that begins.
+_LONG = {"language_model": {"steps_per_call": 4, "batch_tokens": 1024}}
+
+
+def main() -> None:
+    """All runs."""
+    runs = [run.split(",") for run in sys.argv[2:]]
+    configs = [_in_long_calls(case, replicas.made(case, *rest)) for case, *rest in runs]
+    devices.use_machine(configs[0].run)
+    hosts, kept = in_process.start(int(sys.argv[1]), 2)
+    with (
+        mock.patch.object(servers.joining, "present", lambda *_: contextlib.nullcontext()),
+        mock.patch.object(servers.joining, "await_all"),
+    ):
+        coordinator = servers.Coordinator(configs[0], hosts)
+    for config in configs:
+        served = config.run.strategy == "parameter_server"
+        replicas.train(config, coordinator if served else Here())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # the servers' destructors would wait for one another
+    del kept
+
+
+def _in_long_calls(case: str, config: Config) -> Config:
+    settings = dataclasses.replace(config.input, **_LONG.get(case, {}))
+    return dataclasses.replace(config, input=settings)
+
+
+def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
+    """Their newest checkpoints have the same rows and slots by id, to 1e-5, after as many steps."""
+    one, two = (checkpoint.paths(path / "checkpoints")[0] for path in (workdir, other))
+    assert one.name == two.name
+    trained = sorted(stored.read_layouts(one).keys() - {"state"})
+    assert trained
+    for name in trained:
+        for slot in ("", *_slots(one, name)):
+            rows, others = (stored.Stored(path, name).read(slot) for path in (one, two))
+            np.testing.assert_allclose(others, rows, 1e-5, 1e-5, err_msg=f"{name} {slot}")
+
+
+def _slots(folder: pathlib.Path, name: str) -> set[str]:
+    """The slots that a checkpoint has of a table."""
+    keys = replicas.rows(folder.parents[1])
+    places = (key.split("/") for key in keys if key.startswith(f"{name}/"))
+    return {place[place.index("slots") + 1] for place in places if "slots" in place}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A process of a cluster that trains nothing, in place of app.train: its flags, and TF_CONFIG.
+
+--corpus says what it does: `good`; `refused` (all end with 2); `failing` (worker 1 does, again and
+again); `serverless` (ps 0 ends, then the chief does); `endless`. Started as `python -m
+tests.integration.stand_in --launch FLAGS` it is app.cluster, which starts such processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+
+def main() -> None:
+    """One of the processes."""
+    given = dict(flag[2:].split("=", 1) for flag in sys.argv[1:])
+    config = json.loads(os.environ["TF_CONFIG"])
+    kind, index = config["task"]["type"], config["task"]["index"]
+    is_chief = (kind, index) == (("chief" if "chief" in config["cluster"] else "worker"), 0)
+    folder, what = pathlib.Path(given["workdir"]), given["corpus"]
+    (folder / f"{kind}-{index}.{os.getpid()}").write_text(json.dumps([sys.argv[1:], config]))
+    signal.signal(signal.SIGTERM, functools.partial(_stop, is_chief))
+    if what == "refused":
+        _end("train: --corpus=refused: no", 2)
+    if what == "failing" and (kind, index) == ("worker", 1):
+        _end("train: no memory", 1)
+    if what == "serverless" and kind == "ps":
+        _end("train: gone", 1)
+    if not is_chief:
+        time.sleep(600)
+    while len(list(folder.glob("*-*.*"))) < sum(map(len, config["cluster"].values())):
+        time.sleep(0.02)
+    print("the chief trains", flush=True)
+    for step in range(10**9 if what in ("endless", "failing") else 8):
+        with open(folder / "metrics.jsonl", "a") as file:
+            file.write(f'{{"step": {step}}}\n')
+        time.sleep(0.1)
+    if what == "serverless":
+        _end("train: ps 0 is gone", 1)
+
+
+def launch() -> None:
+    """app.cluster with processes of this module."""
+    from app import cluster as command
+    from app import flags
+    from app.training import cluster
+
+    cluster.Trial = functools.partial(cluster.Trial, module="tests.integration.stand_in")
+    sys.argv = ["cluster", *sys.argv[2:]]
+    command.define()
+    flags.run(command.main, arguments=True)
+
+
+def _stop(is_chief: bool, *_: object) -> None:
+    if is_chief:
+        print("the chief saves", flush=True)
+    os._exit(1)
+
+
+def _end(line: str, code: int) -> None:
+    print(line, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    launch() if sys.argv[1:2] == ["--launch"] else main()

@@ -1,0 +1,132 @@
+"""What a person can get wrong in starting processes on several machines: one line, an exit code."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from app.hosts import Hosts
+from app.training import cluster, ports
+from tests.integration.commands import Command, Ended, refusal, train, write_corpus
+from tests.processes import listening
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt", 30)
+
+
+class Member:
+    """One process of a cluster: where it writes, and what it is started with."""
+
+    def __init__(self, folder: pathlib.Path, hosts: Hosts, corpus, *more: str, pretend: str = ""):
+        strategy = "parameter_server" if "ps" in hosts.tasks else "multi_worker"
+        kind, index = hosts.task
+        place = folder / f"{kind}-{index}"
+        place.mkdir(parents=True)
+        flags = [flag for flag in train(folder / "run", corpus) if not flag.startswith("--device")]
+        self._command = Command(
+            place,
+            "tests.integration.in_cluster",
+            hosts.as_tf_config(*hosts.task),
+            *([pretend] if pretend else []),
+            *flags,
+            f"--strategy={strategy}",
+            *more,
+        )
+
+    def ended(self) -> Ended:
+        return self._command.ended()
+
+    def kill(self) -> None:
+        self._command.process.kill()
+        self._command.process.join()
+
+
+def hosts_of(workers: int, servers: int) -> Hosts:
+    return cluster.hosts(workers, servers, ports.free(workers + servers + bool(servers)))
+
+
+def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
+    return Hosts(hosts.tasks, kind, index)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config", "message"),
+    [
+        ("multi_worker", "", "--strategy=multi_worker: TF_CONFIG is not set"),
+        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is no JSON (Expecting value"),
+        (
+            "multi_worker",
+            '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 3}}',
+            "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; mend",
+        ),
+        (
+            "parameter_server",
+            '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 0}}',
+            "TF_CONFIG has no chief, and --strategy=parameter_server needs a chief",
+        ),
+    ],
+)
+def test_a_tf_config_that_cannot_be(tmp_path, corpus, strategy, config, message):
+    command = train(tmp_path / "run", corpus, f"--strategy={strategy}", "--device=")
+    ended = Command(tmp_path, "tests.integration.in_cluster", config, *command).ended()
+    assert message in refusal(ended)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("task", [("worker", 0), ("ps", 0), ("chief", 0)])
+def test_a_port_that_is_in_use(tmp_path, corpus, task):
+    hosts = as_task(hosts_of(1, task != ("worker", 0)), *task)
+    with listening(int(hosts.address.rpartition(":")[2])):
+        line = refusal(Member(tmp_path, hosts, corpus).ended())
+    what = f"TF_CONFIG names {hosts.address} for this process ({task[0]} 0), and port "
+    assert what in line and "Address already in use; end what listens there" in line
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_processes_that_do_not_arrive(tmp_path, corpus, servers):
+    hosts = hosts_of(3, servers)
+    member = Member(tmp_path, hosts, corpus, "--cluster_timeout=1")
+    line = member.ended().err.splitlines()[-1]
+    absent = ", ".join(hosts.name(*task) for task in hosts.others)
+    assert f"{absent} did not arrive within --cluster_timeout=1 s; start them with the" in line
+
+
+def test_workers_that_differ(tmp_path, corpus):
+    hosts = hosts_of(2, 0)
+    other = as_task(hosts, "worker", 1)
+    for number, (more, pretend, message) in enumerate(
+        (
+            (["--negatives=7"], "", "--negatives=7 and the chief 5; start every process with"),
+            ([], "TensorFlow=2.20.0", "TensorFlow 2.20.0 and the chief 2."),
+            (
+                [f"--workdir={tmp_path}/other"],
+                "",
+                f"left no note in --workdir={tmp_path}/2",
+            ),
+        )
+    ):
+        folder = tmp_path / str(number)
+        both = [
+            Member(folder, hosts, corpus),
+            Member(folder, other, corpus, *more, pretend=pretend),
+        ]
+        first, second = (refusal(member.ended()) for member in both)
+        assert f"{hosts.name('worker', 1)} has {message}" in first and second == first
+
+
+def test_a_server_with_other_flags(tmp_path, corpus):
+    hosts = hosts_of(1, 1)
+    servers = [
+        Member(tmp_path, as_task(hosts, "worker", 0), corpus),
+        Member(tmp_path, as_task(hosts, "ps", 0), corpus, "--dim=9"),
+    ]
+    try:
+        line = refusal(Member(tmp_path, hosts, corpus).ended())
+    finally:
+        for member in servers:
+            member.kill()
+    name = hosts.name("ps", 0)
+    assert f"{name} has --dim=9 and the chief 8; start every process with the same flags" in line

@@ -1,0 +1,165 @@
+"""Workers and parameter servers: the same rows as one process, and nothing lost with a process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from app.hosts import Hosts
+from app.training import ports
+from tests.integration.commands import Command, done, logged, newest_step, train, write_corpus
+from tests.integration.replicas import CASES, write_data
+from tests.integration.served import assert_same
+from tests.processes import is_running, until
+
+FAST = ("adagrad", "classify")
+MORE = ("--strategy=parameter_server", "--cluster_timeout=60")
+
+
+class Cluster:
+    """The processes of a run, `python -m app.train` each."""
+
+    def __init__(self, folder: pathlib.Path, *flags: str, workers: int = 2, servers: int = 2):
+        addresses = [f"127.0.0.1:{port}" for port in ports.free(1 + workers + servers)]
+        tasks = {"chief": addresses[:1], "worker": addresses[1 : 1 + workers]}
+        tasks["ps"] = addresses[1 + workers :]
+        self._hosts = Hosts({job: tuple(found) for job, found in tasks.items()}, "chief", 0)
+        self._folder, self._flags, self._count = folder, flags, itertools.count()
+        self.started: dict[tuple[str, int], Command] = {}
+        for task in self._hosts.others:
+            self.start(*task)
+
+    def start(self, kind: str, index: int) -> Command:
+        """Starts a process, as a person does; what it prints is in a folder of its own."""
+        (place := self._folder / f"{kind}{index}.{next(self._count)}").mkdir()
+        config = self._hosts.as_tf_config(kind, index)
+        command = ("tests.integration.in_cluster", config, *self._flags, *MORE)
+        self.started[kind, index] = Command(place, *command)
+        return self.started[kind, index]
+
+    def kill(self, kind: str, index: int) -> None:
+        """Ends one at once, with SIGKILL."""
+        command = self.started[kind, index]
+        os.kill(command.process.pid, signal.SIGKILL)
+        command.process.join()
+
+    def end(self) -> None:
+        """Leaves nothing behind."""
+        for command in self.started.values():
+            command.process.kill()
+            command.process.join()
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path, *flags: str, **counts: int) -> Iterator[Cluster]:
+    """Workers and servers for the length of the block; the chief is for the test to start."""
+    cluster = Cluster(folder, *flags, **counts)
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Workdirs of two epochs: CASE-STRATEGY, and FIRST-THEN where the strategy changed."""
+    folder = tmp_path_factory.mktemp("served")
+    write_data(folder)
+    both = [(case, strategy) for case in FAST for strategy in ("none", "parameter_server")]
+    runs = [f"{case},{strategy},2,{folder}/{case}-{strategy}" for case, strategy in both]
+    there_and_back = ("none", "parameter_server", "none")
+    runs += [
+        f"adagrad,{strategy},{epochs},{folder}/there-and-back"
+        for epochs, strategy in enumerate(there_and_back, 1)
+    ]
+    runs.append(f"adagrad,none,3,{folder}/three")
+    done(folder, "tests.integration.served", "1", *runs)
+    return folder
+
+
+@pytest.mark.parametrize("case", FAST)
+def test_one_worker_trains_the_same_rows_as_one_process(folder, case):
+    assert_same(folder / f"{case}-none", folder / f"{case}-parameter_server")
+
+
+@pytest.mark.slow
+def test_every_task_trains_as_in_one_process(tmp_path):
+    write_data(tmp_path)
+    cases = sorted(CASES.keys() - {*FAST, "rounded"})  # whose draws go by the part
+    strategies = ("none", "parameter_server")
+    runs = [f"{case},{one},2,{tmp_path}/{case}-{one}" for case in cases for one in strategies]
+    done(tmp_path, "tests.integration.served", "1", *runs)
+    for case in cases:
+        assert_same(tmp_path / f"{case}-none", tmp_path / f"{case}-parameter_server")
+
+
+def test_checkpoints_go_there_and_back(folder):
+    # The schedule ends with the epochs that were asked for, so the rate differs and so do the rows.
+    lines = logged(folder / "there-and-back")
+    assert [line["epoch"] for line in lines if "loss" not in line] == [1, 2, 3]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0]
+    layouts = sorted((folder / "there-and-back").glob("checkpoints/*/tables.json"))
+    kinds = [json.loads(path.read_text())["input"]["kind"] for path in layouts]
+    assert kinds == ["device", "sharded", "device"]
+
+
+def test_all_calls_are_accounted_for_and_bytes_reported(folder):
+    lines = [line for line in logged(folder / "adagrad-parameter_server") if "loss" in line]
+    assert all(line["calls"] == line["calls_made"] == line["step"] / 2 for line in lines)
+    assert all(line["calls_again"] == 0 < line["exchanged_bytes"] for line in lines)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_a_worker_that_is_killed_is_done_without_and_then_taken_back(tmp_path):
+    corpus, workdir = write_corpus(tmp_path / "a.txt", 3000), tmp_path / "run"
+    flags = train(workdir, corpus, "--log_seconds=0.5", "--epochs=3")
+    with running(tmp_path, *flags) as cluster:
+        chief = cluster.start("chief", 0)
+        until(lambda: steps(workdir) > 0 or not chief.process.is_alive())
+        cluster.kill("worker", 1)
+        before = steps(workdir)
+        until(lambda: steps(workdir) > before or not chief.process.is_alive())
+        cluster.start("worker", 1)
+        ended = chief.ended()
+        assert ended.code == 0, ended.err
+        assert ended.err.count("is gone: its call goes to another") <= 1
+        assert "Traceback" not in ended.err and "UnavailableError" not in ended.err
+        last = [line for line in logged(workdir) if "loss" in line][-1]
+        assert last["calls"] == last["calls_made"] == last["step"] / 2
+        assert 0 <= last["calls_again"] <= 1
+        for command in cluster.started.values():
+            until(lambda command=command: not is_running(command.process.pid))
+    assert not list(workdir.glob("cluster/*.json")), "notes are left of processes that ended"
+
+
+def test_a_server_that_is_killed_ends_the_run_and_the_next_one_resumes(tmp_path):
+    corpus, workdir = write_corpus(tmp_path / "a.txt", 3000), tmp_path / "run"
+    flags = train(workdir, corpus, "--log_seconds=0.5", "--epochs=3", "--checkpoint_minutes=0.01")
+    with running(tmp_path, *flags, workers=1) as cluster:
+        chief = cluster.start("chief", 0)
+        until(lambda: newest_step(workdir) > 0 or not chief.process.is_alive())
+        cluster.kill("ps", 1)
+        ended = chief.ended()
+        assert ended.code == 1, ended
+        assert ended.err.count("parameter server lost") == 1 and "Traceback" not in ended.err
+        assert "ps 1 (127.0.0.1:" in ended.err.splitlines()[-1]
+        saved = newest_step(workdir)
+        cluster.start("ps", 1)
+        again = cluster.start("chief", 0).ended()
+        assert again.code == 0, again.err
+        assert f"resuming at step {saved}" in again.err
+    assert steps(workdir) > saved
+
+
+def steps(workdir: pathlib.Path) -> int:
+    """The last step that was logged; 0 if there is none."""
+    return max((int(line["step"]) for line in logged(workdir)), default=0)
