@@ -13,6 +13,7 @@ TensorFlow's servers take work from whoever reaches their ports: keep those behi
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from app import flags, settings
 from app.errors import UsageError
 from app.training import cluster
 
+_MOST = 1000  # processes of a kind: a slip of the finger, where it is more
 _OWN = ("workers", "ps", "data_workers", "port", "kill_worker_after")
 
 
@@ -68,8 +70,10 @@ def _check(arguments: Sequence[str]) -> None:
             value = f"--{name}={given[name].value}"
             raise UsageError(f"{value} is of app.train; write it after the others and a --")
     for name in _OWN:
-        if given[name].value is not None and given[name].value < 0:
-            raise UsageError(f"--{name}={given[name].value}: give at least 0")
+        if given[name].value is not None and not 0 <= given[name].value < math.inf:
+            raise UsageError(f"--{name}={given[name].value}: give a number from 0 on")
+        if name in ("workers", "ps", "data_workers") and given[name].value > _MOST:
+            raise UsageError(f"--{name}={given[name].value}: give at most {_MOST} on one machine")
     if given.port >= 2**16:
         raise UsageError(f"--port={given.port}: give a number from 1 to 65535, or 0 for a free one")
     if not given.workers:

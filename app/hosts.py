@@ -23,6 +23,7 @@ Task = tuple[str, int]
 
 # A name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
+_NUMBER = re.compile("[0-9]{1,9}")
 _NEEDED = {"parameter_server": JOBS, "multi_worker": ()}
 _EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
 
@@ -137,7 +138,7 @@ def _json(text: str) -> dict[str, Any]:
     short = text if len(text) <= 60 else f"{text[:60]}..."
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"TF_CONFIG={short} is no JSON ({error}); put it in single quotes in a shell"
         ) from error
@@ -186,7 +187,7 @@ def _task(value: dict[str, Any]) -> Task:
     if kind not in JOBS:
         raise UsageError(_no_job(kind))
     text = str(index)  # some clusters write it as a text
-    if isinstance(index, bool) or not (text.isascii() and text.isdecimal()):
+    if isinstance(index, bool) or not _NUMBER.fullmatch(text):
         raise UsageError(
             f'TF_CONFIG: "index" of "task" is {json.dumps(index)}; give a number from 0 on'
         )

@@ -87,6 +87,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if config.run.strategy in ("mirrored", "multi_worker"):
         _check_replicas(config)
+    if config.run.strategy == "parameter_server":
+        _check_servers(config)
     if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
     if config.run.task == "classify":
@@ -159,6 +161,19 @@ def _check_replicas(config: Config) -> None:
         raise UsageError(
             f"--device={config.run.device}: --strategy=mirrored trains on all that there are; "
             "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)"
+        )
+
+
+def _check_servers(config: Config) -> None:
+    if config.table.table in ("host", "dynamic"):
+        raise UsageError(
+            f"--table={config.table.table}: --strategy=parameter_server keeps the tables in the "
+            "memory of its servers, a row for each id; give --table=device, or another --strategy"
+        )
+    if config.model.class_devices > 1:
+        raise UsageError(
+            f"--class_devices={config.model.class_devices} deals classes over local devices, and "
+            "--strategy=parameter_server deals all rows over its servers; leave out one of the two"
         )
 
 

@@ -10,6 +10,7 @@ from app.errors import UsageError
 from app.hosts import Hosts
 from app.settings import check_micro_batches
 from app.training import replicas, servers, workers
+from app.training.checkpoint import Position
 from app.training.runner import Here, Runner
 
 # From the settings and the processes of the cluster; it waits for those.
@@ -34,12 +35,25 @@ def serves(config: Config, hosts: Hosts | None) -> bool:
     return asynchronous and hosts is not None and not hosts.is_chief
 
 
-def settled(config: Config, replicas: int) -> Config:
+def about(config: Config, hosts: Hosts | None, replicas: int) -> str:
+    """Who trains, for people; empty for one device."""
+    strategy, micro = config.run.strategy, config.input.micro_batches
+    if strategy == "none":
+        return ""
+    if strategy == "parameter_server" and hosts is not None:
+        workers, servers = (len(hosts.tasks[job]) for job in ("worker", "ps"))
+        return f"{strategy}: {workers} worker(s) at their own pace, {servers} parameter server(s)"
+    return f"{strategy}: {replicas} replica(s) in step, {micro} micro-batch(es) a step"
+
+
+def settled(config: Config, replicas: int, at: Position | None) -> Config:
     """The settings with the number of micro-batches that so many replicas share.
 
-    UsageError where those do not go into it, or it does not go into the batch.
+    at: where the workdir stands; within an epoch it is that with which this was begun, if they can
+    share that. UsageError where they do not go into the number, or it does not go into the batch.
     """
-    micro = config.input.micro_batches or replicas
+    begun = at.micro_batches if at is not None and at.batch else replicas
+    micro = config.input.micro_batches or (replicas if begun % replicas else begun)
     if micro % replicas:
         raise UsageError(
             f"--micro_batches={micro}: {replicas} replicas are to share them evenly; give a "

@@ -27,23 +27,31 @@ def main(_: Sequence[str]) -> None:
     hosts = None if planned else of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
     from app import build, devices, strategies
-    from app.training import banner, loop, serving
+    from app.training import banner, checkpoint, loop, serving
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
-    if strategies.serves(settings, hosts):
-        serving.serve(settings, hosts, place)
+    try:
+        if strategies.serves(settings, hosts):
+            serving.serve(settings, hosts, place)
+            return
+        runner = strategies.runner(settings, hosts)
+    except RunError as error:
+        if hosts is None or not loop.is_finished(place, settings.run.epochs):
+            raise
+        logging.info("%s; nor need it: the run is finished", error)
         return
-    runner = strategies.runner(settings, hosts)
     writes = runner.chief and not settings.run.plan_only
-    with place.held() if writes else contextlib.nullcontext():
-        config = strategies.settled(settings, runner.replicas)
+    with runner.telling(), place.held() if writes else contextlib.nullcontext():
+        at = checkpoint.newest_position(place.checkpoints)
+        config = strategies.settled(settings, runner.replicas, at)
         with runner.scope():
             job = build.JOBS[settings.run.task](config, place, loop.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
-            print(banner.banner(settings, job), flush=True)
+            about = strategies.about(config, hosts, runner.replicas)
+            print(banner.banner(settings, job, about), flush=True)
         if settings.run.plan_only:
             return
         if runner.chief:
@@ -54,6 +62,8 @@ def main(_: Sequence[str]) -> None:
         del job  # and its tables, in whose place those to score can come
         gc.collect()
         told = closing(place) if finished else ""
+        if finished:
+            runner.leave(place)
     if not finished:
         alone = f"python -m app.train --workdir={shlex.quote(str(place.path))}"
         again = "the same commands, one for each process" if hosts else alone

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 _BITS = 8e-9  # gigabits of a byte
 _NUMBER = 4  # bytes of an id, and of a number of a row
-# Messages that wait for one another: the lengths of the vectors and the vectors themselves, at each
-# hop of a ring; or ids, then rows, then gradients.
-OF_HOP, OF_STEP = 2, 3
+# Messages of a step that wait for one another: a vector at each hop of the ring (the lengths of all
+# vectors of a call go round once before); or ids, then rows, then gradients.
+OF_HOP, OF_STEP = 1, 3
 
 
 class Reckoned(NamedTuple):

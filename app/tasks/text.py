@@ -27,6 +27,7 @@ def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
     """Fields of a `Job` that a corpus gives."""
     return {
         "expected_batches": text.batches,
+        "digest": words.digest(text),
         "about": _about(text, config),
         "record": lambda: words.record(text, workdir),
         "closing": close,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
@@ -15,6 +15,9 @@ from app.training import ports
 _PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
 _PAUSE_SECONDS = 0.2  # between two looks
 _SAY_AFTER_SECONDS = 5.0  # of waiting: longer than processes take that start together
+# Between two looks at a chief that is there, and how many in a row it is to miss before it is gone,
+# as a network may fail for a moment.
+_LOOK_SECONDS, _MISSED = 1.0, 3
 
 
 def is_listening(address: str, seconds: float = _PROBE_SECONDS) -> bool:
@@ -54,6 +57,14 @@ def wait_for(hosts: Hosts, tasks: Iterable[Task], seconds: float) -> None:
     absent = missing(hosts, tasks, seconds)
     if absent:
         raise RunError(late(hosts, absent, seconds))
+
+
+def until_gone(hosts: Hosts, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    """Returns when the chief's process has ended, as its port is closed then, or when told to."""
+    missed = 0
+    while missed < _MISSED and not is_stopping():
+        time.sleep(_LOOK_SECONDS)
+        missed = 0 if is_listening(hosts.address_of(*hosts.chief)) else missed + 1
 
 
 def late(hosts: Hosts, absent: Sequence[Task], seconds: float) -> str:

@@ -21,10 +21,10 @@ _OF = {
 }
 
 
-def banner(settings: Config, job: Job) -> str:
+def banner(settings: Config, job: Job, strategy: str = "") -> str:
     """Devices, settings that are not the defaults, the data, tables, memory by place, and steps.
 
-    With --plan_only, all that takes memory.
+    With --plan_only, all that takes memory. strategy: who trains, where that is not one device.
     """
     given = by_name(settings)
     task = settings.run.task
@@ -44,6 +44,7 @@ def banner(settings: Config, job: Job) -> str:
         (
             f"device      {job.device} of {_devices()}, products in {job.model.dtype.name}",
             *_warnings(),
+            *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(told) or 'all as by default'}",
             *(f"{name:<11} {told}" for name, told in job.about),
             f"tables      {tables}",

@@ -42,6 +42,7 @@ class Position:
     after those. batches: how many an epoch has; as expected during the first epoch of a text,
     counted after it. expected: how many were expected. words: of the epochs finished. seconds:
     spent in training. best: the score of the best epoch, where that is kept. since: epochs after.
+    micro_batches: of each step, by which the batches of an epoch are arranged.
     """
 
     step: int = 0
@@ -53,6 +54,7 @@ class Position:
     seconds: float = 0.0
     best: float | None = None
     since: int = 0
+    micro_batches: int = 1
 
     @property
     def done(self) -> float:

@@ -22,7 +22,8 @@ class Job:
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
     micro_batches: of each step. empty: what a call takes of a process whose share of the epoch is
-    at its end before others'; None where all have as many batches. of_loss: further values, by
+    at its end before others'; None where all have as many batches.
+    digest: a number that differs with what gives ids their meaning. of_loss: further values, by
     name, that follow from the mean loss. epoch_end: called after each epoch, for values by name.
     watched: from those to the score that the best epoch has most of. memory: what takes it. kept:
     what else a checkpoint is to have. staging: what brings rows of the tables to the steps. about:
@@ -42,6 +43,7 @@ class Job:
     device: str
     micro_batches: int = 1
     empty: Any = None
+    digest: int = 0
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
     watched: Callable[[Mapping[str, float]], float] | None = None

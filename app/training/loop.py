@@ -27,12 +27,12 @@ from app.training.staging import InPlace
 from app.training.workdir import Workdir, read_flags
 
 
-def is_finished(workdir: Workdir) -> bool:
-    """Whether all epochs that the workdir's flags ask for are done."""
+def is_finished(workdir: Workdir, wanted: int | None = None) -> bool:
+    """Whether all epochs that the workdir's flags ask for are done; and as many as are wanted."""
     at = newest_position(workdir.checkpoints)
     flags = read_flags(workdir.flags)
     epochs, patience = (int(flags.get(name, 0)) for name in ("epochs", "patience"))
-    return at is not None and _done(at, epochs, patience)
+    return at is not None and _done(at, epochs, patience) and wanted in (None, epochs)
 
 
 def _done(at: Position, epochs: int, patience: int) -> bool:
@@ -92,6 +92,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     _expecting(at, job)
+    _arranged(at, job)
     interval = Interval(job, settings.epochs, at, runner.totals)
     audited = not (settings.audit and runner.chief)
     saved = time.monotonic()
@@ -208,6 +209,17 @@ def _expecting(at: Position, job: Job) -> Position:
     if at.expected != job.expected_batches:  # no epoch of this text is behind
         at.batches = at.expected = job.expected_batches
     return at
+
+
+def _arranged(at: Position, job: Job) -> None:
+    """Notes how the batches of the job's epochs are arranged; warns if it was otherwise so far."""
+    if at.batch and at.micro_batches != job.micro_batches:
+        logging.warning(
+            "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
+            "it come twice or not at all; the next ones are whole",
+            *(at.micro_batches, job.micro_batches),
+        )
+    at.micro_batches = job.micro_batches
 
 
 def _tell_audited(found: Findings, job: Job) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ from app.training.exchange import Exchange, number
 from app.training.job import Job
 from app.training.runner import errors_of_tables
 from app.training.step import apply, steps
+from app.training.workdir import Workdir
 
 _FLOAT = 4  # bytes of a number of a vector
 FLAGS = 2  # those of `training.workers`
@@ -57,6 +58,10 @@ class Replicas:
         self.strategy = strategy
         self._exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
+
+    def telling(self) -> AbstractContextManager:
+        """See `Runner`; an exchange that fails is told where it is made."""
+        return nullcontext()
 
     def scope(self) -> AbstractContextManager:
         """Variables made within it have a copy on every replica's device."""
@@ -112,6 +117,9 @@ class Replicas:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def leave(self, workdir: Workdir) -> None:
+        """Nobody is waited for."""
 
 
 def mirrored() -> Replicas:

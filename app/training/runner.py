@@ -20,6 +20,7 @@ from app.tables.findings import Findings
 from app.training.auditing import audit
 from app.training.job import Job
 from app.training.step import train_function
+from app.training.workdir import Workdir
 
 
 class Runner(Protocol):
@@ -32,6 +33,10 @@ class Runner(Protocol):
     replicas: int
     chief: bool
     is_asynchronous: bool
+
+    def telling(self) -> AbstractContextManager:
+        """What the whole run is within: raises as what it is what the loss of others leads to."""
+        ...
 
     def scope(self) -> AbstractContextManager:
         """What the job and its tables are made within."""
@@ -77,11 +82,19 @@ class Runner(Protocol):
         """After the last call."""
         ...
 
+    def leave(self, workdir: Workdir) -> None:
+        """Before the end of a process that has finished its part of a run."""
+        ...
+
 
 class Here:
     """This process alone, on the device of the job."""
 
     replicas, chief, is_asynchronous = 1, True, False
+
+    def telling(self) -> AbstractContextManager:
+        """There are no others."""
+        return nullcontext()
 
     def scope(self) -> AbstractContextManager:
         """Nothing that changes anything."""
@@ -124,6 +137,9 @@ class Here:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def leave(self, workdir: Workdir) -> None:
+        """Nobody is waited for."""
 
 
 @contextlib.contextmanager

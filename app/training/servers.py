@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from app.config import Config
 from app.errors import RunError
@@ -30,8 +29,8 @@ from app.tables.served import Served
 from app.training import arrivals, gradients, joining
 from app.training.auditing import audit
 from app.training.job import Job
-from app.training.runner import errors_of_tables
 from app.training.step import steps
+from app.training.workdir import Workdir
 from app.types import Batch
 
 # Calls that are given out at a time: one that each worker makes, one that waits for it, some more
@@ -62,11 +61,26 @@ class Coordinator:
         self._present.enter_context(joining.present(config, hosts))
         joining.await_all(config, hosts)
         _tell_in_short(hosts)
-        with self._servers():
-            self._strategy = _strategy(hosts)
-            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+        self._strategy = _strategy(hosts)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._most = _EACH * len(hosts.tasks["worker"]) + _MORE
         self._out: collections.deque[Any] = collections.deque()
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """See `Runner`: a parameter server that is gone may be met by whatever reads a table."""
+        try:
+            yield
+        except (*_GONE, RunError) as error:
+            servers = [task for task in self._hosts.everyone if task[0] == "ps"]
+            gone = arrivals.missing(self._hosts, servers, 0)
+            if not gone and (isinstance(error, RunError) or "/job:ps/" not in str(error)):
+                raise
+            who = arrivals.names(self._hosts, gone) or "one that was started again"
+            raise RunError(
+                f"a parameter server is lost with its rows: {who}; see that all of them run, then "
+                "run this command again: it goes on from the last checkpoint"
+            ) from error
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -78,7 +92,7 @@ class Coordinator:
                 return self._strategy.extended._create_variable(make, **options)
             return make(**options)
 
-        with self._servers(), tf.variable_creator_scope(made):
+        with tf.variable_creator_scope(made):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
@@ -86,13 +100,12 @@ class Coordinator:
         self._tables, self._steps = tables, job.steps_per_batch
         self._given = self._made = 0
         self._bytes: list[float] = []
-        with self._servers():
-            specs = job.model.tables()
-            trained = {name: tables[name] for name in tables if specs[name].trained}
-            self._served = Served(trained, _change(job))
-            with tf.device(self._served.device):
-                self._begun = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-            self._function = self._train_function(job, seed)
+        specs = job.model.tables()
+        trained = {name: tables[name] for name in tables if specs[name].trained}
+        self._served = Served(trained, _change(job))
+        with tf.device(self._served.device):
+            self._begun = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        self._function = self._train_function(job, seed)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """All of them, as workers take what the chief gives them."""
@@ -100,33 +113,29 @@ class Coordinator:
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`."""
-        with self._servers():
-            return audit(self._function, self._tables, (data, first, rate))
+        return audit(self._function, self._tables, (data, first, rate))
 
     def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Gives the call to the next worker that is free; waits while too many are given out."""
-        with self._servers():
-            if not self._given:
-                self._served.start(int(first))
-            while len(self._out) >= self._most:
-                self._out.popleft().fetch()
-            given = self._coordinator.schedule(self._function, args=(data, first, rate))
+        if not self._given:
+            self._served.start(int(first))
+        while len(self._out) >= self._most:
+            self._out.popleft().fetch()
+        given = self._coordinator.schedule(self._function, args=(data, first, rate))
         self._out.append(given)
         self._given += 1
         return given
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
         """See `Runner`."""
-        with self._servers():
-            made = [given.fetch() for given in calls]
+        made = [given.fetch() for given in calls]
         self._made += len(made)
         self._bytes += [float(exchanged) for *_, exchanged in made]
         return sum(float(loss) for loss, *_ in made), sum(float(count) for _, count, _ in made)
 
     def settle(self) -> None:
         """See `Runner`."""
-        with self._servers():
-            self._coordinator.join()
+        self._coordinator.join()
         self._out.clear()
 
     def is_stopping(self, asked: bool) -> bool:
@@ -138,8 +147,7 @@ class Coordinator:
         if not self._bytes:
             return {}
         self.settle()
-        with self._servers():
-            begun = int(self._begun.read_value())
+        begun = int(self._begun.read_value())
         exchanged = sum(self._bytes) / len(self._bytes) / self._steps
         self._bytes = []
         return {
@@ -152,6 +160,9 @@ class Coordinator:
     def close(self) -> None:
         """Workers and servers see themselves when this process has ended."""
         self._present.close()
+
+    def leave(self, workdir: Workdir) -> None:
+        """Nobody is waited for."""
 
     def _train_function(self, job: Job, seed: int) -> Any:
         """As `training.step.train_function`, of what a worker does; gives the bytes of rows too."""
@@ -190,26 +201,6 @@ class Coordinator:
 
         return train
 
-    @contextlib.contextmanager
-    def _servers(self) -> Iterator[None]:
-        """Tells of a parameter server that is gone, and of a table's own errors, as what they are.
-
-        RunError for both.
-        """
-        try:
-            with errors_of_tables():
-                yield
-        except _GONE as error:
-            servers = [task for task in self._hosts.everyone if task[0] == "ps"]
-            gone = arrivals.missing(self._hosts, servers, 0)
-            if not gone and "/job:ps/" not in str(error):
-                raise
-            who = arrivals.names(self._hosts, gone) or "a server that was started again"
-            raise RunError(
-                f"parameter server lost with its rows: {who}; see that all of them run, then run "
-                "this command again: it resumes from the last checkpoint"
-            ) from error
-
 
 def _change(job: Job) -> served.Change:
     """What an update of the job's optimizer does to the rows of a part."""
@@ -238,11 +229,11 @@ def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
 
 
 def _tell_in_short(hosts: Hosts) -> None:
-    """Has TensorFlow's messages of lost workers say who it is, in a line, and leaves out others."""
+    """Has TensorFlow say in one line that a worker is lost, and leaves out what follows from it."""
 
     def is_wanted(record: std_logging.LogRecord) -> bool:
         if not record.pathname.endswith("cluster_coordinator.py"):
-            return True
+            return record.levelno >= std_logging.WARNING
         lost = re.match(r"Worker /job:worker/\S*task:(\d+) failed", record.getMessage())
         if lost is not None:
             name = hosts.name("worker", int(lost[1]))
@@ -250,4 +241,4 @@ def _tell_in_short(hosts: Hosts) -> None:
             record.args = ()
         return lost is not None
 
-    logging.get_absl_handler().addFilter(is_wanted)
+    tf.get_logger().addFilter(is_wanted)

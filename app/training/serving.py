@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 import tensorflow as tf
 from absl import logging
@@ -15,10 +14,6 @@ from app.training import arrivals, joining
 from app.training.loop import is_finished
 from app.training.signals import asked_to_stop
 from app.training.workdir import Workdir
-
-# Between two looks at the chief, and how many in a row it is to miss: its port is closed only when
-# its process has ended, so this is for a network that fails for a moment.
-_LOOK_SECONDS, _MISSED = 1.0, 3
 
 
 def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
@@ -36,10 +31,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         assert server is not None  # it runs as long as it is kept
         logging.info("%s is ready", hosts.name(*hosts.task))
         joining.await_all(config, hosts)
-        chief, missed = hosts.address_of(*hosts.chief), 0
-        while not stop.is_set() and missed < _MISSED:
-            time.sleep(_LOOK_SECONDS)
-            missed = 0 if arrivals.is_listening(chief) else missed + 1
+        arrivals.until_gone(hosts, stop.is_set)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if not stop.is_set() and not is_finished(workdir):

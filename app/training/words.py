@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -92,6 +93,12 @@ def record(text: Text, workdir: Workdir) -> None:
     fingerprint = corpus.fingerprint(text.sources)
     known = {"fingerprint": fingerprint, "words": text.words, "batches": text.batches}
     files.write_json(workdir.corpus, known)
+
+
+def digest(text: Text) -> int:
+    """A number that differs with the corpus and with the ids of its words."""
+    fingerprint = corpus.fingerprint(text.sources)["sha256"]
+    return zlib.crc32("\0".join([fingerprint, *text.vocabulary.tokens]).encode())
 
 
 def batches(text: Text, config: Config, workdir: Workdir) -> Batches:

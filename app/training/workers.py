@@ -1,6 +1,6 @@
 """Replicas over several processes: `tf.distribute.MultiWorkerMirroredStrategy`.
 
-Each process makes all batches and differentiates its share of them. One that is lost takes every
+Each process reads and differentiates its share of every batch. One that is lost takes every
 exchange with it: the others start themselves again, meet it, and go on from the last checkpoint.
 """
 
@@ -25,7 +25,9 @@ from app.tables.base import Table
 from app.training import arrivals, joining, meeting, notes
 from app.training.agreement import Agreement
 from app.training.job import Job
+from app.training.loop import is_finished
 from app.training.replicas import Made, Replicas
+from app.training.workdir import Workdir
 
 # How TensorFlow says that another process is gone, has been started again, or says so itself.
 _GONE = (
@@ -67,7 +69,7 @@ class Workers(Replicas):
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
         super().open(job, tables, seed)
-        self._is_shared = job.empty is not None
+        self._is_shared, self._digest = job.empty is not None, job.digest
         self._asked, self._met = False, False
         self._last.clear()
 
@@ -95,6 +97,16 @@ class Workers(Replicas):
         """Whether this process was asked to stop, and whether it has more of this epoch."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
+    def leave(self, workdir: Workdir) -> None:
+        """Waits for the chief, which is to save; starts again if that does not come to it."""
+        if self.chief:
+            return
+        arrivals.until_gone(self._hosts)
+        if not is_finished(workdir):
+            who = self._hosts.name(*self._hosts.chief)
+            logging.warning("%s is gone: starting again, to go on from the last checkpoint", who)
+            _start_again()
+
     def _somebody_has_more(self) -> bool:
         with self._others():
             return float(self._last[-1].flags_F[1]) > 0
@@ -113,9 +125,11 @@ class Workers(Replicas):
             return float(self._last[0].flags_F[0]) > 0
 
     def _meet(self, data: Any, first: tf.Tensor) -> None:
-        """Sees to it that all go on at one step, and with the same data where they share it."""
-        parts = [] if self._is_shared else [t.numpy().tobytes() for t in tf.nest.flatten(data)]
-        mine = tf.stack([first, tf.constant(zlib.crc32(b"".join(parts)), tf.int64)])
+        """Sees to it that all go on at one step, with shares of the same data."""
+        digest = self._digest
+        if not self._is_shared:  # where each has all of it
+            digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
+        mine = tf.stack([first, tf.constant(digest, tf.int64)])
 
         @tf.function(autograph=False)
         def gathered(mine: tf.Tensor) -> Any:
@@ -130,8 +144,8 @@ class Workers(Replicas):
             )
         if len(sums) > 1:
             raise RunError(
-                "the processes have different batches; give all the same input, such as --corpus, "
-                "with the same content"
+                "--corpus: the processes have different data, or vocabularies; give all the same "
+                "files, with the same content"
             )
 
     @contextlib.contextmanager

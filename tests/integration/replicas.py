@@ -88,7 +88,8 @@ def train(config: Config, runner: Runner) -> None:
     """As `app.train`, without scores."""
     workdir = Workdir(config.run.workdir)
     workdir.path.mkdir(parents=True, exist_ok=True)
-    config = strategies.settled(config, runner.replicas)
+    at = checkpoint.newest_position(workdir.checkpoints)
+    config = strategies.settled(config, runner.replicas, at)
     with runner.scope():
         job = build.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
         loop.prepare(job, config.run, workdir)

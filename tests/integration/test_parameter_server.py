@@ -20,7 +20,12 @@ from tests.integration.replicas import CASES, write_data
 from tests.integration.served import assert_same
 from tests.processes import is_running, until
 
-FAST = ("adagrad", "classify")
+# Of an epoch each: the strategies that a run goes on with.
+RUNS = {
+    "straight": ("none", "none"),
+    "there": ("none", "parameter_server"),
+    "back": ("parameter_server", "none"),
+}
 MORE = ("--strategy=parameter_server", "--cluster_timeout=60")
 
 
@@ -70,30 +75,30 @@ def running(folder: pathlib.Path, *flags: str, **counts: int) -> Iterator[Cluste
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Workdirs of two epochs: CASE-STRATEGY, and FIRST-THEN where the strategy changed."""
+    """A workdir for each of RUNS, trained by one worker that has one call at a time."""
     folder = tmp_path_factory.mktemp("served")
     write_data(folder)
-    both = [(case, strategy) for case in FAST for strategy in ("none", "parameter_server")]
-    runs = [f"{case},{strategy},2,{folder}/{case}-{strategy}" for case, strategy in both]
-    there_and_back = ("none", "parameter_server", "none")
-    runs += [
-        f"adagrad,{strategy},{epochs},{folder}/there-and-back"
-        for epochs, strategy in enumerate(there_and_back, 1)
-    ]
-    runs.append(f"adagrad,none,3,{folder}/three")
+    runs = (
+        f"adagrad,{strategy},{epochs},{folder}/{name}"
+        for name, strategies in RUNS.items()
+        for epochs, strategy in enumerate(strategies, 1)
+    )
     done(folder, "tests.integration.served", "1", *runs)
     return folder
 
 
-@pytest.mark.parametrize("case", FAST)
-def test_one_worker_trains_the_same_rows_as_one_process(folder, case):
-    assert_same(folder / f"{case}-none", folder / f"{case}-parameter_server")
+@pytest.mark.parametrize("name", ["there", "back"])
+def test_one_worker_trains_the_same_rows_and_checkpoints_go_both_ways(folder, name):
+    assert_same(folder / "straight", folder / name)
+    layouts = sorted((folder / name).glob("checkpoints/*/tables.json"))
+    kinds = [json.loads(path.read_text())["input"]["kind"] for path in layouts]
+    assert kinds == [{"none": "device", "parameter_server": "sharded"}[one] for one in RUNS[name]]
 
 
 @pytest.mark.slow
 def test_every_task_trains_as_in_one_process(tmp_path):
     write_data(tmp_path)
-    cases = sorted(CASES.keys() - {*FAST, "rounded"})  # whose draws go by the part
+    cases = sorted(CASES.keys() - {"rounded"})  # whose draws go by the part
     strategies = ("none", "parameter_server")
     runs = [f"{case},{one},2,{tmp_path}/{case}-{one}" for case in cases for one in strategies]
     done(tmp_path, "tests.integration.served", "1", *runs)
@@ -101,20 +106,9 @@ def test_every_task_trains_as_in_one_process(tmp_path):
         assert_same(tmp_path / f"{case}-none", tmp_path / f"{case}-parameter_server")
 
 
-def test_checkpoints_go_there_and_back(folder):
-    # The schedule ends with the epochs that were asked for, so the rate differs and so do the rows.
-    lines = logged(folder / "there-and-back")
-    assert [line["epoch"] for line in lines if "loss" not in line] == [1, 2, 3]
-    losses = [line["loss"] for line in lines if "loss" in line]
-    assert losses[-1] < losses[0]
-    layouts = sorted((folder / "there-and-back").glob("checkpoints/*/tables.json"))
-    kinds = [json.loads(path.read_text())["input"]["kind"] for path in layouts]
-    assert kinds == ["device", "sharded", "device"]
-
-
 def test_all_calls_are_accounted_for_and_bytes_reported(folder):
-    lines = [line for line in logged(folder / "adagrad-parameter_server") if "loss" in line]
-    assert all(line["calls"] == line["calls_made"] == line["step"] / 2 for line in lines)
+    lines = [line for line in logged(folder / "back") if "calls" in line]
+    assert lines and all(line["calls"] == line["calls_made"] == line["step"] / 2 for line in lines)
     assert all(line["calls_again"] == 0 < line["exchanged_bytes"] for line in lines)
 
 
@@ -131,16 +125,15 @@ def test_a_worker_that_is_killed_is_done_without_and_then_taken_back(tmp_path):
         cluster.start("worker", 1)
         ended = chief.ended()
         assert ended.code == 0, ended.err
-        assert ended.err.count("is gone: its call goes to another") <= 1
         assert "Traceback" not in ended.err and "UnavailableError" not in ended.err
         last = [line for line in logged(workdir) if "loss" in line][-1]
         assert last["calls"] == last["calls_made"] == last["step"] / 2
         assert 0 <= last["calls_again"] <= 1
         for command in cluster.started.values():
             until(lambda command=command: not is_running(command.process.pid))
-    assert not list(workdir.glob("cluster/*.json")), "notes are left of processes that ended"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_ends_the_run_and_the_next_one_resumes(tmp_path):
     corpus, workdir = write_corpus(tmp_path / "a.txt", 3000), tmp_path / "run"
     flags = train(workdir, corpus, "--log_seconds=0.5", "--epochs=3", "--checkpoint_minutes=0.01")
@@ -150,7 +143,7 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_resumes(tmp_path)
         cluster.kill("ps", 1)
         ended = chief.ended()
         assert ended.code == 1, ended
-        assert ended.err.count("parameter server lost") == 1 and "Traceback" not in ended.err
+        assert ended.err.count("a parameter server is lost") == 1 and "Traceback" not in ended.err
         assert "ps 1 (127.0.0.1:" in ended.err.splitlines()[-1]
         saved = newest_step(workdir)
         cluster.start("ps", 1)

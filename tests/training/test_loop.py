@@ -61,7 +61,7 @@ class Run:
             for batch in range(first if epoch == epochs.start else 0, self.length):
                 self.during(epoch, batch)
                 draw = np.random.default_rng([epoch, batch])
-                yield epoch, tf.constant(draw.integers(0, 10, (STEPS, 1, 6)), tf.int32)
+                yield epoch, tf.constant(draw.integers(0, 10, (STEPS, 2, 3)), tf.int32)
 
     def train(self, epochs=2, **settings):
         settings = {"log_seconds": 0.0, "workdir": str(self.place.path), **settings}
@@ -266,3 +266,21 @@ def test_what_a_table_raises_within_a_step_ends_the_run(tmp_path):
     run.table.assign = lambda ids_U, rows_UD: tf.numpy_function(full, [], [])
     with pytest.raises(RunError, match="^cannot write rows: the disk is full; free it$"):
         run.train()
+
+
+def test_who_goes_on_within_an_epoch_with_other_micro_batches_is_told(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(loop.logging, "warning", lambda text, *values: told.append(text % values))
+
+    def stop(epoch, batch):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert not Run(tmp_path, during=stop).train()
+    again = Run(tmp_path)
+    again.job = dataclasses.replace(again.job, micro_batches=2)
+    again.train()
+    assert told == [
+        "this epoch was begun with 1 micro-batches a step, and goes on with 2: some rows of it "
+        "come twice or not at all; the next ones are whole"
+    ]
