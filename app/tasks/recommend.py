@@ -92,6 +92,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         words=len(train.users_N),
         unit="pairs",
         steps_per_batch=config.input.steps_per_call,
+        is_arranged=False,
         device=devices.name(config.run),
         epoch_end=score if len(heldout.users_N) else None,
         watched=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],

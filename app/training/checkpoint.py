@@ -32,6 +32,8 @@ _DAMAGE = (
     RuntimeError,
     AssertionError,
 )
+# What it raises where another process that was to read is lost.
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
 
 @dataclasses.dataclass
@@ -148,7 +150,7 @@ class Checkpoints:
             try:
                 position = _position(path)
                 self._load_tables(path)
-            except RunError:
+            except (RunError, *_LOST):
                 raise
             except _DAMAGE as error:
                 _tell_damaged(path, error)
@@ -168,7 +170,7 @@ class Checkpoints:
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
                 stored.convert(path, name, table)
         self._check_shapes(path, same)
-        status = self._saver(same).read(str(path / stored.TABLES))
+        status = self._saver(same).read(str((path / stored.TABLES).absolute()))  # others may read
         # Slots that are not asked for stay where they are.
         status.expect_partial().assert_existing_objects_matched()
         for name in self._kept.keys() & same.keys():

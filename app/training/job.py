@@ -21,15 +21,15 @@ class Job:
 
     learning_rate: from the share of the training that is done. expected_batches: about how many
     an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
-    micro_batches: of each step. empty: what a call takes of a process whose share of the epoch is
-    at its end before others'; None where all have as many batches.
-    digest: a number that differs with what gives ids their meaning. of_loss: further values, by
-    name, that follow from the mean loss. epoch_end: called after each epoch, for values by name.
-    watched: from those to the score that the best epoch has most of. memory: what takes it. kept:
-    what else a checkpoint is to have. staging: what brings rows of the tables to the steps. about:
-    what the banner tells of the data. record: writes to the workdir, before the first step, what
-    gives the rows a meaning. closing: from the workdir, once all epochs are done, to what the
-    person is told.
+    micro_batches: of each step. is_arranged: whether the batches of an epoch depend on that. empty:
+    what a call takes of a process whose share of the epoch is at its end before others'; None where
+    all have as many batches. digest: a number that differs with what gives ids their meaning.
+    of_loss: further values, by name, that follow from the mean loss. epoch_end: called after each
+    epoch, for values by name. watched: from those to the score that the best epoch has most of.
+    memory: what takes it. kept: what else a checkpoint is to have. staging: what brings rows of the
+    tables to the steps. about: what the banner tells of the data. record: writes to the workdir,
+    before the first step, what gives the rows a meaning. closing: from the workdir, once all epochs
+    are done, to what the person is told.
     """
 
     model: Model
@@ -42,6 +42,7 @@ class Job:
     steps_per_batch: int
     device: str
     micro_batches: int = 1
+    is_arranged: bool = True
     empty: Any = None
     digest: int = 0
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}

@@ -213,7 +213,7 @@ def _expecting(at: Position, job: Job) -> Position:
 
 def _arranged(at: Position, job: Job) -> None:
     """Notes how the batches of the job's epochs are arranged; warns if it was otherwise so far."""
-    if at.batch and at.micro_batches != job.micro_batches:
+    if job.is_arranged and at.batch and at.micro_batches != job.micro_batches:
         logging.warning(
             "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
             "it come twice or not at all; the next ones are whole",

@@ -114,8 +114,15 @@ def _note(config: Config, hosts: Hosts) -> dict[str, Any]:
             **{name: _version(package) for name, package in _PACKAGES.items()},
         },
         "code": _code(),
-        "flags": {name: value for name, value in by_name(config).items() if name not in _OWN},
+        "flags": _flags(config),
     }
+
+
+def _flags(config: Config) -> dict[str, Any]:
+    found = {name: value for name, value in by_name(config).items() if name not in _OWN}
+    if config.run.strategy == "parameter_server":  # servers write checkpoints by the chief's path
+        found["workdir"] = os.path.abspath(config.run.workdir)
+    return found
 
 
 def _of(config: Config, hosts: Hosts, task: Task) -> dict[str, Any] | None:

@@ -36,7 +36,8 @@ from app.types import Batch
 # Calls that are given out at a time: one that each worker makes, one that waits for it, some more
 # to make up for workers that are not equally fast.
 _EACH, _MORE = 2, 2
-# How TensorFlow says that another process is gone, or has been started again.
+# How TensorFlow says that another process is gone; and that it has been started again, with an
+# error that has other meanings, too.
 _GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -44,6 +45,7 @@ _GONE = (
     tf.errors.FailedPreconditionError,
     tf.errors.InvalidArgumentError,
 )
+_STARTED_AGAIN = "context_id"
 
 
 class Coordinator:
@@ -74,7 +76,10 @@ class Coordinator:
         except (*_GONE, RunError) as error:
             servers = [task for task in self._hosts.everyone if task[0] == "ps"]
             gone = arrivals.missing(self._hosts, servers, 0)
-            if not gone and (isinstance(error, RunError) or "/job:ps/" not in str(error)):
+            of_server = not isinstance(error, RunError) and "/job:ps/" in str(error)
+            if isinstance(error, tf.errors.InvalidArgumentError):
+                of_server = _STARTED_AGAIN in str(error)
+            if not gone and not of_server:
                 raise
             who = arrivals.names(self._hosts, gone) or "one that was started again"
             raise RunError(
@@ -229,9 +234,14 @@ def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
 
 
 def _tell_in_short(hosts: Hosts) -> None:
-    """Has TensorFlow say in one line that a worker is lost, and leaves out what follows from it."""
+    """Has TensorFlow say in one line that a worker is lost, and leaves out what follows from it.
+
+    Nor does it say that each checkpoint of tables on several servers traces a function anew.
+    """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:
+        if "MultiDeviceSaver" in record.getMessage():
+            return False
         if not record.pathname.endswith("cluster_coordinator.py"):
             return record.levelno >= std_logging.WARNING
         lost = re.match(r"Worker /job:worker/\S*task:(\d+) failed", record.getMessage())

@@ -187,8 +187,7 @@ def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strate
         gpus = gpus[:1] if kind == "GPU" else []
         tf.config.set_visible_devices(gpus, "GPU")
     kinds = tf.distribute.experimental.CommunicationImplementation
-    # That of a CPU; AUTO takes longer to the same end (1 MB between two processes: 6.6 against 5.5
-    # ms).
+    # That of a CPU; AUTO takes a little longer to the same end.
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if gpus else kinds.RING
     )
