@@ -68,7 +68,8 @@ def main(_: Sequence[str]) -> None:
         alone = f"python -m app.train --workdir={shlex.quote(str(place.path))}"
         again = "the same commands, one for each process" if hosts else alone
         raise RunError(f"stopped as asked, and saved; go on with: {again}")
-    logging.info("%s", told)
+    if told:
+        logging.info("%s", told)
 
 
 if __name__ == "__main__":

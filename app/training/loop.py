@@ -125,6 +125,8 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
                 at.words += job.words
                 if job.epoch_end is None or not (runner.chief or settings.patience):
                     continue
+                if scoring.is_aside and not scoring.is_idle and at.epoch < settings.epochs:
+                    continue  # scores take longer than epochs
                 if interval.losses:
                     report(rate)
                 if not scoring.is_aside:

@@ -19,7 +19,7 @@ from absl import logging
 
 from app.errors import RunError, UsageError
 from app.hosts import Hosts, Task, host_and_port
-from app.training import arrivals
+from app.training import arrivals, ports
 
 _PAUSE_SECONDS = 0.2  # between two attempts, and two looks
 _SAY_AFTER_SECONDS = 5.0  # of waiting: longer than processes take that start together
@@ -46,7 +46,7 @@ def _receive(hosts: Hosts, seconds: float, check: Callable[[], None]) -> None:
     start, said = time.monotonic(), False
     here: dict[Task, socket.socket] = {}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(_listening(host_and_port(hosts.address)[1]))
+        server = stack.enter_context(ports.server(host_and_port(hosts.address)[1]))
         while absent := [task for task in hosts.others if task not in here]:
             waited = time.monotonic() - start
             if waited >= seconds:
@@ -131,10 +131,3 @@ def _is_over(connection: socket.socket) -> bool:
     with contextlib.suppress(OSError):
         return not connection.recv(1)
     return True
-
-
-def _listening(port: int) -> socket.socket:
-    """A server at a port of this machine."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))

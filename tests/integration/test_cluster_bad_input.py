@@ -130,3 +130,17 @@ def test_a_server_with_other_flags(tmp_path, corpus):
             member.kill()
     name = hosts.name("ps", 0)
     assert f"{name} has --dim=9 and the chief 8; start every process with the same flags" in line
+
+
+def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
+    """A worker that was started again at the very end is not to be started again for ever."""
+    assert Command(tmp_path, *train(tmp_path / "run", corpus)).ended().code == 0
+    late = Member(tmp_path, as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1")
+    ended = late.ended()
+    assert ended.code == 0, ended.err
+    assert "worker 0 (127.0.0.1:" in ended.err and "nor need it: the run is finished" in ended.err
+
+    more = Member(
+        tmp_path / "more", as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1"
+    )
+    assert "did not arrive within --cluster_timeout=1 s" in refusal(more.ended(), code=1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -112,6 +113,18 @@ def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
         np.testing.assert_array_equal(of_epoch(batches, epoch, first), expected[epoch][first:])
     several = list(batches(range(2), 1))
     assert [epoch for epoch, _ in several] == [0] * len(expected[0][1:]) + [1] * len(expected[1])
+
+
+def test_the_digest_tells_texts_and_vocabularies_apart(place, corpus, tmp_path):
+    found = words.text(config(corpus), place, finished=False)
+    assert words.digest(found) == words.digest(words.text(config(corpus), place, finished=False))
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "a.txt"
+    other.write_text(LINES.replace("a", "x").replace("b", "a").replace("x", "b"))
+    assert words.digest(words.text(config(str(other)), place, False)) != words.digest(found)
+    swapped = vocabulary.Vocabulary(list("bac"), found.vocabulary.counts, 300)
+    changed = dataclasses.replace(found, vocabulary=swapped)
+    assert words.digest(changed) != words.digest(found)
 
 
 def rows_of(batches_SBL, part, micro):
