@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -76,7 +77,11 @@ class VariableRows:
 
     def _copies(self) -> Sequence[tf.Variable]:
         """The variable itself, or those of a distributed one whose turn it is."""
-        in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
-        if in_replica or not isinstance(self.values, tf.distribute.DistributedValues):
+        if not isinstance(self.values, tf.distribute.DistributedValues):
             return (self.values,)
+        if tf.distribute.has_strategy():
+            # There is a handle in a replica, and where a strategy updates its copies one by one.
+            with contextlib.suppress(ValueError):
+                _ = self.values.handle
+                return (self.values,)
         return self.values.distribute_strategy.experimental_local_results(self.values)

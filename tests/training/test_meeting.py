@@ -71,7 +71,7 @@ def test_a_difference_that_the_chief_finds_is_told_to_all(pool):
 
 
 def test_a_worker_that_leaves_is_waited_for_again(pool):
-    chief, worker = make_hosts(2)
+    chief, worker, other = make_hosts(3)
     waiting = pool.submit(meeting.meet, chief, SECONDS, nothing)
     address = ("127.0.0.1", int(chief.address.rpartition(":")[2]))
     for said in (b'{"task": ["worker", 1]}', b"GET / HTTP/1.0\n", b'{"task": ["worker", 1]}\n'):
@@ -81,10 +81,12 @@ def test_a_worker_that_leaves_is_waited_for_again(pool):
                 gone = socket.create_connection(address)
         with gone:
             gone.sendall(said)
+    third = pool.submit(meeting.meet, other, SECONDS, nothing)
     time.sleep(0.5)
-    assert not waiting.done()
+    assert not waiting.done() and not third.done()
     meeting.meet(worker, SECONDS, nothing)
     waiting.result(SECONDS)
+    third.result(SECONDS)
 
 
 def test_a_chief_that_is_busy_with_the_run_before_is_waited_for(pool):
