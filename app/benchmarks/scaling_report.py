@@ -161,7 +161,7 @@ def _curves(model: Mapping[str, Any]) -> list[Lines]:
         kind = reckoned["strategy"]
         if kind == "multi_worker":
             shared = reckoned["step_tokens"] == batch
-            kind += f", {batch:,} tokens a {'step' if shared else 'worker'}"
+            kind += f", {batch:,} a {'step' if shared else 'worker'}"
         by_kind.setdefault(kind, []).append(reckoned)
     found = []
     for kind, own in by_kind.items():
@@ -172,5 +172,5 @@ def _curves(model: Mapping[str, Any]) -> list[Lines]:
             }
             for speed in own[0]["words_per_second"]
         }
-        found.append(Lines(values, f"model: million words/s, {kind}", "workers"))
+        found.append(Lines(values, f"model, M words/s: {kind}", "workers"))
     return found
