@@ -88,6 +88,11 @@ REPLACED = {
         "python -m app.cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
         "--workdir=data/runs/servers --corpus=corpus.txt --epochs=1 --dim=16"
     ),
+    # The same case on little text, with one process.
+    "python -m app.bench scaling --json=scaling.json --plot=scaling.png": (
+        "python -m app.bench scaling --json=scaling.json --plot=scaling.png --corpus=corpus.txt "
+        "--epochs=1 --dim=4 --workers= --vocabularies=2000 --columns=2 --modelled="
+    ),
     # The same case on little text.
     "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png": (
         "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
