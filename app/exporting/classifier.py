@@ -42,7 +42,7 @@ class _Classifier(tf.Module):
             self.ids = _table(words_file, tf.string, tf.int64, -1)
             self.names = _table(labels_file, tf.int64, tf.string, "")
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def classify(self, texts):
         words_M, owners_M = self._parts.words_of(texts)
         ids_M = self.ids.lookup(words_M)

@@ -34,7 +34,7 @@ class _Lookup(tf.Module):
             )
             self.rows = tf.lookup.StaticHashTable(initializer, default_value=-1)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="words")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def lookup(self, words):
         rows_N = self.rows.lookup(words)
         known_N = rows_N >= 0

@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.config import InputConfig
 from app.input.labelled import Examples
 from app.input.pipeline import seed_of
-from app.text.blocks import without_tuning_thread
+from app.text.blocks import as_written, without_tuning_thread
 from app.types import Batches
 
 _LABEL = 13  # a stream of random numbers (see `input.pipeline`)
@@ -164,9 +164,8 @@ def batches(
     sizes_E = features.sizes(examples.lengths_E, shape.features)
     made = _maker(examples, features, shape, weights_C, seed)
 
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, Bags]]:
+    @as_written
+    def dataset(epochs: range, first: int) -> tf.data.Dataset:
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             planned = tf.numpy_function(
                 lambda epoch: plan(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32
@@ -178,14 +177,19 @@ def batches(
             found = calls.enumerate().skip(left_out)
             return found.map(lambda number, examples_SB: (epoch, number, examples_SB))
 
-        dataset = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
-        dataset = dataset.flat_map(of_epoch, name="epochs").map(
+        numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
+        found = numbers.flat_map(of_epoch, name="epochs").map(
             lambda epoch, number, examples_SB: (epoch, made(epoch, number, examples_SB)),
             num_parallel_calls=settings.map_parallelism,
             deterministic=True,
             name="bags",
         )
-        for epoch, bags in without_tuning_thread(dataset.prefetch(settings.prefetch, name="ahead")):
+        return without_tuning_thread(found.prefetch(settings.prefetch, name="ahead"))
+
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, Bags]]:
+        for epoch, bags in dataset(epochs, first):
             yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
 
     return epoch_batches

@@ -14,7 +14,12 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline
 from app.input.tokens import encode
-from app.text.blocks import block_dataset, split_documents, without_tuning_thread
+from app.text.blocks import (
+    as_written,
+    block_dataset,
+    split_documents,
+    without_tuning_thread,
+)
 from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 
@@ -33,6 +38,7 @@ class Block(NamedTuple):
     documents_M: tf.Tensor
 
 
+@as_written
 def blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,

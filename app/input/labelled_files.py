@@ -24,7 +24,7 @@ from app.errors import UsageError
 from app.files import opener
 from app.input.labelled import Examples, starts
 from app.text import reading
-from app.text.blocks import block_dataset, in_turn, reported
+from app.text.blocks import as_written, block_dataset, in_turn, reported
 from app.text.reading import Progress
 from app.text.tokenize import Tokenizer, tokenizer
 
@@ -94,6 +94,7 @@ def words_of(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor
     return lambda texts_E: parted(texts_E)[1:3]
 
 
+@as_written
 def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.data.Dataset:
     """Distinct words and labels of some texts at a time, and these with places among those.
 

@@ -13,7 +13,7 @@ from app.config import Config, InputConfig
 from app.errors import UsageError
 from app.input.layouts import is_number
 from app.input.ratings import Ratings
-from app.text.blocks import without_tuning_thread
+from app.text.blocks import as_written, without_tuning_thread
 from app.text.names import counted
 from app.text.vocabulary import Vocabulary
 from app.types import Batches
@@ -122,9 +122,8 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
     def shuffled(epoch: np.ndarray) -> np.ndarray:
         return np.random.default_rng((seed, int(epoch))).permutation(count).astype(np.int32)
 
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, Pairs]]:
+    @as_written
+    def dataset(epochs: range, first: int) -> tf.data.Dataset:
         with tf.device("CPU:0"):
             tensors = Pairs(*map(tf.constant, columns))
 
@@ -145,7 +144,12 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
 
         numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
         found = numbers.flat_map(of_epoch, name="epochs").prefetch(settings.prefetch, name="ahead")
-        for epoch, data in without_tuning_thread(found):
+        return without_tuning_thread(found)
+
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, Pairs]]:
+        for epoch, data in dataset(epochs, first):
             yield int(epoch), data
 
     return epoch_batches

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from app.config import CorpusConfig, InputConfig
 from app.input.tokens import PAD, decode, encode
-from app.text.blocks import block_dataset, split_documents, without_tuning_thread
+from app.text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
 from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 from app.text.vocabulary import Vocabulary, lookup_table
@@ -60,6 +60,7 @@ def token_blocks(
     return tokenized(sources, corpus, settings, progress, of_block, share)
 
 
+@as_written
 def tokenized(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
@@ -162,6 +163,7 @@ def seed_of(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.T
     return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
+@as_written
 def batches(
     streams: Sequence[EpochRows | None],
     epochs: range,

@@ -20,7 +20,7 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline
 from app.input.tokens import PAD
-from app.text.blocks import split_documents
+from app.text.blocks import as_written, split_documents
 from app.text.reading import Progress
 from app.text.tokenize import tokenizer
 from app.text.vocabulary import EOS, UNK, Vocabulary, lookup_table
@@ -100,6 +100,7 @@ def _heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
     return tf.cast(tf.cast(tf.size(ids_M), tf.float64) * share, tf.int32)
 
 
+@as_written
 def _mapped(
     blocks: tf.data.Dataset, of_block: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
 ) -> tf.data.Dataset:

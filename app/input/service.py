@@ -22,7 +22,7 @@ from app.errors import RunError, UsageError
 from app.input import pipeline
 from app.settings import service_address
 from app.text import spans
-from app.text.blocks import without_tuning_thread
+from app.text.blocks import as_written, without_tuning_thread
 from app.text.reading import Progress
 from app.text.vocabulary import UNKNOWN
 
@@ -100,8 +100,9 @@ def rows(
     """
     address = service_address(settings.data_service)
     ahead = min(_AHEAD, max(4, _AHEAD_BYTES // settings.block_bytes))
-    make_one = tf.function(make)
+    make_one = tf.function(make, autograph=False)
 
+    @as_written
     def numbered(epoch: tf.Tensor, first: int) -> tf.data.Dataset:
         """(number, rows) of the blocks from `first` on, made by whichever process iterates."""
         return tf.data.Dataset.range(first, blocks, share.of).map(

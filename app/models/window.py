@@ -22,7 +22,7 @@ def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     return _pairs(tokens.real, tokens.document, reach_BT)
 
 
-@tf.function(jit_compile=True)  # one pass over (B, T, L) instead of eight
+@tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
 def _pairs(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
     length, centres = real_BL.shape[1], reach_BT.shape[1]
     window = (length - centres) // 2

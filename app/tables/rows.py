@@ -53,7 +53,7 @@ def sum_rows(values_ND: tf.Tensor, positions_N: tf.Tensor, count: tf.Tensor) -> 
     return _sum_rows(values_ND, positions_N)[:count]
 
 
-@tf.function(jit_compile=True)
+@tf.function(autograph=False, jit_compile=True)
 def _sum_rows(values_ND: tf.Tensor, positions_N: tf.Tensor) -> tf.Tensor:
     """The sum of the values at each position, for as many positions as there may be.
 

@@ -11,6 +11,10 @@ import tensorflow as tf
 from app.errors import RunError
 from app.text import reading
 
+# What makes a dataset, and the functions of its maps: tf.data would have autograph rewrite them,
+# tensorflow_text's included, in a second or two. They have no branches by tensors.
+as_written = tf.autograph.experimental.do_not_convert
+
 
 def block_dataset(
     sources: tuple[str, ...],
@@ -37,6 +41,7 @@ def block_dataset(
     return in_turn(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
 
 
+@as_written
 def in_turn(
     sources: int,
     read: Callable[[int], Iterator[Any]],

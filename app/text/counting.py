@@ -10,7 +10,7 @@ from absl import logging
 
 from app.config import CorpusConfig, VocabularyConfig
 from app.errors import UsageError
-from app.text.blocks import block_dataset, reported, split_documents
+from app.text.blocks import as_written, block_dataset, reported, split_documents
 from app.text.meter import meter
 from app.text.reading import BLOCK_BYTES, Progress
 from app.text.tokenize import tokenizer
@@ -69,6 +69,7 @@ def recount(
     return np.array([*found.values()], np.int64), total
 
 
+@as_written
 def _tally(
     sources: tuple[str, ...],
     corpus: CorpusConfig,

@@ -52,7 +52,11 @@ def _unicode(config: CorpusConfig) -> Tokenizer:
         # The splitter sees a space as a change of script only, so that "1990 1991", all of it
         # common to all scripts, would be the token "19901991". One space has a script of its own.
         texts = tf.strings.regex_replace(texts, _GAP, rf"\1{_OGHAM_SPACE}")
-        found = splitter.tokenize(texts)
+        # `tokenize` would find the bytes where tokens start and end as well: that takes as long
+        # again to run, and a second to trace.
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        found, *_ = splitter._tokenize_codepoints_with_offsets(codes)
+        found = found.with_values(tf.strings.unicode_encode(found.values, "UTF-8"))
         if config.drop_punctuation:
             found = found.with_flat_values(tf.strings.regex_replace(found.flat_values, _EDGES, ""))
             found = tf.ragged.boolean_mask(found, tf.not_equal(found, ""))

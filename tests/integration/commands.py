@@ -60,14 +60,19 @@ class Ended(NamedTuple):
 class Command:
     """A running command; `argv` as after `python -m`. file_limit: bytes that a file may have.
 
-    stdin: what it reads there.
+    folder: for what it prints. stdin: what it reads there. within: the folder that it runs in.
     """
 
     def __init__(
-        self, folder: pathlib.Path, *argv: str, file_limit: int | None = None, stdin: str = ""
+        self,
+        folder: pathlib.Path,
+        *argv: str,
+        file_limit: int | None = None,
+        stdin: str = "",
+        within: pathlib.Path = ROOT,
     ):
         self._out, self._err = folder / "stdout", folder / "stderr"
-        arguments = (list(map(str, argv)), str(self._out), str(self._err), file_limit, stdin)
+        arguments = (list(map(str, argv)), self._out, self._err, file_limit, stdin, within)
         # As the commands have it, if a person has not; read when the server imports TensorFlow.
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             forkserver.ensure_running()
@@ -170,14 +175,21 @@ def tensors(workdir: pathlib.Path) -> dict[str, bytes]:
     return found
 
 
-def _main(argv: list[str], out: str, err: str, file_limit: int | None, stdin: str) -> None:
+def _main(
+    argv: list[str],
+    out: pathlib.Path,
+    err: pathlib.Path,
+    file_limit: int | None,
+    stdin: str,
+    within: pathlib.Path,
+) -> None:
     for path, descriptor in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, descriptor)
     if file_limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    os.chdir(ROOT)
+    os.chdir(within)
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     sys.argv = argv
     runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
