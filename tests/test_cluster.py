@@ -81,7 +81,10 @@ def cluster(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+    [
+        signal.SIGTERM,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGKILL, signal.SIGINT)),
+    ],
 )
 def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number):
     process, address, folder = cluster

@@ -180,6 +180,7 @@ def test_a_corpus_without_words_is_refused(tmp_path, ran):
         pipeline.run(PipelineOptions(corpus=str(tmp_path / "text")))
 
 
+@pytest.mark.slow
 def test_a_side_is_a_process_of_its_own(tmp_path):
     job = {"side": "naive", "examples": 40, "epochs": 2, "seed": 1}
     values = pipeline._measured("app.benchmarks.pipeline_classifier", job, tmp_path)

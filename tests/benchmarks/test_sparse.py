@@ -140,6 +140,7 @@ def test_what_cannot_be_is_refused_before_any_work(ran, options, message):
     assert ran == []
 
 
+@pytest.mark.slow
 def test_a_side_is_a_process_of_its_own():
     bare = processes.Usage(0.0, 1.0, 10)
     job = sparse.Job("sgd", "hand", 1000, 8, 3)

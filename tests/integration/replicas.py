@@ -62,6 +62,7 @@ def main() -> None:
         if strategy not in runners:
             runners[strategy] = strategies.runner(config, of_environment(strategy, cluster))
         train(config, runners[strategy])
+    runners[strategy].leave(Workdir(config.run.workdir))
 
 
 def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:

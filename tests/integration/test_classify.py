@@ -138,6 +138,7 @@ def test_other_losses(tmp_path, loss):
         assert f"--loss={loss}" in refusal(ended) and "train with --loss=softmax" in ended.err
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on(tmp_path):
     """As if nothing had happened, with every kind of draw."""
     corpus = write_lines(tmp_path / "a.txt", make_texts(several=True))

@@ -28,6 +28,7 @@ def test_a_configuration(tmp_path, name):
     assert "plan  " in done(tmp_path, *plan).out
 
 
+@pytest.mark.slow  # `make smoke` does it with a configuration of its own
 def test_the_whole_loop_on_a_shrunken_copy(tmp_path):
     """As a person runs it: in a fresh process, which says what it should and no more."""
     config = tmp_path / "small.cfg"

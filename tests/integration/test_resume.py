@@ -21,7 +21,12 @@ from tests.integration.commands import (
 ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
 
 
-@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "cache", ["memory", *(pytest.param(cache, marks=SLOW) for cache in ("none", "disk"))]
+)
 def test_killed_three_times(tmp_path, corpus, trained, cache):
     workdir, last = tmp_path / "run", newest_step(trained)
     draw = random.Random()  # a moment that is another one in every run of the tests

@@ -138,8 +138,14 @@ def of_text(rows_NL):
     return sorted(map(tuple, rows_NL[(rows_NL != PAD).any(axis=1)]))
 
 
-@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
-@pytest.mark.parametrize("micro", [2, 3])
+@pytest.mark.parametrize(
+    ("micro", "cache"),
+    [
+        (2, "memory"),
+        (3, "none"),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((2, "disk"), (3, "memory"))),
+    ],
+)
 def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micro):
     """Every row once, whoever reads; each process what another would read of its part."""
     path = tmp_path / "long.txt"
