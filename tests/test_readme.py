@@ -27,10 +27,11 @@ FORKED = tuple(
     for name in ("train", "evaluate", "neighbors", "export", "predict", "recommend", "profile")
 )
 
-# Sections that need nothing of those before them, so that they can run beside them.
+# Sections that need nothing of those before them, so that they can run beside them; and of those
+# the quick ones.
+QUICK = ("Classify text", "Recommend items")
 APART = (
-    "Classify text",
-    "Recommend items",
+    *QUICK,
     "Rescue a Keras model",
     "Predict words out of ten million",
     "Train a table that outgrows the device",
@@ -127,7 +128,10 @@ def ends_well(command: str, folder: pathlib.Path) -> None:
     assert code == 0, f"{command} ended {code}:\n{''.join(said)[-4000:]}"
 
 
-@pytest.mark.parametrize("section", ["rest", *APART])
+@pytest.mark.parametrize(
+    "section",
+    ["rest", *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in APART[len(QUICK) :])],
+)
 def test_every_command_runs(furnished, section):
     for command in commands_in(sections(README)[section]):
         if not command.startswith(BENCHMARK):

@@ -88,9 +88,10 @@ def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog):
     "killed",
     [
         "a worker",
-        "all workers",
-        "the dispatcher",
-        pytest.param("everything", marks=pytest.mark.slow),
+        *(
+            pytest.param(killed, marks=pytest.mark.slow)
+            for killed in ("all workers", "the dispatcher", "everything")
+        ),
     ],
 )
 def test_no_row_is_lost_or_doubled(tmp_path, plain, place, caplog, impatient, killed):

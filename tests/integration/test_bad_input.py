@@ -113,7 +113,9 @@ def test_a_workdir_that_is_a_file(tmp_path, corpus):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("when", ["--log_seconds=0", "--log_seconds=1e9"])
+@pytest.mark.parametrize(
+    "when", ["--log_seconds=0", pytest.param("--log_seconds=1e9", marks=pytest.mark.slow)]
+)
 def test_a_loss_that_is_not_finite(tmp_path, corpus, when):
     workdir = tmp_path / "run"
     wild = ("--optimizer=sgd", "--learning_rate=1e30", "--checkpoint_minutes=0", when)

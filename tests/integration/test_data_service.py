@@ -24,6 +24,7 @@ def test_a_run_whose_worker_is_killed(tmp_path, corpus, trained):
     assert tensors(workdir) == tensors(trained)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_its_service(tmp_path, corpus, trained):
     workdir = tmp_path / "run"
     with running(tmp_path) as service:

@@ -117,6 +117,7 @@ def test_who_is_not_known(tmp_path, trained):
     assert "no run of --task=recommend there" in refusal(ended)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path, pairs, trained):
     workdir, last = tmp_path / "run", newest_step(trained)
     command = Command(tmp_path, *train(workdir, pairs, "--checkpoint_minutes=0"))

@@ -19,9 +19,7 @@ from tests.integration.commands import (
 )
 
 ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
-
-
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.slow  # the same in another way
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_killed_before_the_first_checkpoint(tmp_path, corpus, trained):
     assert steps_logged(workdir) == steps_logged(trained)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=SLOW), signal.SIGTERM])
 def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
     workdir = tmp_path / "my run"
     command = Command(tmp_path, *train(workdir, corpus))

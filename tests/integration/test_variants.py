@@ -23,17 +23,16 @@ from tests.integration.commands import (
 PACKED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 # Words of the corpus by falling count, one that is not in it and none of its rarest.
 VOCABULARY = "".join(f"{word}\t{90 - rank}\n" for rank, word in enumerate(WORDS[:40])) + "new\t7\n"
-SGD = ("--model=cbow", "--optimizer=sgd", "--documents=file", "--max_vocab_size=30")
-FTRL = ("--model=cbow", "--optimizer=ftrl", "--documents=none", "--subsample=0")
 ADAMW = ("--optimizer=lazy_adamw", "--correct_skipped", "--schedule=cosine", "--warmup=0.1")
 ADAMW += ("--clip_row_norm=1", "--clip_global_norm=3", "--readers=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packing", "flags", "words"),
     [
-        pytest.param("gz", SGD, 30, marks=pytest.mark.slow),
-        pytest.param("bz2", FTRL, None, marks=pytest.mark.slow),
+        ("gz", ("--model=cbow", "--optimizer=sgd", "--documents=file", "--max_vocab_size=30"), 30),
+        ("bz2", ("--model=cbow", "--optimizer=ftrl", "--documents=none", "--subsample=0"), None),
         ("xz", ("--tokenizer=unicode", "--vocab={folder}/words.tsv", *ADAMW), 41),
     ],
 )

@@ -17,6 +17,7 @@ def test_the_replicas_have_rows_in_common():
         assert left & right and left - right and right - left
 
 
+@pytest.mark.slow
 def test_two_replicas_train_as_one_device_and_never_read_a_whole_table():
     # The number of devices is fixed for the life of a process.
     ended = subprocess.run(

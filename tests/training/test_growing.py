@@ -170,6 +170,7 @@ def contents(run):
     ]
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, text):
     moments, positions = [], {}
     run, kept, function = begin(tmp_path, text)

@@ -134,6 +134,7 @@ def test_a_planted_text_is_learned_to_its_entropy(whole):
     assert {"state"} == {name for name, table in whole.job.tables.items() if not table.slots}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
     in_an_epoch = len(whole.rows()) // 3
 

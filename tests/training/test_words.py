@@ -101,7 +101,10 @@ def test_a_corpus_that_was_moved_is_the_same(place, corpus, tmp_path):
     assert words.text(config(str(moved)), place, finished=False).words == 300
 
 
-@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
+@pytest.mark.parametrize(
+    "cache",
+    ["none", *(pytest.param(cache, marks=pytest.mark.slow) for cache in ("memory", "disk"))],
+)
 def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
     settings = config(corpus, cache=cache, subsample=0.05)
     found = words.text(settings, place, finished=False)
