@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from tests.keras.two_replicas import BATCH, CASES, make_data
 
 ROOT = pathlib.Path(__file__).parents[2]
