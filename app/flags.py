@@ -118,11 +118,11 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     not what it should be; 1 with one line when something fails while running.
     """
     _set_up_logging()
-    if {"--help", "-help", "-h"} & set(sys.argv[1:]):
-        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
-        print(flags.FLAGS.module_help(__name__))
-        return
     try:
+        if {"--help", "-help", "-h"} & set(sys.argv[1:]):
+            print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+            print(flags.FLAGS.module_help(__name__), flush=True)
+            return
         others = flags.FLAGS(sys.argv)[1:]
         if others and not arguments:
             raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -153,3 +155,15 @@ def test_what_is_no_flag(run):
     code, line = run(raising(AssertionError()), "word")
     assert (code, line) == (2, "train: 'word' is no flag; write it as --NAME=VALUE, see --help\n")
     assert run(lambda words: words.remove("word"), "word", arguments=True) == (None, "")
+
+
+def test_help_that_nobody_reads_to_its_end():
+    command = f"{sys.executable} -m app.train --help | head -1"
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=pathlib.Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Trains what --task names") and ended.stdout.count("\n") == 1
