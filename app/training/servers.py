@@ -12,6 +12,7 @@ import collections
 import contextlib
 import logging as std_logging
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -252,3 +253,11 @@ def _tell_in_short(hosts: Hosts) -> None:
         return lost is not None
 
     tf.get_logger().addFilter(is_wanted)
+    unraisable = sys.unraisablehook
+
+    def raised(found: Any) -> None:
+        # As TensorFlow's objects wait, when they end, for what a lost server was to do.
+        if not isinstance(found.exc_value, _GONE):
+            unraisable(found)
+
+    sys.unraisablehook = raised

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from app.benchmarks import processes, recommend
+from app.benchmarks import processes, recommend, recommend_data
 from app.benchmarks.options import RecommendOptions
 from app.errors import UsageError
 
@@ -89,13 +89,13 @@ def test_what_cannot_be_is_refused_before_any_work(files, jobs, options, message
 
 
 def job(files, tmp_path):
-    data = recommend._data(RecommendOptions(**files), tmp_path)
+    data = recommend_data.read(files["corpus"], files["heldout"], tmp_path / "pairs.npz")
     return recommend.Job(tmp_path, data, dim=4, alpha=10.0, seed=1, train_flags=[])
 
 
 def check(values, given):
     assert 0 < values["train_seconds"] < values["total_seconds"] and values["pairs"] >= 40
-    found = recommend.score(given.folder, given.data.split, given.data.heldout, [1, 5])
+    found = recommend_data.score(given.folder, given.data, [1, 5])
     assert 0 <= found["recall@1"] <= found["recall@5"] <= 1
 
 

@@ -43,7 +43,7 @@ def _trained(devices: int) -> dict:
     places = [f"CPU:{number}" for number in range(devices)]
     tables = storage.make(model.tables(), Config(model=settings), places, Workdir("none"))
     function = train_function(model, tables, optimizer, seed=1)
-    batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).tokens_BL for n in range(3)])
+    batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).data for n in range(3)])
     with tf.device("CPU:0"):
         function(batches, tf.constant(0, tf.int64), tf.constant(0.3))
     return tables
