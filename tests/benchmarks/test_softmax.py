@@ -150,6 +150,7 @@ def test_what_cannot_be_is_refused_before_any_work(ran, options, message):
     assert ran == []
 
 
+@pytest.mark.slow
 def test_a_side_is_a_process_of_its_own():
     job = softmax.Job("class_softmax", 50, 6, 4, "float32", 2)
     values = softmax._measured(job, 1)

@@ -38,9 +38,8 @@ def test_ids_are_by_zipfs_law():
     assert (abs(found - expected) < 5 * np.sqrt(expected / ids.size)).all()
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["lazy_adam", pytest.param("rowwise_adagrad", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["lazy_adam", "rowwise_adagrad"])
 def test_every_side_trains_the_same(tmp_path, optimizer):
     expected, told = losses(tmp_path, "device", None, optimizer)
     assert (np.diff(expected) < 0).all() and told == {}

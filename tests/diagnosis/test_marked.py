@@ -64,6 +64,7 @@ def test_no_step():
     assert marked.steps([event("IteratorGetNextOp::DoCompute", 0, 5)], True) == []
 
 
+@pytest.mark.slow
 def test_a_profile_of_keras(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", KERAS, str(tmp_path)], capture_output=True, text=True

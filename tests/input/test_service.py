@@ -72,6 +72,7 @@ def same(found, expected):
     return True
 
 
+@pytest.mark.slow
 def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog):
     expected = arrays(batches(plain, place)(EPOCHS, 0))
     assert len(expected) > 100

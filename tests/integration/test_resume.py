@@ -42,6 +42,7 @@ def test_killed_three_times(tmp_path, corpus, trained, cache):
     assert not list(workdir.rglob(".*"))
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_checkpoint(tmp_path, corpus, trained):
     workdir = tmp_path / "run"
     for file in ("lock", "flags.cfg", "corpus.json", "metrics.jsonl"):
