@@ -69,6 +69,8 @@ class OutputLayer(keras.layers.Layer):
                 name=name,
             )
             self._tables[name].is_table = True  # for the optimizers of app.keras
+            # tf.train.Checkpoint saves variables that are attributes, and none in a dictionary.
+            setattr(self, f"_table_{name}", self._tables[name])
 
     def call(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: bool | None = None

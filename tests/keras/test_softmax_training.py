@@ -93,6 +93,8 @@ def test_checkpoints_have_what_the_layer_needs(tmp_path):
     models[1].set_weights([weight + 1 for weight in models[1].get_weights()])
     path = tf.train.Checkpoint(model=models[0]).save(tmp_path / "at")
     tf.train.Checkpoint(model=models[1]).restore(path).assert_consumed()
+    for saved, restored in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(restored, saved)
     x, y = planted()
     np.testing.assert_array_equal(*(model([x, y]) for model in models))
 

@@ -214,7 +214,8 @@ def test_small_vocabularies_and_counts_of_zero(counts):
     found_NV = toy.all_log_probabilities(loss, hidden(), tables)
     np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
     total, found = gradients(loss, tables, toy.singly(hidden(), toy.targets(len(counts))))
-    assert (total == 0) == (len(counts) == 1) and np.isfinite(found["input"]).all()
+    # On AVX2, TensorFlow's softmax of one score is 1 - 2^-24, so its loss is not exactly 0.
+    assert (abs(total) < 1e-5) == (len(counts) == 1) and np.isfinite(found["input"]).all()
 
 
 @pytest.mark.parametrize("cutoffs", [(0,), (60,), (61,), (5, 5), (9, 3), (-1, 4)], ids=str)

@@ -152,7 +152,8 @@ def test_vocabularies_of_one_and_two_words(levels, rule, tile, words):
     total, _, _, _ = toy.streamed(loss, toy.singly(toy.hidden(), toy.targets(words)), tables)
     found_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
     np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
-    assert (total == 0) == (words == 1)
+    # On AVX2, TensorFlow's softmax of one score is 1 - 2^-24, so its loss is not exactly 0.
+    assert (abs(total) < 1e-5) == (words == 1)
 
 
 def test_a_vector_that_predicts_nothing_changes_nothing():
