@@ -101,6 +101,34 @@ class DynamicTable(RowsByKey, tf.Module):
         """Bytes of the rows and slots that ever were in use, and of the map."""
         return self.slab.bytes() + self.keys.bytes()
 
+    def see(
+        self,
+        keys_U: np.ndarray,
+        sightings_U: np.ndarray,
+        steps: int = 1,
+        step_U: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Count distinct keys as the next steps of the map, and return their rows, (U,) int64.
+
+        New keys get rows with initial values. The rows belong to these keys until the next call.
+
+        Args:
+            keys_U: Distinct keys.
+            sightings_U: How often each key is seen in these steps.
+            steps: How many steps of the map this is.
+            step_U: Which of these steps sees each key last, from 0; by default the last one.
+
+        Raises:
+            RunError: The table has too few rows. It is as it was before.
+        """
+        first, last_U = self.keys.step + 1, None
+        if step_U is not None:
+            last_U = first + step_U
+        seen = self.keys.see(keys_U, sightings_U, self.keys.step + steps, last_U)
+        if len(seen.new_rows):
+            self.slab.admit(seen.new_rows, self.keys.hashes(seen.new_keys))
+        return seen.rows_U
+
     def gather_known(self, keys_N: np.ndarray, unknown: str = "initial") -> tf.Tensor:
         """The rows of keys, (N, D) float32, for inference: keys are not counted and get no rows.
 
@@ -195,10 +223,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:
         distinct, places_U, sightings = np.unique(keys_U, return_inverse=True, return_counts=True)
-        seen = self.keys.see(distinct, sightings, self.keys.step + 1)
-        if len(seen.new_rows):
-            self.slab.admit(seen.new_rows, self.keys.hashes(seen.new_keys))
-        return seen.rows_U[places_U]
+        return self.see(distinct, sightings)[places_U]
 
 
 def _hashes(keys_U: tf.Tensor) -> tf.Tensor:
