@@ -30,7 +30,7 @@ class RowsByKey:
         self.slab, self.rows, self.columns = slab, slab.rows, slab.columns
         self.device = slab.device
         self._rows_of, self._may_lack_rows = rows_of, may_lack_rows
-        self._slots: dict[str, RowsByKey] = {}
+        self.slots: dict[str, RowsByKey] = {}
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the keys, (U, D) float32; a key may occur more than once."""
@@ -52,10 +52,10 @@ class RowsByKey:
 
     def slot(self, name: str, columns: int, initial: float) -> RowsByKey:
         """A table of the same keys; see `tables.base.Table.slot`."""
-        if name not in self._slots:
+        if name not in self.slots:
             slab = self.slab.slot(name, columns, initial)
-            self._slots[name] = RowsByKey(slab, self._rows_of, self._may_lack_rows)
-        return self._slots[name]
+            self.slots[name] = RowsByKey(slab, self._rows_of, self._may_lack_rows)
+        return self.slots[name]
 
     def bytes(self) -> int:
         """See `Slab.bytes`."""
