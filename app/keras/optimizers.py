@@ -44,7 +44,8 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
 class RowwiseAdagrad(Adagrad):
     """Adagrad with one accumulator for each row of a RowEmbedding, and a number's own elsewhere.
 
-    The state of a table is one column instead of output_dim (see `app.optimizers.adagrad`). Any
+    The state of a table is one column instead of output_dim (see `app.optimizers.adagrad`), also
+    where its gradient is dense, as of embeddings that are tied to the output. Any
     other variable, the table of a keras.layers.Embedding included, gets Keras' Adagrad.
     """
 

@@ -81,8 +81,9 @@ class DynamicTable(RowsByKey, tf.Module):
     its keys was seen as often as it is in it. Where the same tensor is used again, as by the slots
     and the writes of a training step, it is not looked up again.
 
-    In a tf.function, keys are looked up by Python, on the CPU. What `KeyMap.see` raises arrives as
-    a tf.errors.OpError there, which ends with its text. XLA cannot compile it.
+    In a tf.function, keys are looked up by Python, on the CPU; steps that are given row numbers of
+    `see` instead, and train on `slab`, do without (see `training.locating`). What `KeyMap.see`
+    raises arrives as a tf.errors.OpError there, which ends with its text. XLA cannot compile it.
 
     keys: a map that no other table shares. columns, initial, options: see `Slab`. An initial row is
     a function of the key; for a string, of its fingerprint.

@@ -22,6 +22,7 @@ from app.tasks import recommend
 from app.training import loop
 from app.training.checkpoint import Checkpoints
 from app.training.locating import Locating
+from app.training.runner import Here
 from app.training.step import train_function
 from app.training.workdir import Workdir
 from tests.tasks.test_recommend import blocks, config_of
@@ -188,6 +189,38 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
     assert sorted(set(saved)) == [(step, step, step) for step in range(0, 9, 2)]
     for name in ("users", "items"):
         assert job.tables[name].keys.counts().sum() == 8 * 128  # the last step is filled up
+
+
+class Stopping(Here):
+    """Ends a run after two calls."""
+
+    calls = 0
+
+    def is_stopping(self, asked):
+        return self.calls == 2
+
+    def call(self, *inputs):
+        self.calls += 1
+        return super().call(*inputs)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
+    ends = []
+    for name, runners in (("whole", [Here()]), ("ended", [Stopping(), Here()])):
+        values = {"loss": "in_batch_softmax", "table": "dynamic", "epochs": 2, "max_age": 8}
+        values |= {"workdir": str(tmp_path / name), "micro_batches": 2}
+        for runner in runners:
+            config, workdir, job = job_of(tmp_path, **values)
+            with workdir.held():
+                loop.prepare(job, config.run, workdir)
+                loop.train(job, config.run, workdir, runner)
+        tables = [job.tables["users"], job.tables["items"]]
+        found = [(contents(table), table.keys.step) for table in tables]
+        rows = [slab for table in tables for slab in table.slab.parts().values()]
+        used = range(tables[1].keys.used)
+        ends.append((found, [slab.gather(used).numpy().tobytes() for slab in rows]))
+    assert ends[0] == ends[1]
 
 
 def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
