@@ -28,6 +28,7 @@ from app.tables.table_file import TableFile
 from app.training import checkpoint, growing, plan, stored
 from app.training import workdir as files
 from app.training.checkpoint import Checkpoints, Position
+from app.training.locating import Locating
 from app.training.staging import InPlace, Room, Staging
 from app.training.workdir import Workdir
 
@@ -75,6 +76,9 @@ def staged(
     devices: list[str],
 ) -> InPlace | Staging:
     """What brings the rows of a run's tables to its steps."""
+    micro_batches = config.input.micro_batches or 1
+    if any(isinstance(table, DynamicTable) for table in tables.values()):
+        return Locating(model, tables, config.run.seed, micro_batches)
     if config.table.table != "host":
         return InPlace(tables)
     return Staging(
@@ -86,7 +90,7 @@ def staged(
         rooms=rooms,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
-        micro_batches=config.input.micro_batches or 1,
+        micro_batches=micro_batches,
     )
 
 

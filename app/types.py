@@ -8,7 +8,7 @@ for. `rows_UD` is a tensor of shape (U, D).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +29,25 @@ class Batch(NamedTuple):
     data: for models of text, tokens (B, L) int32 (see `app.input.tokens`); or another nest of
     tensors of static shapes. seed: (2,) int64, a function of the run's seed and of the step and the
     part; every random draw of the step is a function of it. part: which of the micro-batches.
+    rows: by table, the row number of each id that the model looks up, (N,) int64, where they were
+    found before the step (see `Located`).
     """
 
     data: Any
     seed: Any
     part: int = 0
+    rows: Mapping[str, Any] = {}
+
+
+class Located(NamedTuple):
+    """Data of S steps, and the rows that they look up in tables whose ids are any numbers.
+
+    data: A nest of tensors (S, N, ...), see `Batch.data`.
+    rows: By table, the row number of each id, (S, N) int64; micro-batches are one after the other.
+    """
+
+    data: Any
+    rows: Mapping[str, Any]
 
 
 class Rows(NamedTuple):

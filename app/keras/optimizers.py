@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -43,14 +44,18 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
 class RowwiseAdagrad(Adagrad):
     """Adagrad with one accumulator for each row of a RowEmbedding, and a number's own elsewhere.
 
-    The state of a table is one column instead of output_dim (see `app.optimizers.adagrad`). Any
+    The state of a table is one column instead of output_dim (see `app.optimizers.adagrad`), also
+    where its gradient is dense, as of embeddings that are tied to the output. Any
     other variable, the table of a keras.layers.Embedding included, gets Keras' Adagrad.
     """
 
-    def build(self, var_list: list[keras.Variable]) -> None:
+    has_row_state = True
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
         """Makes the accumulators."""
         if self.built:
             return
+        var_list = list(var_list)
         super(keras.optimizers.Adagrad, self).build(var_list)
         initial = keras.initializers.Constant(self.initial_accumulator_value)
         self._accumulators = [
@@ -88,10 +93,16 @@ class _LazyAdam(RowSparse):
         super().__init__(*args, **kwargs)
         self.correct_skipped = correct_skipped
 
-    def build(self, var_list: list[keras.Variable]) -> None:
+    @property
+    def has_row_state(self) -> bool:
+        """Return whether a row's moments are decayed by the steps that the row missed."""
+        return self.correct_skipped
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
         """Makes the moments."""
         if self.built:
             return
+        var_list = list(var_list)
         super().build(var_list)
         if self.correct_skipped:
             self._last_steps = [
@@ -148,6 +159,16 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     checks_rows = True
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
+        """Make the state of both optimizers."""
+        super().build(list(var_list))
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Change the variables if all gradients are finite."""
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        super().apply(list(grads), trainable_variables)
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
         """Whether all gradients are finite: a bool scalar."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -31,8 +31,12 @@ class RowSparse:
     the variable's dtype.
 
     A class gives row_rule, from a weight decay to the rule for rows, and row_slots, from the number
-    of a variable to the variables that hold the rule's state for it.
+    of a variable to the variables that hold the rule's state for it. Where that state of a table is
+    not what the Keras optimizer has, and has_row_state says so, a dense gradient of the table is
+    taken as one of all its rows.
     """
+
+    has_row_state = False
 
     row_rule: Callable[[float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
@@ -43,6 +47,10 @@ class RowSparse:
         rate = self._learning_rate
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
+        """Make the state of these variables."""
+        super().build(list(var_list))
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
@@ -72,12 +80,15 @@ class RowSparse:
                 shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
             )
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Changes the variables; see keras.optimizers.Optimizer.apply.
 
         ValueError for what would keep a second whole table: use_ema, gradient_accumulation_steps.
         """
-        variables = list(trainable_variables or self._trainable_variables)
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        variables = trainable_variables or self._trainable_variables
         sparse = [
             variable
             for gradient, variable in zip(grads, variables, strict=False)
@@ -156,14 +167,18 @@ class RowSparse:
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         """To the dense ones; the rule for rows has its own."""
-        super()._apply_weight_decay([v for v in variables if self._var_key(v) not in self._tables])
+        dense = [v for v in variables if self._var_key(v) not in self._tables]
+        super()._apply_weight_decay([v for v in dense if not self._is_by_row(v)])
 
     def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
         """Changes one variable, or the rows of it that the gradient names."""
         if not isinstance(gradient, tf.IndexedSlices):
             self._tell_dense(variable)
-            super().update_step(gradient, variable, learning_rate)
-            return
+            if not self._is_by_row(variable):
+                super().update_step(gradient, variable, learning_rate)
+                return
+            rows = tf.range(variable.shape[0], dtype=tf.int64)
+            gradient = Merged(tf.cast(gradient, tf.float32), rows, variable.shape)
         if self._distribution_strategy.num_replicas_in_sync > 1:
             # The rows of each replica are distinct; those of all together need not be.
             gradient = Merged.of(gradient, variable)
@@ -184,6 +199,11 @@ class RowSparse:
             tf.cast(learning_rate, tf.float32),
             tf.cast(self.iterations, tf.int64) + 1,
         )
+
+    def _is_by_row(self, variable: Any) -> bool:
+        """Return whether only the rule for rows has the state of this variable."""
+        own = self._trainable_variables[self._get_variable_index(variable)]
+        return self.has_row_state and getattr(own, "is_table", False)
 
     def _tell_dense(self, variable: tf.Variable) -> None:
         own = self._trainable_variables[self._get_variable_index(variable)]

@@ -30,7 +30,7 @@ class RowsByKey:
         self.slab, self.rows, self.columns = slab, slab.rows, slab.columns
         self.device = slab.device
         self._rows_of, self._may_lack_rows = rows_of, may_lack_rows
-        self._slots: dict[str, RowsByKey] = {}
+        self.slots: dict[str, RowsByKey] = {}
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the keys, (U, D) float32; a key may occur more than once."""
@@ -52,10 +52,10 @@ class RowsByKey:
 
     def slot(self, name: str, columns: int, initial: float) -> RowsByKey:
         """A table of the same keys; see `tables.base.Table.slot`."""
-        if name not in self._slots:
+        if name not in self.slots:
             slab = self.slab.slot(name, columns, initial)
-            self._slots[name] = RowsByKey(slab, self._rows_of, self._may_lack_rows)
-        return self._slots[name]
+            self.slots[name] = RowsByKey(slab, self._rows_of, self._may_lack_rows)
+        return self.slots[name]
 
     def bytes(self) -> int:
         """See `Slab.bytes`."""
@@ -81,8 +81,9 @@ class DynamicTable(RowsByKey, tf.Module):
     its keys was seen as often as it is in it. Where the same tensor is used again, as by the slots
     and the writes of a training step, it is not looked up again.
 
-    In a tf.function, keys are looked up by Python, on the CPU. What `KeyMap.see` raises arrives as
-    a tf.errors.OpError there, which ends with its text. XLA cannot compile it.
+    In a tf.function, keys are looked up by Python, on the CPU; steps that are given row numbers of
+    `see` instead, and train on `slab`, do without (see `training.locating`). What `KeyMap.see`
+    raises arrives as a tf.errors.OpError there, which ends with its text. XLA cannot compile it.
 
     keys: a map that no other table shares. columns, initial, options: see `Slab`. An initial row is
     a function of the key; for a string, of its fingerprint.
@@ -100,6 +101,34 @@ class DynamicTable(RowsByKey, tf.Module):
     def bytes(self) -> int:
         """Bytes of the rows and slots that ever were in use, and of the map."""
         return self.slab.bytes() + self.keys.bytes()
+
+    def see(
+        self,
+        keys_U: np.ndarray,
+        sightings_U: np.ndarray,
+        steps: int = 1,
+        step_U: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Count distinct keys as the next steps of the map, and return their rows, (U,) int64.
+
+        New keys get rows with initial values. The rows belong to these keys until the next call.
+
+        Args:
+            keys_U: Distinct keys.
+            sightings_U: How often each key is seen in these steps.
+            steps: How many steps of the map this is.
+            step_U: Which of these steps sees each key last, from 0; by default the last one.
+
+        Raises:
+            RunError: The table has too few rows. It is as it was before.
+        """
+        first, last_U = self.keys.step + 1, None
+        if step_U is not None:
+            last_U = first + step_U
+        seen = self.keys.see(keys_U, sightings_U, self.keys.step + steps, last_U)
+        if len(seen.new_rows):
+            self.slab.admit(seen.new_rows, self.keys.hashes(seen.new_keys))
+        return seen.rows_U
 
     def gather_known(self, keys_N: np.ndarray, unknown: str = "initial") -> tf.Tensor:
         """The rows of keys, (N, D) float32, for inference: keys are not counted and get no rows.
@@ -195,10 +224,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:
         distinct, places_U, sightings = np.unique(keys_U, return_inverse=True, return_counts=True)
-        seen = self.keys.see(distinct, sightings, self.keys.step + 1)
-        if len(seen.new_rows):
-            self.slab.admit(seen.new_rows, self.keys.hashes(seen.new_keys))
-        return seen.rows_U[places_U]
+        return self.see(distinct, sightings)[places_U]
 
 
 def _hashes(keys_U: tf.Tensor) -> tf.Tensor:

@@ -94,30 +94,49 @@ class KeyMap:
         keys = self._checked(keys)
         return self._find(keys, self.hashes(keys))
 
-    def see(self, keys_U: np.ndarray, sightings_U: np.ndarray, step: int) -> Seen:
-        """Counts distinct keys, each seen so many times (1 at least), and gives rows to new ones.
+    def see(
+        self,
+        keys_U: np.ndarray,
+        sightings_U: np.ndarray,
+        step: int,
+        last_U: np.ndarray | None = None,
+    ) -> Seen:
+        """Count distinct keys and give rows to new ones; rows of these keys are not evicted.
 
-        Steps do not fall from call to call. TypeError for keys of the other kind; RunError if rows
-        are needed and none may be evicted.
+        Args:
+            keys_U: Distinct keys, which were seen in the current step, or in some steps up to it.
+            sightings_U: How often each key was seen, 1 at least.
+            step: The current step. Steps do not fall from call to call.
+            last_U: The step in which each key was seen last; by default the current one.
+
+        Raises:
+            TypeError: The keys are of the other kind.
+            RunError: More rows are needed than may be evicted. The map is as it was before.
         """
         keys_U = self._checked(keys_U)
         hashes_U = self.hashes(keys_U)
         rows_U = self._find(keys_U, hashes_U)
         known = rows_U >= 0
-        self.counts_V[rows_U[known]] += sightings_U[known]
-        self._last_V[rows_U[known]] = step
-        self.step = step
         new = np.flatnonzero(~known)
         sightings = sightings_U[new]
         if self._sketch is not None:
-            sightings = self._sketch.add(hashes_U[new], sightings)
+            found, places = self._sketch.look_up(hashes_U[new], sightings)
+            counted, sightings = (places, found, sightings), found
             enough = sightings >= self.min_sightings
             new, sightings = new[enough], sightings[enough]
+        steps_U = np.full(len(keys_U), step) if last_U is None else last_U
+        kept_from = min(steps_U.min(initial=step), step - self._pinned)
+        self._require(len(new), rows_U[known], kept_from)
 
-        evicted = self._evict(len(new))
+        if self._sketch is not None:
+            self._sketch.store(*counted)
+        self.counts_V[rows_U[known]] += sightings_U[known]
+        self._last_V[rows_U[known]] = steps_U[known]
+        self.step = step
+        evicted = self._evict(len(new), kept_from)
         rows_U[new] = rows = self._take(len(new))
         self._index.insert(hashes_U[new], rows)
-        self.counts_V[rows], self._last_V[rows] = sightings, step
+        self.counts_V[rows], self._last_V[rows] = sightings, steps_U[new]
         if self._strings_V is not None:
             self._strings_V[rows] = keys_U[new]
             self._string_bytes += sum(map(len, keys_U[new]))
@@ -225,28 +244,36 @@ class KeyMap:
         self.used += len(fresh)
         return np.concatenate([again, fresh])
 
-    def _evict(self, wanted: int) -> np.ndarray:
-        """Frees rows that are too old, and more if not so many as wanted are free."""
+    def _require(self, wanted: int, seen: np.ndarray, kept_from: int) -> None:
+        """Raise RunError unless so many rows are free, or are not kept and may be evicted."""
+        missing = wanted - (self.capacity - len(self))
+        if missing <= 0:
+            return
+        idle = self._idle(kept_from)
+        count = len(idle) - np.count_nonzero(self._last_V[seen] < kept_from)
+        if count < missing:
+            raise RunError(
+                f"the table's {self.capacity} rows are full and {missing} more are needed, but "
+                f"only {count} were not just used; give a greater --table_gb, a greater "
+                "--min_count or smaller blocks and batches"
+            )
+
+    def _evict(self, wanted: int, kept_from: int) -> np.ndarray:
+        """Free the rows that are too old, and more if fewer rows than wanted are free."""
         rows = np.zeros(0, np.int64)
         if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
             self._swept = self.step
-            rows = self._drop(self._idle(max(self._max_age, self._pinned)))
+            rows = self._drop(self._idle(min(kept_from, self.step - self._max_age)))
         missing = wanted - (self.capacity - len(self))
         if missing > 0:
-            idle = self._idle(self._pinned)
-            if len(idle) < missing:
-                raise RunError(
-                    f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                    f"only {len(idle)} were not just used; give a greater --table_gb, a greater "
-                    "--min_count or smaller blocks and batches"
-                )
+            idle = self._idle(kept_from)
             count = min(max(missing, self.capacity // _AT_ONCE), len(idle))
             rows = np.concatenate([rows, self._drop(self._rarest(idle, count))])
         return rows
 
-    def _idle(self, steps: int) -> np.ndarray:
-        """Rows in use that were not seen in this step, nor in so many before it."""
-        old = self._last_V[: self.used] < self.step - steps
+    def _idle(self, before: int) -> np.ndarray:
+        """Return the rows in use that were last seen before this step."""
+        old = self._last_V[: self.used] < before
         return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
 
     def _rarest(self, rows: np.ndarray, count: int) -> np.ndarray:

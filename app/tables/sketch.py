@@ -28,16 +28,32 @@ class Sketch:
 
     def add(self, hashes_U: np.ndarray, sightings_U: np.ndarray) -> np.ndarray:
         """How often each key was seen, this time included: (U,) int64. Hashes are distinct."""
+        seen_U, places_HU = self.look_up(hashes_U, sightings_U)
+        self.store(places_HU, seen_U, sightings_U)
+        return seen_U
+
+    def look_up(
+        self, hashes_U: np.ndarray, sightings_U: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return how often each key was seen, this time included, and the places of its counters.
+
+        Changes nothing; `store` does.
+        """
         steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * _STEP).view(np.int64)
         width = np.uint64(self.counts_HW.shape[1])
         places_HU = [(mixed(hashes_U + step) % width).view(np.int64) for step in steps]
-        pairs = list(zip(self.counts_HW, places_HU, strict=True))
-        seen_U = np.min([counts.take(places) for counts, places in pairs], axis=0) + sightings_U
+        pairs = zip(self.counts_HW, places_HU, strict=True)
+        before_U = np.min([counts.take(places) for counts, places in pairs], axis=0)
+        return before_U + sightings_U, places_HU
+
+    def store(
+        self, places_HU: list[np.ndarray], seen_U: np.ndarray, sightings_U: np.ndarray
+    ) -> None:
+        """Count the keys that `look_up` gave these numbers for."""
         stored_U = np.minimum(seen_U, MOST).astype(np.uint8)
-        for counts, places in pairs:
+        for counts, places in zip(self.counts_HW, places_HU, strict=True):
             np.maximum.at(counts, places, stored_U)
         self.added += int(sightings_U.sum())
         if self.added >= 2 * self.counts_HW.shape[1]:
             self.counts_HW >>= 1
             self.added //= 2
-        return seen_U

@@ -20,14 +20,29 @@ from app.types import PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.
 Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]
-# By table, distinct ids, (U,), and each id's place among them; see `tables.rows.distinct`.
-Wanted = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
+
+
+class Lookup(NamedTuple):
+    """Distinct rows of a table that a batch looks up.
+
+    rows_U: By what the table knows them: ids, or row numbers where `Batch.rows` has those.
+    inverse_N: The place of each id that was asked for among them, int32.
+    ids_U: Their ids, as models know them.
+    """
+
+    rows_U: tf.Tensor
+    inverse_N: tf.Tensor
+    ids_U: tf.Tensor
+
+
+Wanted = Mapping[str, Lookup]  # by table
 
 
 class Touched(NamedTuple):
     """Rows of a table and what is to become of them.
 
-    ids_U: distinct. values_UD: their gradients; of a table that is not trained, new rows.
+    ids_U: distinct, by what the table knows them (see `Lookup.rows_U`). values_UD: their gradients;
+    of a table that is not trained, new rows.
     """
 
     ids_U: tf.Tensor
@@ -55,9 +70,20 @@ def phase(name: str) -> tf.name_scope:
 
 
 def looked_up(model: Model, batch: Batch) -> Wanted:
-    """The distinct ids that a batch needs of each table, and where each is among them."""
+    """Return the distinct rows that a batch needs of each table."""
     with phase("lookup"):
-        return {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+        return {
+            name: _lookup(ids, batch.rows.get(name)) for name, ids in model.lookups(batch).items()
+        }
+
+
+def _lookup(ids: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
+    """Return the distinct rows of these ids; rows_N: their row numbers, if these are known."""
+    if rows_N is None:
+        ids_U, inverse_N = distinct(ids)
+        return Lookup(ids_U, inverse_N, ids_U)
+    # In the same order, as a row has one id; a graph leaves out the ids that no model looks at.
+    return Lookup(*distinct(rows_N), distinct(ids)[0])
 
 
 def of_batch(
@@ -70,12 +96,12 @@ def of_batch(
     """
     wanted = wanted or looked_up(model, batch)
     with phase("gather"):
-        values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
+        values = {name: gather(name, lookup.rows_U) for name, lookup in wanted.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
         rows = {
-            name: Rows(values[name], positions_N, ids_U)
-            for name, (ids_U, positions_N) in wanted.items()
+            name: Rows(values[name], lookup.inverse_N, lookup.ids_U)
+            for name, lookup in wanted.items()
         }
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
     by_part = [streamed(part) for part in parts]
@@ -91,8 +117,8 @@ def of_batch(
     found = Found(
         tf.add_n([total, *(loss for loss, _ in by_part)]),
         examples,
-        {name: Touched(wanted[name][0], rows_UD) for name, rows_UD in gradients.items()},
-        {name: Touched(wanted[name][0], rows_UD) for name, rows_UD in state.items()},
+        {name: Touched(wanted[name].rows_U, rows_UD) for name, rows_UD in gradients.items()},
+        {name: Touched(wanted[name].rows_U, rows_UD) for name, rows_UD in state.items()},
     )
     return found, values
 
@@ -113,7 +139,10 @@ def collected(
     for batch, known in zip(batches, wanted or [None] * len(batches), strict=True):
         touched: list[tuple[str, Touched]] = []
 
-        def streamed(part: Part, touched: list = touched) -> tuple[tf.Tensor, tf.Tensor]:
+        def streamed(
+            part: Part, touched: list = touched, batch: Batch = batch
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            assert part.table not in batch.rows, "a loss that streams rows knows them by their ids"
             with tf.device(devices[part.table]):
                 loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
             touched.append((part.table, Touched(ids_U, by_rows)))

@@ -173,7 +173,8 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
                 if job.epoch_end is not None and scoring.is_aside and scoring.is_idle:
                     scoring.begin(job.epoch_end, at.step, at.epoch)
             rate = job.learning_rate(at.done / settings.epochs)
-            inputs = tokens, tf.constant(at.step, tf.int64), tf.constant(rate, tf.float32)
+            first = tf.constant(at.step, tf.int64)
+            inputs = staging.locate(tokens, first), first, tf.constant(rate, tf.float32)
             if not audited:
                 _tell_audited(runner.audit(*inputs), job)
                 audited = True

@@ -149,7 +149,7 @@ def _train_function(
 
     def looked_up(wanted: Sequence[gradients.Wanted]) -> tf.Tensor:
         """The numbers of the vector of a step that needs these rows and no others."""
-        found = {name: [of_one[name][0] for of_one in wanted] for name in wanted[0]}
+        found = {name: [of_one[name].rows_U for of_one in wanted] for name in wanted[0]}
         distinct_ids = [
             ids[0] if len(ids) == 1 else distinct(tf.concat(ids, axis=0))[0]
             for ids in found.values()

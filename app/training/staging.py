@@ -40,6 +40,15 @@ class InPlace:
         """The batches as they are."""
         return iter(batches)
 
+    def locate(self, data: Any, first: tf.Tensor) -> Any:
+        """Return what the next call of the train function is to take for a batch.
+
+        Args:
+            data: The batch: a nest of tensors of S steps.
+            first: The steps before it, int64.
+        """
+        return data
+
     def write_home(self) -> None:
         """Nothing to do: rows are at home."""
 
@@ -84,7 +93,7 @@ class _Since:
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
 
-class Staging:
+class Staging(InPlace):
     """As `InPlace`, for tables at home whose rows come to the device for chunks of steps.
 
     Results are those of tables on the device, bit for bit. Tables that the model looks up rows of
@@ -108,7 +117,7 @@ class Staging:
         steps_per_batch: int,
         micro_batches: int = 1,
     ):
-        self.tables: dict[str, Table] = dict(homes)
+        super().__init__(dict(homes))
         self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
         self._rooms, self._steps = rooms, steps_per_batch
         self._calls = calls(stage_steps, steps_per_batch)

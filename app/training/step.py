@@ -15,7 +15,7 @@ from app.optimizers.base import Optimizer
 from app.tables.base import Table
 from app.training import gradients
 from app.training.gradients import Found, phase
-from app.types import Batch
+from app.types import Batch, Located
 
 # Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
 # examples.
@@ -50,6 +50,7 @@ def step(
         update(name, ids_U, rows_UD, optimizer.clip({name: gradients_UD})[name])
 
     def streamed(part: Part) -> tuple[tf.Tensor, tf.Tensor]:
+        assert part.table not in batch.rows, "a loss that streams rows knows them by their ids"
         with tf.device(tables[part.table].device):
             return stream.train(part, gather, clip_and_update)
 
@@ -144,17 +145,16 @@ def steps(
 ) -> Iterator[list[Batch]]:
     """The micro-batches of S steps, from this one on.
 
-    data_S: a nest of tensors (S, N, ...); micro-batches are equal parts along their second
-    dimension. some: which of the `micro` of a step are wanted; all by default.
+    data_S: a nest of tensors (S, N, ...), or `Located`; micro-batches are equal parts along their
+    second dimension. some: which of the `micro` of a step are wanted; all by default.
     """
     by_step = zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True)
     for index, tensors in enumerate(by_step):
         split = [tf.split(tensor, micro) if micro > 1 else [tensor] for tensor in tensors]
-        yield [
-            Batch(
-                tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split]),
-                tf.stack([tf.constant(seed, tf.int64), (first + index) * micro + part]),
-                part,
-            )
-            for part in some or range(micro)
-        ]
+        batches = []
+        for part in some or range(micro):
+            data = tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split])
+            data, rows = data if isinstance(data, Located) else (data, {})
+            number = (first + index) * micro + part
+            batches.append(Batch(data, tf.stack([tf.constant(seed, tf.int64), number]), part, rows))
+        yield batches

@@ -20,6 +20,7 @@ from app.optimizers.adagrad import adagrad
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.training.step import step, train_function
+from app.types import Batch
 from tests.losses.test_class_softmax import dense_log_probability
 from tests.losses.toy import counts, make_tables
 from tests.reference import words
@@ -155,7 +156,8 @@ def test_state_is_kept_and_not_trained():
 
     tables = {"state": DeviceTable(2, 1, tf.zeros), "weight": DeviceTable(1, 1, tf.ones)}
     for number in (1, 2, 3):
-        step(Counting(), tables, sgd(), None, tf.constant(0.1), tf.constant(number, tf.int64))
+        number = tf.constant(number, tf.int64)
+        step(Counting(), tables, sgd(), Batch(None, None), tf.constant(0.1), number)
     np.testing.assert_array_equal(tables["state"].values, [[3.0], [3.0]])
     np.testing.assert_allclose(tables["weight"].values, [[1 - 0.1 * (0 + 2 + 4)]], rtol=1e-6)
     assert not tables["state"].slots
