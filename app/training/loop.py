@@ -165,7 +165,7 @@ def train(
             if len(values) > 1:  # none may be defined, where no word of a benchmark is known
                 display.say(step, values)
             if settings.patience:
-                rank(job.watched(values))
+                rank(runner.broadcast(job.watched(values)))  # for all to stop at one epoch
 
         def rank(score: float) -> None:
             """Keeps the tables, if they are the best so far."""
