@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.config import Config
-from app.errors import UsageError
+from app.errors import DamagedError, UsageError
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.tables import keys, served, sharded
@@ -221,7 +221,7 @@ def _table_file(config: Config, workdir: Workdir) -> TableFile:
     """The file of --table_file; whether it holds what a checkpoint needs is for those to tell."""
     kinds = set()
     for folder in checkpoint.paths(workdir.checkpoints):
-        with contextlib.suppress(OSError, ValueError):  # a damaged one is passed over when restored
+        with contextlib.suppress(DamagedError):  # a damaged one is passed over when restored
             kinds = {layout["kind"] for layout in stored.read_layouts(folder).values()}
             break
     return TableFile(Path(config.table.table_file), files.owner(workdir), "file" in kinds)

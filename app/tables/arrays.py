@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from app import system
+from app.errors import DamagedError
+from app.files import Manifest, read_manifest
 
 _BLOCK = 1 << 24  # bytes read at a time
 _FLOAT = 4  # bytes
@@ -33,9 +35,11 @@ def write(path: Path, parts: Iterable[np.ndarray]) -> Mark:
 
 
 def read(path: Path, mark: Mark, row_bytes: int = 1) -> Iterator[bytes]:
-    """What was written, in parts of whole rows. ValueError, at the end at the latest, if damaged.
+    """Yield what was written, in parts of whole rows.
 
-    OSError if it cannot be read.
+    Raises:
+        DamagedError: It is something else; this is known after the last part at the latest.
+        OSError: It cannot be read.
     """
     size = check = 0
     with open(path, "rb") as file:
@@ -44,7 +48,7 @@ def read(path: Path, mark: Mark, row_bytes: int = 1) -> Iterator[bytes]:
             if len(data) % row_bytes == 0:
                 yield data
     if (size, check) != tuple(mark):
-        raise ValueError(f"{path} is damaged: {size} bytes with check {check:x}, not {mark}")
+        raise DamagedError(f"{path} holds {size} bytes with check {check:x}, not {mark}")
 
 
 def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) -> None:
@@ -56,11 +60,19 @@ def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) 
     path.write_text(json.dumps({**state, "files": files}))
 
 
-def load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `save` wrote. ValueError, OSError or LookupError if it is damaged."""
-    state = json.loads(path.read_text())
-    parts = {name: _load(path.parent / name, how) for name, how in state["files"].items()}
-    return state, parts
+def load(path: Path) -> tuple[Manifest, Manifest]:
+    """Return what `save` wrote: the state and the arrays, by name.
+
+    Raises:
+        DamagedError: It is something else; later too, when a name is asked for that is not there.
+        OSError: It cannot be read.
+    """
+    state = read_manifest(path)
+    try:
+        parts = {name: _load(path.parent / name, how) for name, how in state["files"].items()}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedError(f"{path} does not say what is beside it: {error}") from error
+    return state, Manifest(path, parts)
 
 
 def _save(path: Path, part: np.ndarray) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import RunError
+from app.errors import DamagedError, RunError
 
 # The check sum of the rest of the record; then the section, the number of rows and the bytes of
 # each. The ids, int64, and the rows follow.
@@ -66,10 +66,12 @@ class Journal:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The records of a journal, in the order in which they were appended.
+    """Yield the records of a journal, in the order in which they were appended.
 
     A last one that is torn is left out: `append` did not return, so its rows were not overwritten.
-    ValueError if one before it is damaged.
+
+    Raises:
+        DamagedError: A record before the last one is damaged.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -85,7 +87,7 @@ def records(path: Path) -> Iterator[Record]:
             if _CHECK.unpack(check)[0] != zlib.crc32(content, zlib.crc32(head)):
                 if end == size:
                     return
-                raise ValueError(f"{path} is damaged {size - end} bytes before its end")
+                raise DamagedError(f"{path} is damaged {size - end} bytes before its end")
             ids_U = np.frombuffer(content, np.int64, count)
             yield Record(
                 section, ids_U, np.frombuffer(content, f"V{row_bytes}", count, ids_U.nbytes), end
@@ -109,15 +111,18 @@ def journals(path: Path, least: int = 0) -> dict[int, Path]:
 
 
 def needed(path: Path, generation: int) -> dict[int, Path]:
-    """The journals to undo to come back to the beginning of a generation, newest first.
+    """Return the journals to undo to come back to the beginning of a generation, newest first.
 
-    None of them if a kill kept that generation from beginning. ValueError if one is missing.
+    There are none if a kill kept that generation from beginning.
+
+    Raises:
+        DamagedError: A journal is missing.
     """
     newer = journals(path, generation)
     last = next(iter(newer), generation - 1)
     whole = list(newer) == list(range(last, generation - 1, -1))
     if not whole or (not newer and not journal_path(path, last).exists()):
-        raise ValueError(f"{journal_path(path, generation)} or a later one is missing")
+        raise DamagedError(f"{journal_path(path, generation)} or a later one is missing")
     return newer
 
 

@@ -181,10 +181,13 @@ class KeyMap:
         arrays.save(folder / _STATE, state, parts)
 
     def load(self, folder: Path) -> None:
-        """Reads what `save` wrote; all that follows is as it would have been.
+        """Read what `save` wrote; all that follows is as it would have been.
 
-        ValueError, OSError or LookupError if it is damaged; RunError if it is of another kind or
-        capacity, or of a map that admits keys at once where this does not.
+        Raises:
+            DamagedError: It is something else.
+            OSError: It cannot be read.
+            RunError: It is of another kind or capacity, or of a map that admits keys at once where
+                this does not.
         """
         state, parts = arrays.load(folder / _STATE)
         for name, value, flag in (
@@ -311,7 +314,7 @@ def key_bytes(kind: str, min_sightings: int) -> int:
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The keys of a map that was saved, their rows and their sightings, in the order of rows.
 
-    Raises if it is damaged, as `KeyMap.load`.
+    Raises as `KeyMap.load`.
     """
     _, parts = arrays.load(folder / _STATE)
     rows = np.flatnonzero(parts["counts"])

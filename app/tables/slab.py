@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
+from app.errors import DamagedError, RunError
+from app.files import Manifest, read_manifest
 from app.tables import arrays
 from app.tables import initial as initial_values
 from app.tables.device import DeviceTable
@@ -67,10 +68,12 @@ class Slab(DeviceTable):
         """Nothing: a snapshot is whole in itself."""
 
     def revert(self, folder: Path) -> None:
-        """Reads what `snapshot` wrote; slots that are not there now are left out.
+        """Read what `snapshot` wrote; slots that are not there now are left out.
 
-        ValueError, OSError or LookupError if it is damaged or lacks a slot, RunError if it has
-        other columns.
+        Raises:
+            DamagedError: It is something else.
+            OSError: It cannot be read.
+            RunError: It lacks a slot, or has other columns.
         """
         for name, slab in self.parts().items():
             slab._read(folder / name)
@@ -95,7 +98,12 @@ class Slab(DeviceTable):
         _told(path).write_text(json.dumps(how))
 
     def _read(self, path: Path) -> None:
-        how = json.loads(_told(path).read_text())
+        if not _told(path).exists() and not path.exists():
+            raise RunError(
+                f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
+                "with, or train in a new workdir"
+            )
+        how = read_manifest(_told(path))
         if how["columns"] != self.columns:
             raise RunError(
                 f"{path} has {how['columns']} columns, where {self.columns} are asked for; give "
@@ -110,8 +118,8 @@ class Slab(DeviceTable):
 
 
 def read_rows(folder: Path) -> np.ndarray:
-    """The rows of a slab's snapshot by number, (N, D) float32. Raises if damaged, as `revert`."""
-    how = json.loads(_told(folder / _VALUES).read_text())
+    """Return the rows of a slab's snapshot by number, (N, D) float32. Raises as `revert`."""
+    how = read_manifest(_told(folder / _VALUES))
     rows_ND = np.empty((how["rows"], how["columns"]), np.float32)
     start = 0
     for part_ND in _saved(folder / _VALUES, how):
@@ -125,9 +133,15 @@ def _told(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _saved(path: Path, how: Mapping[str, Any]) -> Iterator[np.ndarray]:
-    """Rows that were written, part by part, float32."""
-    stored = tf.as_dtype(how["dtype"])
+def _saved(path: Path, how: Manifest) -> Iterator[np.ndarray]:
+    """Yield the rows that were written, part by part, float32."""
+    try:
+        stored = tf.as_dtype(how["dtype"])
+        is_consistent = how["mark"][0] == how["rows"] * how["columns"] * stored.size
+    except (TypeError, LookupError) as error:
+        raise DamagedError(f"{_told(path)} does not say what is beside it: {error}") from error
+    if not is_consistent:
+        raise DamagedError(f"{_told(path)} says other sizes than those of its rows")
     for data in arrays.read(path, how["mark"], how["columns"] * stored.size):
         rows = np.frombuffer(data, stored.as_numpy_dtype).reshape(-1, how["columns"])
         yield rows.astype(np.float32)

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError, UsageError
-from app.files import replacing
+from app.errors import DamagedError, RunError, UsageError
+from app.files import Manifest, read_manifest, replacing
 from app.tables import initial as initials
 from app.tables.initial import Constant, Initial
 from app.tables.journal import Journal, journal_path, journals, needed, records, telling
@@ -130,8 +130,10 @@ class TableFile:
         newest, *others = folders
         kept = [generation_of(newest, self._header)]
         for folder in others:
-            with contextlib.suppress(OSError, ValueError, LookupError):  # a damaged one needs none
-                kept.append(generation_of(folder, self._header))
+            with contextlib.suppress(DamagedError):  # which needs no journal
+                held = _held(folder)
+                if held["identity"] == self._header.identity:  # nor does that of another file
+                    kept.append(held["generation"])
         with self._lock, telling(self.path):
             if kept[0] != self._generation:
                 self._begin(kept[0], self._none_journalled())
@@ -140,9 +142,12 @@ class TableFile:
                     path.unlink()
 
     def revert(self, folder: Path) -> None:
-        """Brings the file back to the moment of a snapshot. May be called again for another table.
+        """Bring the file back to the moment of a snapshot. May be called again for another table.
 
-        ValueError, OSError or LookupError if the snapshot or a journal is damaged or missing.
+        Raises:
+            DamagedError: The snapshot or a journal is damaged or missing.
+            OSError: One of them cannot be read.
+            RunError: The snapshot is of another file.
         """
         generation = generation_of(folder, self._header)
         with self._lock:
@@ -261,8 +266,24 @@ def unreadable(error: OSError | ValueError) -> str:
 
 
 def generation_of(folder: Path, header: Header) -> int:
-    """The generation that begins at a snapshot. ValueError if it is another file's."""
-    held = json.loads((folder / _SNAPSHOT).read_text(encoding="utf-8"))
+    """Return the generation that begins at a snapshot.
+
+    Raises:
+        DamagedError: The snapshot is missing or damaged.
+        RunError: It is of another file.
+    """
+    held = _held(folder)
     if held["identity"] != header.identity:
-        raise ValueError(f"{folder} is of another file than the one given as --table_file")
-    return int(held["generation"])
+        raise RunError(
+            f"{folder} is of another file than the one given as --table_file; give the one that "
+            "the run was made with"
+        )
+    return held["generation"]
+
+
+def _held(folder: Path) -> Manifest:
+    """Return what a snapshot holds."""
+    held = read_manifest(folder / _SNAPSHOT)
+    if not isinstance(held["generation"], int):
+        raise DamagedError(f"{folder / _SNAPSHOT}: generation {held['generation']!r} is no number")
+    return held

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import RunError, UsageError
-from app.files import replacing, sweep
+from app.files import list_folder, replacing, sweep
 
 
 class Workdir:
@@ -36,7 +36,7 @@ class Workdir:
     @property
     def trained(self) -> Path:
         """The folder of the checkpoints to use: that of the best epoch, if one is kept."""
-        return self.best if any(self.best.glob("step-*")) else self.checkpoints
+        return self.best if list_folder(self.best, "step-") else self.checkpoints
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
