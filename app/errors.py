@@ -15,3 +15,7 @@ class RunError(RuntimeError):
 
     The message is one line that names what failed and the remedy.
     """
+
+
+class DamagedError(RunError):
+    """A file of a workdir or checkpoint fails its own check."""

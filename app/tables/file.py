@@ -167,9 +167,11 @@ class FileTable(tf.Module):
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     """The rows of a section at the moment of a snapshot, (V, D) float32.
 
-    Changes nothing; right also while the run that owns the file goes on. RunError if the file is
-    missing, truncated, or changed too much meanwhile. LookupError if it has no such section;
-    LookupError, ValueError or OSError if the snapshot or a journal is damaged or missing.
+    Changes nothing; right also while the run that owns the file goes on.
+
+    Raises:
+        DamagedError: The snapshot or a journal is damaged or missing.
+        RunError: The file is missing, truncated, lacks the section, or changed too much meanwhile.
     """
     try:
         header = read_header(path)
@@ -178,7 +180,7 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     generation = generation_of(folder, header)
     section = header.find(name)
     if section is None:
-        raise LookupError(f"{path} does not hold {name!r}")
+        raise RunError(f"{path} does not hold {name!r}; give the flags that it was made with")
     before = needed(path, generation)
     rows_VD = arrays.room((section.rows, section.columns), path.parent)
     start = 0

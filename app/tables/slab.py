@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
+from app.files import COUNT, damaged, read_json
 from app.tables import arrays
 from app.tables import initial as initial_values
 from app.tables.device import DeviceTable
@@ -19,6 +20,13 @@ from app.tables.keys import KeyMap
 from app.tables.rows import parts
 
 _VALUES = "values"
+_SHAPE = {
+    "mark": arrays.MARK,
+    "rows": range(2**31),
+    "columns": range(1, 2**31),
+    "dtype": frozenset(["float32", "float16", "bfloat16"]),
+    "writes": COUNT,
+}
 
 
 class Slab(DeviceTable):
@@ -67,10 +75,11 @@ class Slab(DeviceTable):
         """Nothing: a snapshot is whole in itself."""
 
     def revert(self, folder: Path) -> None:
-        """Reads what `snapshot` wrote; slots that are not there now are left out.
+        """Read what `snapshot` wrote; slots that are not there now are left out.
 
-        ValueError, OSError or LookupError if it is damaged or lacks a slot, RunError if it has
-        other columns.
+        Raises:
+            DamagedError: A file is missing or damaged.
+            RunError: It has other columns.
         """
         for name, slab in self.parts().items():
             slab._read(folder / name)
@@ -95,12 +104,14 @@ class Slab(DeviceTable):
         _told(path).write_text(json.dumps(how))
 
     def _read(self, path: Path) -> None:
-        how = json.loads(_told(path).read_text())
+        how = _manifest(path)
         if how["columns"] != self.columns:
             raise RunError(
                 f"{path} has {how['columns']} columns, where {self.columns} are asked for; give "
                 "the flags that it was made with, or train in a new workdir"
             )
+        if how["rows"] > self.rows:
+            raise damaged(_told(path), f"it has {how['rows']} rows, of {self.rows} at most")
         start = 0
         for rows_ND in _saved(path, how):
             self.put(np.arange(start, start + len(rows_ND)), rows_ND)
@@ -110,8 +121,12 @@ class Slab(DeviceTable):
 
 
 def read_rows(folder: Path) -> np.ndarray:
-    """The rows of a slab's snapshot by number, (N, D) float32. Raises if damaged, as `revert`."""
-    how = json.loads(_told(folder / _VALUES).read_text())
+    """Return the rows of a slab's snapshot by number, (N, D) float32.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+    """
+    how = _manifest(folder / _VALUES)
     rows_ND = np.empty((how["rows"], how["columns"]), np.float32)
     start = 0
     for part_ND in _saved(folder / _VALUES, how):
@@ -123,6 +138,14 @@ def read_rows(folder: Path) -> np.ndarray:
 def _told(path: Path) -> Path:
     """The file that tells what is in another."""
     return path.with_suffix(".json")
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Read the file that tells what is in another, and check that it fits itself."""
+    how = read_json(_told(path), _SHAPE)
+    if how["mark"][0] != how["rows"] * how["columns"] * tf.as_dtype(how["dtype"]).size:
+        raise damaged(_told(path), "its rows and columns are not those of its bytes")
+    return how
 
 
 def _saved(path: Path, how: Mapping[str, Any]) -> Iterator[np.ndarray]:

@@ -13,8 +13,8 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from app.errors import RunError
-from app.files import replacing_folder, synchronise
+from app.errors import DamagedError, RunError
+from app.files import COUNT, read_json, replacing_folder, synchronise
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import stored
@@ -62,6 +62,15 @@ class Position:
     def done(self) -> float:
         """Epochs made, with the part of the current one as far as one can tell."""
         return self.epoch + min(self.batch / self.batches, 1.0)
+
+
+# The shape of its file; fields came with time.
+_SHAPE = {
+    "step": COUNT,
+    **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
+    **dict.fromkeys(("batches", "micro_batches"), (range(1, 2**63), None)),
+    **dict.fromkeys(("words", "seconds", "best"), (float, None)),
+}
 
 
 class Checkpoints:
@@ -150,8 +159,11 @@ class Checkpoints:
             try:
                 position = _position(path)
                 self._load_tables(path)
-            except (RunError, *_LOST):
-                raise
+            except (RunError, *_LOST) as error:
+                if not isinstance(error, DamagedError):
+                    raise
+                _tell_damaged(path, error)
+                damaged.append(path)
             except _DAMAGE as error:
                 _tell_damaged(path, error)
                 damaged.append(path)
@@ -211,7 +223,7 @@ def of_newest(folder: Path, read: Callable[[Path], T]) -> T:
         try:
             return read(path)
         except _DAMAGE as error:
-            if isinstance(error, RunError):
+            if isinstance(error, RunError) and not isinstance(error, DamagedError):
                 raise
             _tell_damaged(path, error)
     raise RunError(_none_whole(folder, len(found)))
@@ -231,7 +243,8 @@ def _none_whole(folder: Path, damaged: int) -> str:
 
 
 def _position(path: Path) -> Position:
-    return Position(**json.loads((path / _STATE).read_text()))
+    found = read_json(path / _STATE, _SHAPE)
+    return Position(**{name: found[name] for name in _SHAPE if found.get(name) is not None})
 
 
 def _tell_damaged(path: Path, error: Exception) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
-from app.files import replacing
+from app.files import read_json, replacing
 from app.tables import arrays, file, keys, slab
 from app.tables.base import Kept, Table
 from app.tables.dynamic import KEYS
@@ -28,6 +28,16 @@ _LAYOUTS = "tables.json"
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what its key of a variable ends with
 
 Layout = dict[str, Any]
+_RULES = frozenset(["mod", "block"])
+_SHAPES = (  # in JSON, of the layouts of all kinds
+    {"kind": frozenset(["device", "dynamic"])},
+    {"kind": frozenset(["file"]), "path": str},
+    {
+        "kind": frozenset(["sharded"]),
+        "shards": range(1, 2**31),
+        "rule": frozenset(["mod", "block"]),
+    },
+)
 
 
 def layout(table: Table) -> Layout:
@@ -57,10 +67,9 @@ def follow(folder: Path, tables: Mapping[str, Table]) -> None:
 def read_layouts(folder: Path) -> dict[str, Layout]:
     """The layouts of a checkpoint's tables; of one before there were kinds, none.
 
-    ValueError or OSError if they cannot be read.
+    DamagedError if they cannot be read.
     """
-    path = folder / _LAYOUTS
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_json(folder / _LAYOUTS, {str: _SHAPES}, optional=True) or {}
 
 
 def is_alike(one: Layout, other: Layout) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.errors import RunError, UsageError
+from app.errors import DamagedError, RunError, UsageError
 from app.tables import arrays
 from app.tables.dynamic import DynamicTable
 from app.tables.initial import Uniform
@@ -14,7 +14,6 @@ from app.tables.keys import INT64, STRING, KeyMap
 from app.tables.slab import Slab, read_rows
 
 UNIFORM = Uniform(1.0, seed=3)
-DAMAGED = (ValueError, OSError, LookupError)
 
 
 def make(capacity=10, columns=3, **policy):
@@ -247,7 +246,7 @@ def test_a_snapshot_without_its_slots(tmp_path):
     other.revert(tmp_path)  # to look at rows, no state is needed
     assert other.keys.keys().tolist() == [1, 2]
     other.slot("moment", 1, 0.0)
-    with pytest.raises(DAMAGED, match="moment"):
+    with pytest.raises(DamagedError, match="moment"):
         other.revert(tmp_path)
     with pytest.raises(RunError, match="values has 3 columns, where 4"):
         make(columns=4).revert(tmp_path)
@@ -261,7 +260,7 @@ def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
         data = path.read_bytes()
         for wrong in (data[:-5], data[:5] + bytes([data[5] ^ 64]) + data[6:]):
             path.write_bytes(wrong)
-            with pytest.raises(DAMAGED):
+            with pytest.raises(DamagedError):
                 make().revert(tmp_path)
         path.write_bytes(data)
     make().revert(tmp_path)

@@ -207,9 +207,9 @@ def test_rows_that_cannot_be_read_are_told(table, tmp_path, monkeypatch):
     folder.mkdir()
     table.snapshot(folder)
     table.committed([folder])
-    with pytest.raises(LookupError, match="rows does not hold 'other'"):
+    with pytest.raises(RunError, match="rows does not hold 'other'"):
         read_rows(path, folder, "other")
-    with pytest.raises(ValueError, match="is of another file"):
+    with pytest.raises(RunError, match="is of another file"):
         FileTable(opened(tmp_path / "second"), "words", 6, 2, tf.zeros)
         read_rows(tmp_path / "second", folder, "words")
     with pytest.raises(RunError, match="none is not there; it holds the rows"):

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from app.errors import RunError
+from app.errors import DamagedError, RunError
 from app.tables import journal
 from app.tables.journal import Journal, journal_path, journals, needed, records
 
@@ -56,7 +56,7 @@ def test_a_damaged_record_before_the_last_is_told(tmp_path):
     content = bytearray(path.read_bytes())
     content[next(records(path)).end - 1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="undo is damaged [0-9]+ bytes before its end"):
+    with pytest.raises(DamagedError, match="undo is damaged: a record that ends [0-9]+ bytes bef"):
         read(path)
 
 
@@ -122,7 +122,7 @@ def test_the_journals_to_undo_are_all_there_or_it_is_told(tmp_path, there, gener
     for number in there:
         journal_path(path, number).touch()
     if expected is None:
-        with pytest.raises(ValueError, match=r"rows\.undo-3 or a later one is missing"):
+        with pytest.raises(DamagedError, match=r"rows\.undo-3 or a later one is missing"):
             needed(path, generation)
     else:
         assert list(needed(path, generation)) == expected

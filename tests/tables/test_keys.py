@@ -3,12 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.errors import RunError
+from app.errors import DamagedError, RunError
 from app.tables.key_index import KeyIndex
 from app.tables.keys import INT64, STRING, KeyMap, key_bytes
 from app.tables.sketch import Sketch
-
-DAMAGED = (ValueError, OSError, LookupError)
 
 
 def see(keys, names, step, sightings=None):
@@ -240,7 +238,7 @@ def test_a_damaged_file_is_noticed(kind, tmp_path):
             if wrong is not None:
                 path.write_bytes(wrong)
             if wrong != data:
-                with pytest.raises(DAMAGED):
+                with pytest.raises(DamagedError):
                     KeyMap(30, kind, min_sightings=2).load(tmp_path / "keys")
         path.write_bytes(data)
     KeyMap(30, kind, min_sightings=2).load(tmp_path / "keys")

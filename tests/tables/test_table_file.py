@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.errors import DamagedError, RunError
 from app.tables import journal
 from app.tables.file import read_rows
 from app.tables.table_file import TableFile
@@ -228,9 +229,11 @@ def test_what_cannot_be_undone_is_told(tmp_path, what):
     else:
         held = json.loads((found / "file.json").read_text())
         (found / "file.json").write_text(json.dumps({**held, "identity": "other"}))
-    with pytest.raises(ValueError):
+    expected = RunError if what == "another file" else DamagedError
+    with pytest.raises(RunError) as raised:
         Run(tmp_path)
-    with pytest.raises(ValueError):
+    assert type(raised.value) is expected
+    with pytest.raises(expected):
         read_rows(tmp_path / "rows", found, "words")
 
 

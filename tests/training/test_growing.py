@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.config import Config, CorpusConfig, InputConfig, ModelConfig
-from app.errors import RunError, UsageError
+from app.errors import DamagedError, RunError, UsageError
 from app.input.tokens import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
@@ -214,7 +214,7 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
     named = np.array([token.encode() for token in found.tokens], object)
     np.testing.assert_array_equal(found.matrix, run.slabs[0].gather(run.keys.rows(named)))
     (tmp_path / "step" / "stream" / "stream.json").write_text("{}")
-    with pytest.raises(LookupError):
+    with pytest.raises(DamagedError, match="stream.json is damaged"):
         run.stream.revert(tmp_path / "step" / "stream")
 
 
