@@ -66,6 +66,8 @@ def read(path: Path, mark: Sequence[int], row_bytes: int = 1) -> Iterator[bytes]
         with open(path, "rb") as file:
             while data := file.read(max(_BLOCK // row_bytes, 1) * row_bytes):
                 size, check = size + len(data), zlib.crc32(data, check)
+                if size > mark[0]:
+                    break
                 if len(data) % row_bytes == 0:
                     yield data
     except FileNotFoundError as error:

@@ -85,7 +85,9 @@ def make(folder, text: str, flags: dict) -> Run:
     """Makes a workdir with one checkpoint."""
     folder.mkdir()
     (folder / "text").write_text(text)
-    values = {**settings.by_name(Config()), **COMMON, "corpus": str(folder / "text"), **flags}
+    task = flags.get("task", "words")
+    values = {n: settings.default(field, task) for n, field in settings.fields().items()}
+    values |= {**COMMON, "corpus": str(folder / "text"), **flags}
     values["workdir"] = str(folder / "run")
     if flags.get("table") == "host":
         values["table_file"] = str(folder / "rows")
@@ -134,41 +136,46 @@ def made(tmp_path_factory):
 
 
 USED = {
-    "words": ["vocab.tsv", "state.json", "tables.json"],
+    "words": ["vocab.tsv"],
     "growing words": ["keys.json", "values.json", "counts", "keys", "keys.lengths", "values"],
-    "words in a file": ["file.json", "rows"],
-    "classify": ["labels.tsv", "vocab.tsv", "state.json", "tables.json"],
-    "recommend": ["users.tsv", "items.tsv", "known.npz", "corpus.json", "state.json"],
+    "words in a file": ["tables.json", "file.json"],
+    "classify": ["labels.tsv", "vocab.tsv", "state.json"],
+    "recommend": ["users.tsv", "items.tsv", "known.npz", "corpus.json"],
     "growing recommend": ["keys.json", "values.json", "values"],
 }
 RESUMED = {
     "words": ["vocab.tsv", "corpus.json", "state.json", "tables.json"],
-    "growing words": ["stream.json", "waiting", "keys.json"],
-    "words in a file": ["owner.json", "file.json", "rows", "rows.undo-1"],
+    "growing words": ["corpus.json", "stream.json", "waiting", "keys.json"],
+    "words in a file": ["owner.json", "file.json", "rows", "rows.undo-1", "tables.json"],
     "classify": ["labels.tsv", "corpus.json"],
     "recommend": ["corpus.json"],
-    "growing recommend": ["keys.json", "values.json", "moment"],
+    "growing recommend": ["keys.json", "values.json", "values"],
 }
-QUICK = ("missing", "nested", "of strings", "flipped", "short")
+# Going on takes seconds, so most of it is left to the slow tests.
+QUICK = {use: ("missing", "nested", "of strings", "flipped", "short"), resume: ("of strings",)}
+# A checkpoint of old has no tables.json; what a journal lacks at its end was never overwritten.
+UNSURE = ("tables.json", "rows.undo-1")
 
 
-def cases(names):
+def cases(names, act):
     found = []
     for run, files in names.items():
         for file in files:
-            found.append(pytest.param(run, file, QUICK, id=f"{run}-{file}"))
-            rest = tuple(name for name in DAMAGES if name not in QUICK)
+            quick = () if act is resume and run == "words in a file" else QUICK[act]
+            rest = tuple(name for name in DAMAGES if name not in quick)
+            if quick:
+                found.append(pytest.param(run, file, quick, id=f"{run}-{file}"))
             slow = pytest.mark.slow
             found.append(pytest.param(run, file, rest, id=f"{run}-{file}-rest", marks=slow))
-    return found
+    return pytest.mark.parametrize(("name", "file", "damages"), found)
 
 
-@pytest.mark.parametrize(("name", "file", "damages"), cases(USED))
+@cases(USED, use)
 def test_a_run_is_used(made, name, file, damages, caplog):
     check(made(name), file, damages, caplog, use)
 
 
-@pytest.mark.parametrize(("name", "file", "damages"), cases(RESUMED))
+@cases(RESUMED, resume)
 def test_a_run_goes_on(made, name, file, damages, caplog):
     check(made(name), file, damages, caplog, resume)
 
@@ -188,7 +195,7 @@ def check(run: Run, file: str, damages, caplog, act) -> None:
         caplog.clear()
         try:
             act(run)
-            if damage in SURE and wrong != before[path]:
+            if damage in SURE and file not in UNSURE and wrong != before[path]:
                 bad.append((damage, "no error"))
         except (UsageError, RunError) as error:
             told = str(error)
