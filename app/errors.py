@@ -1,4 +1,4 @@
-"""The two ways a command can end badly; the mains turn each into one line and an exit code."""
+"""The ways a command can end badly; the mains turn each into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -18,4 +18,8 @@ class RunError(RuntimeError):
 
 
 class DamagedError(RunError):
-    """A file of a workdir or checkpoint fails its own check."""
+    """A file is missing, or does not hold what was written to it.
+
+    Raise it only where a checksum or the form of the file itself shows this, as checkpoints are put
+    aside for it. A file that the system refuses to read is not damaged.
+    """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import errno
 import gzip
 import json
 import lzma
@@ -124,25 +125,36 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file to write; it takes the place of `path` when the block ends well.
+    """Give a temporary file to write, which replaces `path` when the block ends well.
 
-    Makes the folder of `path`. UsageError if `path` is there and no regular file, RunError if it
-    cannot be written (a full disk, no permission); both leave it as it was.
+    Makes the folder of `path`. The disk has the whole new file before the old one goes.
+
+    Raises:
+        UsageError: `path` is there and no regular file; it stays as it was.
+        RunError: It cannot be written (a full disk, no permission); it stays as it was.
     """
     with _beside(path, "new") as (target, temporary):
         if target.exists() and not target.is_file():
             raise UsageError(f"{path} is a folder or a device; give the name of a file")
         yield temporary
+        _fsync(temporary)
         os.replace(temporary, target)
+        _fsync(target.parent)
 
 
 @contextlib.contextmanager
 def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
-    """A temporary folder to fill; it takes the place of `path` when the block ends well.
+    """Give a temporary folder to fill, which replaces `path` when the block ends well.
 
-    mark: the file by which a folder that may be replaced is known. UsageError for any other folder
-    that is not empty and for a file, RunError if the folder cannot be written; both leave it as it
-    was.
+    The disk has all of the new folder before the old one goes.
+
+    Args:
+        path: The folder to make or to replace.
+        mark: The file by which a folder that may be replaced is known.
+
+    Raises:
+        UsageError: `path` is a file, or a folder with other content; it stays as it was.
+        RunError: The folder cannot be written; it stays as it was.
     """
     with _beside(path, "new") as (target, temporary), _beside(path, "old") as (_, former):
         if target.exists() and not target.is_dir():
@@ -151,38 +163,93 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
             raise UsageError(f"{path} holds other files (no {mark}); give a new or empty folder")
         temporary.mkdir()
         yield temporary
-        if not target.exists():
-            os.replace(temporary, target)
-            return
-        os.replace(target, former)  # a folder cannot be renamed onto one with content
+        for part in (*temporary.rglob("*"), temporary):
+            _fsync(part)
+        if target.exists():  # a folder cannot be renamed onto one with content
+            os.replace(target, former)
         try:
             os.replace(temporary, target)
         except BaseException:
-            os.replace(former, target)
+            if former.exists():
+                os.replace(former, target)
             raise
+        _fsync(target.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that a reader finds it whole or not at all, if it can be removed."""
+    hidden = _hidden_name(path, "gone")
+    with contextlib.suppress(OSError):  # it stays, and is in nobody's way
+        os.replace(path, hidden)
+    _remove(hidden)
 
 
 def sweep(path: str | Path) -> None:
-    """Removes what killed writers of `path` left beside it; its last name may be a glob.
+    """Remove what killed processes left beside `path`, whose last name may be a glob.
 
     For the only writer of `path`: what another one is writing at this moment goes too.
     """
     path = Path(path)
-    for leftover in path.parent.glob(f".{path.name}.new-*"):
-        _remove(leftover)
+    for purpose in ("new", "gone"):
+        for leftover in path.parent.glob(f".{path.name}.{purpose}-*"):
+            _remove(leftover)
 
 
-def synchronise(folder: Path) -> None:
-    """Has the system write a folder and all that is in it, but hidden things, to the disk.
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell why something at `path`, or below it, cannot be read.
 
-    What is not yet written is lost when the machine loses its power.
+    Raises:
+        DamagedError: It is missing.
+        RunError: The system refuses it (no permission, a disk that fails, no memory).
     """
-    for path in (*(p for p in folder.rglob("*") if not p.name.startswith(".")), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    try:
+        yield
+    except MemoryError as error:
+        raise RunError(f"there is not enough memory to read {path}; free some") from error
+    except OSError as error:
+        found = Path(error.filename) if isinstance(error.filename, str) else path
+        is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        if is_missing and found.is_relative_to(path):
+            raise missing(found) from error
+        reason = error.strerror or error
+        raise RunError(f"cannot read {found}: {reason}; mend that and run this again") from error
+
+
+def list_folder(folder: Path, prefix: str = "") -> list[Path]:
+    """Return the paths in a folder whose names begin so, sorted; none if there is no folder.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.lexists(folder):
+            return []
+        raise RunError(f"{folder} is no folder; rename it, or choose another --workdir") from error
+    except OSError as error:
+        raise RunError(
+            f"cannot read {folder}: {error.strerror}; make it readable, or choose another --workdir"
+        ) from error
+    return [folder / name for name in sorted(names) if name.startswith(prefix)]
+
+
+def _fsync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder: it may lose its power then."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # said by file systems that cannot do it for a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _hidden_name(path: Path, purpose: str) -> Path:
+    """Return a free name beside a path, which `sweep` knows."""
+    return path.parent / f".{path.name}.{purpose}-{secrets.token_hex(4)}"
 
 
 def _content(path: str | Path, limit: int | None = None) -> bytes | None:
@@ -198,7 +265,8 @@ def _content(path: str | Path, limit: int | None = None) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}; {_REMEDY}") from error
+        reason = error.strerror or error
+        raise RunError(f"cannot read {path}: {reason}; mend that and run this again") from error
     if limit is not None and len(data) > limit:
         raise damaged(path, f"it is longer than {limit:,} bytes")
     return data
@@ -211,7 +279,7 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
     What has that name afterwards is removed. An OSError within becomes a RunError naming `path`.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.parent / f".{target.name}.{purpose}-{secrets.token_hex(4)}"
+    temporary = _hidden_name(target, purpose)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield target, temporary

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 from app.config import Config
 from app.errors import UsageError
 from app.hosts import Hosts
 from app.settings import check_micro_batches
-from app.training import replicas, servers, workers
+from app.training import bundle, replicas, servers, workers
 from app.training.checkpoint import Position
 from app.training.runner import Here, Runner
 
@@ -23,10 +24,20 @@ RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
 
 
 def runner(config: Config, hosts: Hosts | None) -> Runner:
-    """Who makes the calls; a plan needs nobody else."""
+    """Return who makes the calls of a run; a plan needs nobody else.
+
+    Raises:
+        UsageError: Parameter servers could not read the checkpoints of the workdir.
+    """
+    strategy, workdir = config.run.strategy, config.run.workdir
     if config.run.plan_only:
         return Here()
-    return RUNNERS[config.run.strategy](config, hosts)
+    if strategy == "parameter_server" and not bundle.is_literal(Path(workdir)):
+        raise UsageError(
+            f"--workdir={workdir}: --strategy={strategy} cannot read checkpoints in a path with "
+            "*, ?, [ or a backslash; choose another folder"
+        )
+    return RUNNERS[strategy](config, hosts)
 
 
 def serves(config: Config, hosts: Hosts | None) -> bool:

@@ -54,10 +54,7 @@ def main(_: Sequence[str]) -> None:
             print(banner.banner(settings, job, about), flush=True)
         if settings.run.plan_only:
             return
-        if runner.chief:
-            workdir.write_flags(place.flags, by_name(settings))
-            job.record()  # which the flags give a meaning to
-        finished = loop.train(job, settings.run, place, runner)
+        finished = loop.train(job, settings.run, place, runner, by_name(settings))
         closing = job.closing if runner.chief else lambda place: ""
         del job  # and its tables, in whose place those to score can come
         gc.collect()

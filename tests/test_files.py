@@ -179,17 +179,57 @@ def test_a_plain_file_may_have_another_opener():
     assert files.opener("a.gz", plain=len) is gzip.open
 
 
-def test_a_folder_is_synchronised_with_all_that_is_in_it(tmp_path, monkeypatch):
-    for path in ("a/b", "c", ".hidden"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text("text")
-    synchronised = []
-    monkeypatch.setattr(
-        os, "fsync", lambda number: synchronised.append(os.readlink(f"/proc/self/fd/{number}"))
-    )
-    files.synchronise(tmp_path)
-    assert synchronised[-1] == str(tmp_path)
-    assert set(synchronised) == {str(tmp_path / path) for path in ("", "a", "a/b", "c")}
+@both
+def test_the_disk_has_what_is_new_before_the_old_one_goes(tmp_path, monkeypatch, write):
+    path = tmp_path / "out"
+    write(path, "old")
+    done, replace = [], os.replace
+
+    def fsync(number):
+        done.append(os.readlink(f"/proc/self/fd/{number}").rpartition("/")[2])
+
+    def rename(source, target):
+        done.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    write(path, "new")
+    first, last = done.index("rename"), len(done) - 1
+    assert first and all(name == MARK or ".new-" in name for name in done[:first])
+    assert done[last] == tmp_path.name and done[last - 1] == "rename"
+
+
+def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    write_folder(folder, "text")
+    monkeypatch.setattr(files, "_remove", lambda path: None)  # a kill comes before
+    files.remove_folder(folder)
+    assert not folder.exists() and len(os.listdir(tmp_path)) == 1
+    monkeypatch.undo()
+    files.sweep(folder)
+    assert os.listdir(tmp_path) == []
+    files.remove_folder(folder)
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "list").write_text("[1]")
+    for name, error, told in (
+        ("none", DamagedError, "none is missing"),
+        ("file/below", DamagedError, "below is missing"),
+        ("file", DamagedError, "file is damaged: Expecting value"),
+        ("list", DamagedError, "list is damaged: it holds"),
+        ("loop", RunError, "^cannot read .*loop: Too many levels of symbolic links; mend that"),
+    ):
+        with pytest.raises(error, match=told) as raised:
+            read_json(tmp_path / name, dict)
+        assert type(raised.value) is error
+    with pytest.raises(RunError, match="file is no folder; rename it"):
+        files.list_folder(tmp_path / "file")
+    assert files.list_folder(tmp_path / "none") == files.list_folder(tmp_path / "file/a") == []
+    assert files.list_folder(tmp_path, "l") == [tmp_path / "list", tmp_path / "loop"]
 
 
 @pytest.mark.parametrize(

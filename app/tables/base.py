@@ -88,8 +88,11 @@ class Kept(Protocol):
         ...
 
     def revert(self, folder: Path) -> None:
-        """Brings the table back to the moment of a snapshot.
+        """Bring the table back to the moment of a snapshot.
 
-        ValueError, OSError or LookupError if that is damaged.
+        Raises:
+            DamagedError: The snapshot is damaged.
+            OSError: It cannot be read.
+            RunError: It does not fit this table.
         """
         ...

@@ -79,7 +79,7 @@ class Slab(DeviceTable):
 
         Raises:
             DamagedError: A file is missing or damaged.
-            RunError: It has other columns.
+            RunError: It lacks a slot, or has other columns.
         """
         for name, slab in self.parts().items():
             slab._read(folder / name)
@@ -104,6 +104,11 @@ class Slab(DeviceTable):
         _told(path).write_text(json.dumps(how))
 
     def _read(self, path: Path) -> None:
+        if not _told(path).exists() and not path.exists():
+            raise RunError(
+                f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
+                "with, or train in a new workdir"
+            )
         how = _manifest(path)
         if how["columns"] != self.columns:
             raise RunError(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import shutil
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -14,26 +13,16 @@ import tensorflow as tf
 from absl import logging
 
 from app.errors import DamagedError, RunError
-from app.files import COUNT, read_json, replacing_folder, synchronise
+from app.files import COUNT, list_folder, read_json, reading, remove_folder, replacing_folder
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
-from app.training import stored
+from app.training import bundle, stored
+from app.training.bundle import Bundle
 
 T = TypeVar("T")
 
 _STATE = "state.json"
-# What a damaged file makes Python and TensorFlow raise; its readers are not of one mind.
-_DAMAGE = (
-    tf.errors.OpError,
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    RuntimeError,
-    AssertionError,
-)
-# What it raises where another process that was to read is lost.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+_COUNT = "writes"  # the variable of a table that counts its draws, where it is rounded so
 
 
 @dataclasses.dataclass
@@ -86,7 +75,11 @@ class Checkpoints:
         self._kept = {name: table for name, table in tables.items() if isinstance(table, Kept)}
 
     def save(self, position: Position) -> None:
-        """Writes a checkpoint, then removes the oldest. RunError if it cannot; none is lost."""
+        """Write a checkpoint; when the disk has it, remove the oldest.
+
+        Raises:
+            RunError: It cannot be written; the others are as they were.
+        """
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
             stored.follow(path, self._tables)
@@ -94,7 +87,7 @@ class Checkpoints:
             return
         with replacing_folder(path, _STATE) as temporary:
             try:
-                self._saver(self._tables).write(str(temporary / stored.TABLES))
+                self._saver(self._tables).write(str(temporary / bundle.PREFIX))
                 for name, table in self._kept.items():
                     (temporary / name).mkdir()
                     table.snapshot(temporary / name)
@@ -102,19 +95,15 @@ class Checkpoints:
                 raise OSError(None, error.message.splitlines()[0]) from error
             stored.write_layouts(temporary, self._tables)
             (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
-            if self._kept:  # what `committed` removes would be the only way back
-                synchronise(temporary)
-        if self._kept:
-            synchronise(self._folder)
         for old in paths(self._folder)[self._keep :]:
-            shutil.rmtree(old, ignore_errors=True)
+            remove_folder(old)
         self._commit(path)
 
     def forget(self, after: int) -> None:
         """Removes the checkpoints of later steps than this, of a run that is made again."""
         for path in paths(self._folder):
             if int(path.name.removeprefix("step-")) > after:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
 
     def _commit(self, newest: Path) -> None:
         """Tells the tables that a checkpoint has of the snapshots that are kept."""
@@ -124,54 +113,39 @@ class Checkpoints:
                 table.committed([folder for folder in folders if folder.is_dir()])
 
     def restore(self, mends: bool = True) -> Position | None:
-        """Loads the newest checkpoint that is whole; None if there is none at all.
+        """Load the newest checkpoint that is whole; return None if there is none at all.
 
         Rows of another kind of table are converted where they have ids. A damaged checkpoint is
         passed over, which is logged, and put out of the way of later ones once another is loaded,
-        by the process that `mends`.
-        RunError if all are damaged, and if the tables or their slots have other shapes than those
-        saved.
+        by the process that `mends`. Until then nothing in the folder is changed.
+
+        Raises:
+            RunError: All are damaged, or one cannot be read, or its tables or their slots are not
+                those asked for.
         """
-        position, damaged = self._load()
+        position, damaged = _newest(self._folder, self._load)
         if position is not None:
             for path in damaged if mends else ():
                 aside = path.with_name(f"damaged-{path.name}")
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
+                remove_folder(aside)
+                try:
+                    path.rename(aside)
+                except OSError as error:
+                    raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
         elif damaged:
             raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
         return position
 
     def read(self) -> Position:
-        """As `restore`, and leaves the folder as it is. RunError if nothing can be loaded.
+        """Load as `restore` does, and leave the folder as it is; tables may lack their slots.
 
-        For tables without their slots as well.
+        Raises:
+            RunError: There is nothing that can be loaded.
         """
-        position, damaged = self._load()
-        if position is None:
-            raise RunError(_none_whole(self._folder, len(damaged)))
-        return position
+        return of_newest(self._folder, self._load)
 
-    def _load(self) -> tuple[Position | None, list[Path]]:
-        """The position of the newest checkpoint that is whole, and the damaged ones after it."""
-        damaged: list[Path] = []
-        for path in paths(self._folder):
-            try:
-                position = _position(path)
-                self._load_tables(path)
-            except (RunError, *_LOST) as error:
-                if not isinstance(error, DamagedError):
-                    raise
-                _tell_damaged(path, error)
-                damaged.append(path)
-            except _DAMAGE as error:
-                _tell_damaged(path, error)
-                damaged.append(path)
-            else:
-                return position, damaged
-        return None, damaged
-
-    def _load_tables(self, path: Path) -> None:
+    def _load(self, path: Path) -> Position:
+        position = _position(path)
         same = {}
         for name, table in self._tables.items():
             before, now = stored.layout_in(path, name), stored.layout(table)
@@ -181,29 +155,41 @@ class Checkpoints:
                 kinds = before["kind"], now["kind"]
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
                 stored.convert(path, name, table)
-        self._check_shapes(path, same)
-        status = self._saver(same).read(str((path / stored.TABLES).absolute()))  # others may read
-        # Slots that are not asked for stay where they are.
-        status.expect_partial().assert_existing_objects_matched()
+        saved = Bundle(path)
+        _check(path, saved, _of_variables(same))
+        saved.restore(self._saver(same))
         for name in self._kept.keys() & same.keys():
             self._kept[name].revert(path / name)
+        return position
 
     def _saver(self, tables: Mapping[str, Table]) -> tf.train.Checkpoint:
         """What saves and reads the variables of some of the tables."""
         return tf.train.Checkpoint(**_of_variables(tables))
 
-    def _check_shapes(self, path: Path, tables: Mapping[str, Table]) -> None:
-        saved = tf.train.load_checkpoint(str(path / stored.TABLES)).get_variable_to_shape_map()
-        for name, table in _of_variables(tables).items():
-            for place, variable in variables(table):
-                shape = saved.get("/".join((name, *place, stored.VALUE)), variable.shape)
-                if shape != variable.shape:
-                    slot = f"slot {place[-2]!r} of " if "slots" in place else ""
-                    raise RunError(
-                        f"{path} holds {slot}table {name!r} with shape {tuple(shape)}, where "
-                        f"{tuple(variable.shape)} is asked for; give the flags and the vocabulary "
-                        "that it was made with, or train in a new workdir"
-                    )
+
+def _check(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
+    """Check that a checkpoint has the variables of tables; their counts of writes begin at 0.
+
+    A table that was rounded to the nearest has no such count, and may go on with it.
+    """
+    for name, table in tables.items():
+        for place, variable in variables(table):
+            key = "/".join((name, *place, bundle.VALUE))
+            slot = place[-2] if "slots" in place else ""
+            if key not in saved.shapes:
+                if place[-1] != _COUNT:
+                    raise RunError(stored.lacking(path, name, slot))
+                variable.assign(tf.zeros_like(variable))
+                continue
+            found = tuple(saved.shapes[key]), saved.dtypes[key].name
+            wanted = tuple(variable.shape), variable.dtype.name
+            if found != wanted:
+                of_slot = f"slot {slot!r} of " if slot else ""
+                raise RunError(
+                    f"{path} holds {of_slot}table {name!r} with shape {found[0]} of {found[1]}, "
+                    f"where {wanted[0]} of {wanted[1]} is asked for; give the flags and the "
+                    "vocabulary that it was made with, or train in a new workdir"
+                )
 
 
 def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
@@ -212,41 +198,66 @@ def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted(folder.glob("step-*"), reverse=True)
+    """Return the checkpoints in a folder, newest first.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    return [p for p in reversed(list_folder(folder)) if re.fullmatch("step-[0-9]+", p.name)]
 
 
 def of_newest(folder: Path, read: Callable[[Path], T]) -> T:
-    """What `read` makes of the newest checkpoint that is whole. RunError if there is none."""
-    found = paths(folder)
-    for path in found:
-        try:
-            return read(path)
-        except _DAMAGE as error:
-            if isinstance(error, RunError) and not isinstance(error, DamagedError):
-                raise
-            _tell_damaged(path, error)
-    raise RunError(_none_whole(folder, len(found)))
+    """Return what `read` makes of the newest checkpoint that is whole.
+
+    Args:
+        folder: The folder of the checkpoints; a job that runs may write there meanwhile.
+        read: A function of the path of one; raises DamagedError where that is damaged.
+
+    Raises:
+        RunError: There is no whole checkpoint, or one cannot be read.
+    """
+    found, damaged = _newest(folder, read)
+    if found is None:
+        what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
+        raise RunError(f"{folder}: {what}; run app.train with this workdir first")
+    return found
 
 
 def newest_position(folder: Path) -> Position | None:
-    """Where the newest checkpoint with a readable state stands; None if there is none."""
-    for path in paths(folder):
-        with contextlib.suppress(*_DAMAGE):
-            return _position(path)
-    return None
+    """Return where the newest checkpoint with a whole state stands; None if there is none.
+
+    Raises:
+        RunError: A checkpoint cannot be read.
+    """
+    return _newest(folder, _position, is_told=False)[0]
 
 
-def _none_whole(folder: Path, damaged: int) -> str:
-    what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
-    return f"{folder}: {what}; run app.train with this workdir first"
+def _newest(
+    folder: Path, read: Callable[[Path], T], is_told: bool = True
+) -> tuple[T | None, list[Path]]:
+    """Return what `read` makes of the newest whole checkpoint, and the damaged ones after it.
+
+    One that is gone when it cannot be read was removed by a job that runs and has saved a newer
+    one, which is then read.
+    """
+    damaged: list[Path] = []
+    while left := [path for path in paths(folder) if path not in damaged]:
+        path = left[0]
+        try:
+            with reading(path):
+                return read(path), damaged
+        except RunError as error:
+            if path not in paths(folder):
+                continue
+            if not isinstance(error, DamagedError):
+                raise
+            if is_told:
+                logging.warning("%s is damaged, trying the one before it: %s", path, error)
+            damaged.append(path)
+    return None, damaged
 
 
 def _position(path: Path) -> Position:
+    """Return the position in the state of a checkpoint."""
     found = read_json(path / _STATE, _SHAPE)
     return Position(**{name: found[name] for name in _SHAPE if found.get(name) is not None})
-
-
-def _tell_damaged(path: Path, error: Exception) -> None:
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    logging.warning("%s is damaged, trying the one before it: %s", path, reason)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from contextlib import closing
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -24,7 +26,7 @@ from app.training.runner import Here, Runner
 from app.training.scoring import Scoring
 from app.training.signals import asked_to_stop
 from app.training.staging import InPlace
-from app.training.workdir import Workdir, read_flags
+from app.training.workdir import Workdir, read_flags, write_flags
 
 
 def is_finished(workdir: Workdir, wanted: int | None = None) -> bool:
@@ -70,13 +72,31 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
         profiling.check(settings, at.step, job.steps_per_batch, at.step + round(left))
 
 
-def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None = None) -> bool:
-    """Trains, or goes on from the newest checkpoint; whether the last epoch was finished, or
-    --patience was at its end.
+def train(
+    job: Job,
+    settings: RunConfig,
+    workdir: Workdir,
+    runner: Runner | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> bool:
+    """Train, or go on from the newest checkpoint.
 
-    runner: who makes the calls; by default this process. One that is not the chief writes nothing.
-    Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. RunError when the loss or a row
-    is not finite, when the input cannot be read, or when a checkpoint cannot be written.
+    Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. Nothing in the workdir is
+    changed before that checkpoint is loaded.
+
+    Args:
+        job: What to train.
+        settings: How to run it.
+        workdir: Where it is kept.
+        runner: Who makes the calls; by default this process. Only a chief writes.
+        flags: Every flag of the run by name, to be kept with what the job records.
+
+    Returns:
+        Whether the last epoch was finished, or --patience was at its end.
+
+    Raises:
+        RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
+            read, or a checkpoint cannot be written.
     """
     runner = runner or Here()
     kept = {**job.tables, **job.kept}
@@ -88,6 +108,9 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
     if runner.chief:
+        if flags is not None:
+            write_flags(workdir.flags, dict(flags))
+        job.record()  # which the flags give a meaning to
         best.forget(at.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
@@ -142,7 +165,7 @@ def train(job: Job, settings: RunConfig, workdir: Workdir, runner: Runner | None
             if len(values) > 1:  # none may be defined, where no word of a benchmark is known
                 display.say(step, values)
             if settings.patience:
-                rank(job.watched(values))
+                rank(runner.broadcast(job.watched(values)))  # for all to stop at one epoch
 
         def rank(score: float) -> None:
             """Keeps the tables, if they are the best so far."""

@@ -74,6 +74,10 @@ class Runner(Protocol):
         """Whether to stop before the next call. asked: whether this process was asked to."""
         ...
 
+    def broadcast(self, number: float) -> float:
+        """Return the chief's number; every process is to call this with its own."""
+        ...
+
     def values(self) -> dict[str, float]:
         """What to report of the calls since the last time, by name."""
         ...
@@ -130,6 +134,10 @@ class Here:
     def is_stopping(self, asked: bool) -> bool:
         """Whether this process was asked to."""
         return asked
+
+    def broadcast(self, number: float) -> float:
+        """Return the number: this process is the chief."""
+        return number
 
     def values(self) -> dict[str, float]:
         """Nothing to report."""

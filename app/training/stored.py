@@ -22,21 +22,18 @@ from app.tables.base import Kept, Table
 from app.tables.dynamic import KEYS
 from app.tables.rows import parts
 from app.tables.sharded import Deal, ShardedTable
+from app.training.bundle import VALUE, Bundle
 
-TABLES = "tables"  # the prefix of what TensorFlow saves
 _LAYOUTS = "tables.json"
-VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what its key of a variable ends with
+_DEVICE = {"kind": "device"}  # the layout where none was written
+
+_RULES = frozenset(["mod", "block"])
 
 Layout = dict[str, Any]
-_RULES = frozenset(["mod", "block"])
 _SHAPES = (  # in JSON, of the layouts of all kinds
     {"kind": frozenset(["device", "dynamic"])},
     {"kind": frozenset(["file"]), "path": str},
-    {
-        "kind": frozenset(["sharded"]),
-        "shards": range(1, 2**31),
-        "rule": frozenset(["mod", "block"]),
-    },
+    {"kind": frozenset(["sharded"]), "shards": range(1, 2**31), "rule": _RULES},
 )
 
 
@@ -65,9 +62,11 @@ def follow(folder: Path, tables: Mapping[str, Table]) -> None:
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
-    """The layouts of a checkpoint's tables; of one before there were kinds, none.
+    """Return the layouts of a checkpoint's tables; of one before there were kinds, none.
 
-    DamagedError if they cannot be read.
+    Raises:
+        DamagedError: They are damaged.
+        RunError: They cannot be read.
     """
     return read_json(folder / _LAYOUTS, {str: _SHAPES}, optional=True) or {}
 
@@ -80,13 +79,14 @@ def is_alike(one: Layout, other: Layout) -> bool:
 
 def layout_in(folder: Path, name: str) -> Layout:
     """The layout of one of them."""
-    return read_layouts(folder).get(name, {"kind": "device"})
+    return read_layouts(folder).get(name, _DEVICE)
 
 
 class Stored:
-    """The table of this name in a checkpoint. Reading raises what damaged files make readers raise.
+    """The table of this name in a checkpoint.
 
-    RunError for a table whose rows have no ids.
+    Whatever reads raises DamagedError if the checkpoint is damaged, and RunError if it cannot be
+    read, or if the rows of the table have no ids.
     """
 
     def __init__(self, folder: Path, name: str):
@@ -99,14 +99,10 @@ class Stored:
                 "by id; go on with that, or train in a new workdir"
             )
         if self._kind != "file":
-            self._reader = tf.train.load_checkpoint(str(folder / TABLES))
-            self._shapes = self._reader.get_variable_to_shape_map()
+            self._bundle = Bundle(folder)
 
     def read(self, slot: str = "") -> np.ndarray:
-        """The rows of the table, or of one of its slots, (V, D) float32.
-
-        LookupError if there is no such slot.
-        """
+        """Return the rows of the table, or of one of its slots, (V, D) float32."""
         if self._kind == "file":
             path = Path(self._layout["path"])
             section = f"{self._name}.{slot}" if slot else self._name
@@ -117,9 +113,11 @@ class Stored:
         return found_VD
 
     def shape(self, slot: str = "") -> tuple[int, int]:
-        """How many rows there are, of how many columns, of a table that is not in a file."""
-        shapes = [self._shapes[key] for key in self._keys(slot)]
-        return sum(rows for rows, _ in shapes), shapes[0][1]
+        """Return how many rows there are, of how many columns, of a table that is not in a file."""
+        keys_, shapes = self._keys(slot), self._bundle.shapes
+        if not shapes.keys() >= set(keys_):
+            raise RunError(lacking(self._folder, self._name, slot))
+        return sum(shapes[key][0] for key in keys_), shapes[keys_[0]][1]
 
     def _rows(self, slot: str, low: int, high: int) -> np.ndarray:
         """The rows of a run of ids, whose rows are a run in every part."""
@@ -129,14 +127,7 @@ class Stored:
             here_N = shard_N == shard
             if not here_N.any():
                 continue
-            rows, columns = self._shapes[key]
-            first, count = row_N[here_N].min(), here_N.sum()
-            (part_MD,) = tf.raw_ops.RestoreV2(
-                prefix=str(self._folder / TABLES),
-                tensor_names=[key],
-                shape_and_slices=[f"{rows} {columns} {first},{count}:-"],
-                dtypes=[self._reader.get_variable_to_dtype_map()[key]],
-            )
+            part_MD = self._bundle.rows(key, row_N[here_N].min(), here_N.sum())
             found_ND[here_N] = tf.cast(part_MD, tf.float32)
         return found_ND
 
@@ -152,6 +143,14 @@ class Stored:
         else:
             outer = [[]]
         return ["/".join([self._name, *part, *inner, "values", VALUE]) for part in outer]
+
+
+def lacking(folder: Path, name: str, slot: str) -> str:
+    """Return what to tell where a checkpoint has no such table, or no such slot of it."""
+    what = f"slot {slot!r} of table {name!r}" if slot else f"table {name!r}"
+    return (
+        f"{folder} holds no {what}; give the flags that it was made with, or train in a new workdir"
+    )
 
 
 def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:

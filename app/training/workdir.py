@@ -12,7 +12,7 @@ from typing import Any
 
 from app import files
 from app.errors import UsageError
-from app.files import replacing, sweep
+from app.files import list_folder, replacing, sweep
 
 
 class Workdir:
@@ -37,7 +37,7 @@ class Workdir:
     @property
     def trained(self) -> Path:
         """The folder of the checkpoints to use: that of the best epoch, if one is kept."""
-        return self.best if any(self.best.glob("step-*")) else self.checkpoints
+        return self.best if list_folder(self.best, "step-") else self.checkpoints
 
     def has(self, path: Path) -> bool:
         """Return whether a file that every trained run keeps is there.
@@ -51,7 +51,8 @@ class Workdir:
         if path.exists():
             return True
         # A parameter server elsewhere has its part of the checkpoints, and no position.
-        if any(self.checkpoints.glob("step-*/state.json")):
+        steps = list_folder(self.checkpoints, "step-")
+        if any((step / "state.json").exists() for step in steps):
             raise files.missing(path)
         return False
 

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -124,18 +125,27 @@ class Workers(Replicas):
         with self._others():
             return float(self._last[0].flags_F[0]) > 0
 
+    def broadcast(self, number: float) -> float:
+        """Return the chief's number; waits for all processes."""
+        with self._others():
+            # The chief has the first replica.
+            return float(self._gather(tf.constant([number], tf.float64))[0, 0])
+
+    def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
+        """Return the vector of each replica, (R, N)."""
+
+        @tf.function(autograph=False)
+        def gather(mine_N: tf.Tensor) -> Any:
+            return self.strategy.run(_all_gathered, args=(mine_N,))
+
+        return self.strategy.experimental_local_results(gather(mine_N))[0].numpy()
+
     def _meet(self, data: Any, first: tf.Tensor) -> None:
         """Sees to it that all go on at one step, with shares of the same data."""
         digest = self._digest
         if not self._is_shared:  # where each has all of it
             digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
-        mine = tf.stack([first, tf.constant(digest, tf.int64)])
-
-        @tf.function(autograph=False)
-        def gathered(mine: tf.Tensor) -> Any:
-            return self.strategy.run(_all_gathered, args=(mine,))
-
-        found = self.strategy.experimental_local_results(gathered(mine))[0].numpy()
+        found = self._gather(tf.stack([first, tf.constant(digest, tf.int64)]))
         steps, sums = set(found[:, 0].tolist()), set(found[:, 1].tolist())
         if len(steps) > 1:
             raise RunError(

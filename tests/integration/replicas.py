@@ -21,7 +21,7 @@ from app.config import Config
 from app.hosts import of_environment
 from app.training import checkpoint, loop, ports
 from app.training.runner import Runner
-from app.training.workdir import Workdir, write_flags
+from app.training.workdir import Workdir
 from tests.integration.commands import Command, done, write_corpus
 
 TEXT = {
@@ -96,10 +96,7 @@ def train(config: Config, runner: Runner) -> None:
     with runner.scope():
         job = build.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
         loop.prepare(job, config.run, workdir)
-    if runner.chief:
-        write_flags(workdir.flags, settings.by_name(config))
-        job.record()
-    assert loop.train(job, config.run, workdir, runner)
+    assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 
 
 def write_data(folder: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.integration.commands import Command, refusal, train
+from tests.integration.commands import Command, logged, refusal, train
 from tests.integration.replicas import (
     CASES,
     assert_same,
@@ -131,3 +131,26 @@ def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
         commands.append(Command(folder, "tests.integration.in_cluster", config, *argv))
     for command in commands:
         assert "has left no note in --workdir" in refusal(command.ended())
+
+
+@pytest.mark.slow
+def test_the_score_of_the_chief_ends_the_run_of_all(tmp_path):
+    """Each process is given other held-out texts under the same name."""
+    words = [(f"w{number}", "ab"[number % 7 > 3]) for number in range(200)]
+    lines = [f"__label__{label} {word}" for word, label in words]
+    (tmp_path / "corpus.txt").write_text("\n".join(lines * 3) + "\n")
+    argv = ("app.train", f"--workdir={tmp_path}/run", f"--corpus={tmp_path}/corpus.txt")
+    argv += ("--task=classify", "--heldout=heldout.txt", "--patience=1", "--epochs=12", *WORKERS)
+    argv += ("--dim=8", "--batch_tokens=64", "--min_count=1", "--learning_rate=0.05", "--device=")
+    commands = []
+    # The second is right from its first epoch on, and so gets no better.
+    for index, (config, heldout) in enumerate(zip(cluster(2), (lines, lines[:1]), strict=True)):
+        (folder := tmp_path / str(index)).mkdir()
+        (folder / "heldout.txt").write_text("\n".join(heldout) + "\n")
+        module = "tests.integration.in_cluster"
+        commands.append(Command(folder, module, config, *argv, within=folder))
+    ended = [command.ended() for command in commands]
+    assert [one.code for one in ended] == [0, 0], ended
+    assert not any("starting again" in one.err for one in ended)
+    scores = [row for row in logged(tmp_path / "run") if any("heldout" in name for name in row)]
+    assert len(scores) > 2, scores

@@ -246,7 +246,7 @@ def test_a_snapshot_without_its_slots(tmp_path):
     other.revert(tmp_path)  # to look at rows, no state is needed
     assert other.keys.keys().tolist() == [1, 2]
     other.slot("moment", 1, 0.0)
-    with pytest.raises(DamagedError, match="moment"):
+    with pytest.raises(RunError, match="holds no 'moment'; give"):
         other.revert(tmp_path)
     with pytest.raises(RunError, match="values has 3 columns, where 4"):
         make(columns=4).revert(tmp_path)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from app.config import RunConfig
 from app.errors import UsageError
 from app.training import loop, workdir
+from app.training.runner import Here
 from tests.training.test_loop import Run
 
 
@@ -78,6 +79,20 @@ def test_without_patience_the_newest_epoch_counts(tmp_path):
     run = watched(Run(tmp_path), [0.0])
     run.train(epochs=3)
     assert run.place.trained == run.place.checkpoints
+
+
+def test_the_score_of_the_chief_decides_for_all(tmp_path):
+    class Worker(Here):
+        chief = False
+        scores = [1.0, 3.0, 2.0, 1.0, 9.0]
+
+        def broadcast(self, number):
+            return self.scores.pop(0)
+
+    run = watched(Run(tmp_path), [5.0, 1.0, 1.0, 6.0, 7.0])
+    assert loop.train(run.job, RunConfig(epochs=5, patience=2), run.place, Worker())
+    assert Worker.scores == [9.0]
+    assert not run.place.checkpoints.exists() and not run.place.best.exists()
 
 
 def test_patience_needs_a_score(tmp_path):
