@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.config import Config
-from app.errors import DamagedError, UsageError
+from app.errors import RunError, UsageError
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.tables import keys, served, sharded
@@ -219,12 +219,14 @@ def word_bytes(config: Config) -> int:
 
 def _table_file(config: Config, workdir: Workdir) -> TableFile:
     """The file of --table_file; whether it holds what a checkpoint needs is for those to tell."""
-    kinds = set()
+    resume = False
     for folder in checkpoint.paths(workdir.checkpoints):
-        with contextlib.suppress(DamagedError):  # a damaged one is passed over when restored
-            kinds = {layout["kind"] for layout in stored.read_layouts(folder).values()}
+        resume = True  # also for a damaged one, so that the file is kept
+        with contextlib.suppress(RunError):
+            layouts = stored.read_layouts(folder).values()
+            resume = "file" in {layout["kind"] for layout in layouts}
             break
-    return TableFile(Path(config.table.table_file), files.owner(workdir), "file" in kinds)
+    return TableFile(Path(config.table.table_file), files.owner(workdir, resume), resume)
 
 
 def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:

@@ -51,8 +51,9 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
     index = faiss.IndexHNSWFlat(items_VE.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = index.hnsw.efSearch = _CANDIDATES
     index.add(items_VE)
-    with replacing(path) as temporary:
-        faiss.write_index(index, str(temporary))
+    # Faiss itself writes through C, whose last buffer a full disk loses without an error.
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     asked_NE = users_UE[:: max(1, len(users_UE) // _SAMPLE)]
     k = min(_TOP, len(items_VE))
     _, found_NK = index.search(asked_NE, k)

@@ -165,14 +165,13 @@ class FileTable(tf.Module):
 
 
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
-    """Return the rows of a section at the moment of a snapshot, (V, D) float32.
+    """The rows of a section at the moment of a snapshot, (V, D) float32.
 
     Changes nothing; right also while the run that owns the file goes on.
 
     Raises:
-        RunError: The file is missing, truncated, another one, without such a section, or changed
-            too much meanwhile.
         DamagedError: The snapshot or a journal is damaged or missing.
+        RunError: The file is missing, truncated, lacks the section, or changed too much meanwhile.
     """
     try:
         header = read_header(path)
@@ -181,10 +180,7 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     generation = generation_of(folder, header)
     section = header.find(name)
     if section is None:
-        raise RunError(
-            f"{path} does not hold {name!r}; give the flags that it was made with, or train in "
-            "a new workdir"
-        )
+        raise RunError(f"{path} does not hold {name!r}; give the flags that it was made with")
     before = needed(path, generation)
     rows_VD = arrays.room((section.rows, section.columns), path.parent)
     start = 0

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import DamagedError, RunError
+from app.errors import RunError
+from app.files import damaged, missing
 
 # The check sum of the rest of the record; then the section, the number of rows and the bytes of
 # each. The ids, int64, and the rows follow.
@@ -46,15 +47,27 @@ class Journal:
             file.truncate(end)
 
     def append(self, section: int, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
-        """Appends a record; the disk has it afterwards. RunError if it cannot, and has none of it.
+        """Append a record; the disk has it afterwards.
 
-        ids_U: int64. rows_U: an item of any type for each.
+        Args:
+            section: Whose rows, as a number.
+            ids_U: The ids, int64.
+            rows_U: An item of any type for each.
+
+        Raises:
+            RunError: The record cannot be written, and the file has none of it; or the file was
+                removed or changed by another program, so that no checkpoint could be restored.
         """
         ids = np.ascontiguousarray(ids_U, np.int64).view(np.uint8)
         rows = np.ascontiguousarray(rows_U).view(np.uint8)
         head = _HEAD.pack(section, len(ids_U), rows_U.itemsize)
         check = _CHECK.pack(zlib.crc32(rows, zlib.crc32(ids, zlib.crc32(head))))
-        with telling(self._path), self._path.open("ab", buffering=0) as file:
+        with telling(self._path), open(self._path, "r+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END) != self._end:
+                raise RunError(
+                    f"{self._path} was changed by another program; run again to go on from the "
+                    "newest checkpoint that is whole"
+                )
             try:
                 for part in (check + head, ids, rows):
                     _write(file.fileno(), memoryview(part))
@@ -66,12 +79,10 @@ class Journal:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yield the records of a journal, in the order in which they were appended.
+    """The records of a journal, in the order in which they were appended.
 
     A last one that is torn is left out: `append` did not return, so its rows were not overwritten.
-
-    Raises:
-        DamagedError: A record before the last one is damaged.
+    DamagedError if one before it is damaged.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -87,7 +98,7 @@ def records(path: Path) -> Iterator[Record]:
             if _CHECK.unpack(check)[0] != zlib.crc32(content, zlib.crc32(head)):
                 if end == size:
                     return
-                raise DamagedError(f"{path} is damaged {size - end} bytes before its end")
+                raise damaged(path, f"a record that ends {size - end} bytes before its end")
             ids_U = np.frombuffer(content, np.int64, count)
             yield Record(
                 section, ids_U, np.frombuffer(content, f"V{row_bytes}", count, ids_U.nbytes), end
@@ -111,18 +122,15 @@ def journals(path: Path, least: int = 0) -> dict[int, Path]:
 
 
 def needed(path: Path, generation: int) -> dict[int, Path]:
-    """Return the journals to undo to come back to the beginning of a generation, newest first.
+    """The journals to undo to come back to the beginning of a generation, newest first.
 
-    There are none if a kill kept that generation from beginning.
-
-    Raises:
-        DamagedError: A journal is missing.
+    None of them if a kill kept that generation from beginning. DamagedError if one is missing.
     """
     newer = journals(path, generation)
     last = next(iter(newer), generation - 1)
     whole = list(newer) == list(range(last, generation - 1, -1))
     if not whole or (not newer and not journal_path(path, last).exists()):
-        raise DamagedError(f"{journal_path(path, generation)} or a later one is missing")
+        raise missing(f"{journal_path(path, generation)} or a later one")
     return newer
 
 

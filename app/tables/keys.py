@@ -9,12 +9,23 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import RunError
+from app.files import COUNT, damaged, read_json
 from app.tables import arrays
 from app.tables.key_index import KeyIndex
 from app.tables.sketch import DEPTH, MOST, Sketch
 
 INT64, STRING = "int64", "string"
 _STATE = "keys.json"
+_SHAPE = {
+    "capacity": COUNT,
+    "kind": frozenset([INT64, STRING]),
+    "admits": bool,
+    "step": COUNT,
+    "used": COUNT,
+    "swept": COUNT,
+    "added": (COUNT, None),
+}
+_DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys": [np.int64, object]}
 _BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 _PER_ROW = 4  # counters of the sketch, for each hash function
 _AT_ONCE = 16  # one of so many rows is evicted at once, as all sightings are read to choose them
@@ -184,12 +195,11 @@ class KeyMap:
         """Read what `save` wrote; all that follows is as it would have been.
 
         Raises:
-            DamagedError: It is something else.
-            OSError: It cannot be read.
-            RunError: It is of another kind or capacity, or of a map that admits keys at once where
-                this does not.
+            DamagedError: A file is missing or damaged.
+            RunError: The map is of another kind or capacity, or admits keys otherwise.
         """
-        state, parts = arrays.load(folder / _STATE)
+        path = folder / _STATE
+        state = read_json(path, _SHAPE)
         for name, value, flag in (
             ("capacity", self.capacity, "--table_gb"),
             ("kind", self.kind, "another kind of key"),
@@ -200,6 +210,9 @@ class KeyMap:
                     f"{folder} holds keys with {name} {state[name]}, where {value} is asked "
                     f"for; give the {flag} that it was made with, or train in a new workdir"
                 )
+        _, parts = _read(path, {"sketch": [np.uint8]} if self._sketch is not None else {})
+        if self._sketch is not None and parts["sketch"].shape != self._sketch.counts_HW.shape:
+            raise damaged(path, "its sketch has another shape")
         self._restore(state, parts)
 
     def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
@@ -312,10 +325,22 @@ def key_bytes(kind: str, min_sightings: int) -> int:
 
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The keys of a map that was saved, their rows and their sightings, in the order of rows.
+    """Return the keys of a map that was saved, their rows and sightings, in the order of rows.
 
-    Raises as `KeyMap.load`.
+    Raises:
+        DamagedError: A file is missing or damaged.
     """
-    _, parts = arrays.load(folder / _STATE)
+    _, parts = _read(folder / _STATE, {})
     rows = np.flatnonzero(parts["counts"])
     return parts["keys"], rows, parts["counts"][rows]
+
+
+def _read(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return what the file holds, and its arrays and those of `dtypes`; they fit together."""
+    state, parts = arrays.load(path, _SHAPE, {**_DTYPES, **dtypes})
+    used, free = state["used"], parts["free"]
+    fits = used <= state["capacity"] and len(parts["counts"]) == len(parts["last"]) == used
+    fits = fits and len(parts["keys"]) == np.count_nonzero(parts["counts"]) == used - len(free)
+    if not fits or not np.all((free >= 0) & (free < used)):
+        raise damaged(path, "its arrays do not fit together")
+    return state, parts

@@ -14,10 +14,22 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from app.errors import RunError
+from app.files import fits
+
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # of sections: a page, which is what can be mapped
 _HEADER_BYTES = 16 * _ALIGNMENT  # room for hundreds of sections
 _PART_BYTES = 16 << 20  # read at a time, where all rows have to be
+_DTYPES = frozenset(["float32", "float16", "bfloat16"])
+_SECTION = {
+    "name": str,
+    "rows": range(1, 2**62),
+    "columns": range(1, 2**31),
+    "dtype": _DTYPES,
+    "offset": range(_HEADER_BYTES, 2**62, _ALIGNMENT),
+}
+_HEADER = {"owner": str, "identity": str, "sections": [_SECTION]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +82,8 @@ class Section:
             for start in range(0, self.rows, count):
                 length = min(count, self.rows - start) * self.row_bytes
                 part = os.pread(file.fileno(), length, self.offset + start * self.row_bytes)
+                if len(part) < length:
+                    raise RunError(f"{path} was cut short while it was read; put back a copy of it")
                 yield self.numbers(np.frombuffer(part, f"V{self.row_bytes}"))
 
 
@@ -110,12 +124,25 @@ def read_header(path: Path) -> Header:
     if not text.startswith(_MAGIC):
         raise ValueError("is no file of rows")
     if len(text) == _HEADER_BYTES:
-        fields = json.loads(text[len(_MAGIC) :].rstrip(b"\0"))
-        sections = tuple(Section(**section) for section in fields.pop("sections"))
-        header = Header(**fields, sections=sections)
+        header = _parse(text[len(_MAGIC) :].rstrip(b"\0"))
         if size >= header.end:
             return header
     raise ValueError("is truncated")
+
+
+def _parse(text: bytes) -> Header:
+    """Return the header that the text stands for, or raise ValueError."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("is damaged: its header is no JSON") from error
+    if not fits(fields, _HEADER):
+        raise ValueError("is damaged: its header lacks a field, or has a wrong one")
+    sections = [Section(**{n: held[n] for n in _SECTION}) for held in fields["sections"]]
+    ends = [_HEADER_BYTES, *(section.end for section in sections)]
+    if any(section.offset != end for section, end in zip(sections, ends[:-1], strict=True)):
+        raise ValueError("is damaged: its sections are not one after the other")
+    return Header(fields["owner"], fields["identity"], tuple(sections))
 
 
 def reserve(path: Path, section: Section) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app.errors import DamagedError, RunError
-from app.files import Manifest, read_manifest
+from app.errors import RunError
+from app.files import COUNT, damaged, read_json
 from app.tables import arrays
 from app.tables import initial as initial_values
 from app.tables.device import DeviceTable
@@ -20,6 +20,13 @@ from app.tables.keys import KeyMap
 from app.tables.rows import parts
 
 _VALUES = "values"
+_SHAPE = {
+    "mark": arrays.MARK,
+    "rows": range(2**31),
+    "columns": range(1, 2**31),
+    "dtype": frozenset(["float32", "float16", "bfloat16"]),
+    "writes": COUNT,
+}
 
 
 class Slab(DeviceTable):
@@ -71,8 +78,7 @@ class Slab(DeviceTable):
         """Read what `snapshot` wrote; slots that are not there now are left out.
 
         Raises:
-            DamagedError: It is something else.
-            OSError: It cannot be read.
+            DamagedError: A file is missing or damaged.
             RunError: It lacks a slot, or has other columns.
         """
         for name, slab in self.parts().items():
@@ -103,12 +109,14 @@ class Slab(DeviceTable):
                 f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
                 "with, or train in a new workdir"
             )
-        how = read_manifest(_told(path))
+        how = _manifest(path)
         if how["columns"] != self.columns:
             raise RunError(
                 f"{path} has {how['columns']} columns, where {self.columns} are asked for; give "
                 "the flags that it was made with, or train in a new workdir"
             )
+        if how["rows"] > self.rows:
+            raise damaged(_told(path), f"it has {how['rows']} rows, of {self.rows} at most")
         start = 0
         for rows_ND in _saved(path, how):
             self.put(np.arange(start, start + len(rows_ND)), rows_ND)
@@ -118,8 +126,12 @@ class Slab(DeviceTable):
 
 
 def read_rows(folder: Path) -> np.ndarray:
-    """Return the rows of a slab's snapshot by number, (N, D) float32. Raises as `revert`."""
-    how = read_manifest(_told(folder / _VALUES))
+    """Return the rows of a slab's snapshot by number, (N, D) float32.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+    """
+    how = _manifest(folder / _VALUES)
     rows_ND = np.empty((how["rows"], how["columns"]), np.float32)
     start = 0
     for part_ND in _saved(folder / _VALUES, how):
@@ -133,15 +145,17 @@ def _told(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _saved(path: Path, how: Manifest) -> Iterator[np.ndarray]:
-    """Yield the rows that were written, part by part, float32."""
-    try:
-        stored = tf.as_dtype(how["dtype"])
-        is_consistent = how["mark"][0] == how["rows"] * how["columns"] * stored.size
-    except (TypeError, LookupError) as error:
-        raise DamagedError(f"{_told(path)} does not say what is beside it: {error}") from error
-    if not is_consistent:
-        raise DamagedError(f"{_told(path)} says other sizes than those of its rows")
+def _manifest(path: Path) -> dict[str, Any]:
+    """Read the file that tells what is in another, and check that it fits itself."""
+    how = read_json(_told(path), _SHAPE)
+    if how["mark"][0] != how["rows"] * how["columns"] * tf.as_dtype(how["dtype"]).size:
+        raise damaged(_told(path), "its rows and columns are not those of its bytes")
+    return how
+
+
+def _saved(path: Path, how: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    """Rows that were written, part by part, float32."""
+    stored = tf.as_dtype(how["dtype"])
     for data in arrays.read(path, how["mark"], how["columns"] * stored.size):
         rows = np.frombuffer(data, stored.as_numpy_dtype).reshape(-1, how["columns"])
         yield rows.astype(np.float32)

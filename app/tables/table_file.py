@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.errors import DamagedError, RunError, UsageError
-from app.files import Manifest, read_manifest, replacing
+from app.errors import RunError, UsageError
+from app.files import COUNT, read_json, replacing
 from app.tables import initial as initials
 from app.tables.initial import Constant, Initial
 from app.tables.journal import Journal, journal_path, journals, needed, records, telling
@@ -59,7 +59,7 @@ class TableFile:
             with replacing(path) as temporary:
                 header.write(temporary)
             journal_path(path, 0).touch()  # stays empty
-        self._header = header
+        self._header, self._opened = header, os.stat(path)
         self._mappings = [Mapping(path, section) for section in header.sections]
         self._journalled = [np.zeros(section.rows, bool) for section in header.sections]
         self._generation = 0
@@ -72,6 +72,7 @@ class TableFile:
 
         UsageError if a file to resume has no such section. RunError if the disk has no room for it.
         """
+        self._check()
         wanted = Section(name, rows, columns, dtype.name, self._header.end)
         if not self._resume:
             self._make(wanted, initial)
@@ -86,21 +87,28 @@ class TableFile:
         return self._header.sections.index(held)
 
     def read(self, number: int, ids_U: np.ndarray) -> np.ndarray:
-        """Rows of a section as numbers of its dtype, (U, D); ids in range."""
+        """Return rows of a section as numbers of its dtype, (U, D); ids in range.
+
+        Raises:
+            RunError: The file is no longer there, or it was cut short.
+        """
+        self._check()
         return self._header.sections[number].numbers(self._take(number, ids_U))
 
     def parts(self, number: int) -> Iterator[np.ndarray]:
         """All rows of a section, (any number, D) of its dtype, part by part."""
-        section = self._header.sections[number]
-        return section.parts(self.path)
+        self._check()
+        return self._header.sections[number].parts(self.path)
 
     def write(self, number: int, ids_U: np.ndarray, change: Callable[[], np.ndarray]) -> None:
         """Replaces rows of a section by what `change` gives, (U, D); ids in range and unique.
 
-        RunError if the journal cannot be written; no row is replaced then.
+        RunError if the journal cannot be written, or the file is no longer there or whole; no row
+        is replaced then.
         """
         assert self._generation or not self._resume, "revert comes first"
         with self._lock:
+            self._check()
             rows_U = self._header.sections[number].items(change())
             if self._generation:
                 journalled_V = self._journalled[number]
@@ -111,8 +119,14 @@ class TableFile:
             self._put(number, ids_U, rows_U)
 
     def snapshot(self, folder: Path) -> None:
-        """Writes what `revert` needs to come back to this moment. OSError if it cannot."""
+        """Write what `revert` needs to come back to this moment.
+
+        Raises:
+            OSError: It cannot be written.
+            RunError: The file is no longer there, or it was cut short.
+        """
         with self._lock:
+            self._check()
             self._flush()
             held = {"identity": self._header.identity, "generation": self._generation + 1}
         with open(folder / _SNAPSHOT, "w", encoding="utf-8") as file:
@@ -130,10 +144,8 @@ class TableFile:
         newest, *others = folders
         kept = [generation_of(newest, self._header)]
         for folder in others:
-            with contextlib.suppress(DamagedError):  # which needs no journal
-                held = _held(folder)
-                if held["identity"] == self._header.identity:  # nor does that of another file
-                    kept.append(held["generation"])
+            with contextlib.suppress(RunError):  # a damaged one needs none
+                kept.append(generation_of(folder, self._header))
         with self._lock, telling(self.path):
             if kept[0] != self._generation:
                 self._begin(kept[0], self._none_journalled())
@@ -142,15 +154,15 @@ class TableFile:
                     path.unlink()
 
     def revert(self, folder: Path) -> None:
-        """Bring the file back to the moment of a snapshot. May be called again for another table.
+        """Brings the file back to the moment of a snapshot. May be called again for another table.
 
         Raises:
             DamagedError: The snapshot or a journal is damaged or missing.
-            OSError: One of them cannot be read.
             RunError: The snapshot is of another file.
         """
         generation = generation_of(folder, self._header)
         with self._lock:
+            self._check()
             newer = needed(self.path, generation)
             # Rows that the journal of this generation has need not be appended to it again.
             journalled = self._none_journalled()
@@ -172,8 +184,8 @@ class TableFile:
         try:
             reserve(self.path, section)
         except OSError as error:
-            free = shutil.disk_usage(self.path).free
-            self.path.unlink()
+            free = shutil.disk_usage(self.path.parent).free
+            self.path.unlink(missing_ok=True)
             raise RunError(
                 f"--table_file={self.path}: {error.strerror}: {section.name!r} takes "
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
@@ -186,6 +198,27 @@ class TableFile:
         sections = (*self._header.sections, section)
         self._header = dataclasses.replace(self._header, sections=sections)
         self._header.write(self.path)
+
+    def _check(self) -> None:
+        """Raise RunError unless the file is the one that was opened, and whole.
+
+        Comes before rows are touched: a page that is mapped and no longer in the file would end the
+        process by a signal (SIGBUS). What a file loses after the check, in the middle of a call,
+        still does.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+        else:
+            is_same = os.path.samestat(found, self._opened)
+            if is_same and found.st_size >= self._header.end:
+                return
+            what = "was cut short" if is_same else "was replaced by another file"
+        raise RunError(
+            f"--table_file={self.path} {what} while it was in use; put the whole file back and run "
+            "again, or train in a new workdir"
+        )
 
     def _take(self, number: int, ids_U: np.ndarray) -> np.ndarray:
         """Rows as items of bytes, (U,)."""
@@ -269,21 +302,12 @@ def generation_of(folder: Path, header: Header) -> int:
     """Return the generation that begins at a snapshot.
 
     Raises:
-        DamagedError: The snapshot is missing or damaged.
+        DamagedError: The snapshot is damaged or missing.
         RunError: It is of another file.
     """
-    held = _held(folder)
+    held = read_json(folder / _SNAPSHOT, {"identity": str, "generation": COUNT})
     if held["identity"] != header.identity:
         raise RunError(
-            f"{folder} is of another file than the one given as --table_file; give the one that "
-            "the run was made with"
+            f"{folder} is of another file than the one given as --table_file; give that file"
         )
     return held["generation"]
-
-
-def _held(folder: Path) -> Manifest:
-    """Return what a snapshot holds."""
-    held = read_manifest(folder / _SNAPSHOT)
-    if not isinstance(held["generation"], int):
-        raise DamagedError(f"{folder / _SNAPSHOT}: generation {held['generation']!r} is no number")
-    return held

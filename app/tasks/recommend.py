@@ -16,13 +16,14 @@ from app.evaluation import ranking
 from app.evaluation.ranking import Ranker
 from app.exporting import items as exported
 from app.exporting import word2vec
-from app.files import replacing
+from app.files import damaged, replacing
 from app.input import pairs
 from app.input.pairs import Known, Pairs
 from app.input.ratings import Ratings
 from app.models.factorization import ItemBiased, MatrixFactorization, Scorer
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
+from app.tables.arrays import read_npz
 from app.tables.base import Table
 from app.text import corpus, names
 from app.text.vocabulary import Vocabulary
@@ -31,6 +32,8 @@ from app.training import workdir as files
 from app.training.job import Job
 from app.training.workdir import Workdir
 from app.types import WordVectors
+
+_CORPUS = {"fingerprint": dict, "mean": float}  # the shape of corpus.json
 
 
 class Trained(NamedTuple):
@@ -53,7 +56,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources = corpus.resolve(config.corpus)
     fingerprint = corpus.fingerprint(sources)
-    before = files.read_json(workdir.corpus)
+    before = files.read_json(workdir.corpus, _CORPUS) if workdir.has(workdir.corpus) else None
     if before and before["fingerprint"] != fingerprint:
         raise UsageError(
             f"--corpus={config.corpus.corpus} is not what --workdir={config.run.workdir} was made "
@@ -105,13 +108,31 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 def trained(config: Config, workdir: Workdir) -> Trained:
     """The recommender of the newest checkpoint, or the best. RunError if there is none whole."""
-    if not workdir.known.exists():
+    written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
+    if not all(map(workdir.has, written)):
         raise RunError(f"{workdir.path}: nothing is trained there yet; run app.train with it first")
     users, items = names.load(workdir.users), names.load(workdir.items)
-    model = _model(config, users, items, files.read_json(workdir.corpus)["mean"])
+    known = Known(*read_npz(workdir.known, Known._fields))
+    if not _fit(known, len(users.tokens), len(items.tokens)):
+        files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
+        raise damaged(files_named, "they do not fit together")
+    model = _model(config, users, items, files.read_json(workdir.corpus, _CORPUS)["mean"])
     tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
-    with np.load(workdir.known) as known:
-        return Trained(model, tables, users, items, Known(**known))
+    return Trained(model, tables, users, items, known)
+
+
+def _fit(known: Known, users: int, items: int) -> bool:
+    """Return whether the items of each user are some of so many items."""
+    starts_U, items_N = known
+    return (
+        starts_U.shape == (users + 1,)
+        and items_N.ndim == 1
+        and {starts_U.dtype.kind, items_N.dtype.kind} == {"i"}
+        and starts_U[0] == 0
+        and starts_U[-1] == len(items_N)
+        and bool((np.diff(starts_U) >= 0).all())
+        and bool(((items_N >= 0) & (items_N < items)).all())
+    )
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:

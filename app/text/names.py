@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from app.errors import UsageError
-from app.files import replacing
+from app.files import COUNT, damaged, read_bytes, replacing
 from app.text.vocabulary import Vocabulary
+
+_COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 
 
 def counted(
@@ -38,11 +41,27 @@ def save(names: Vocabulary, path: Path) -> None:
 
 
 def load(path: Path) -> Vocabulary:
-    """Reads what `save` wrote. UsageError if it is damaged."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    try:
-        names, counts = zip(*(line.rsplit("\t", 1) for line in lines), strict=True)
-        counts_V = np.array(counts, np.int64)
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged; train in a new workdir") from error
-    return Vocabulary(list(names), counts_V, int(counts_V.sum()))
+    """Read what `save` wrote.
+
+    Raises:
+        DamagedError: The file is missing or damaged.
+        RunError: The file cannot be read.
+    """
+    *lines, rest = read_bytes(path).split(b"\n")
+    if rest or not lines:
+        raise damaged(path, "its last line is cut short" if rest else "it is empty")
+    names, counts = [], []
+    for number, line in enumerate(lines, 1):
+        name, tab, count = line.rpartition(b"\t")
+        count = count.removesuffix(b"\r")  # of a file that went through an editor
+        if not tab or not _COUNT.fullmatch(count):
+            raise damaged(path, f"line {number} is no name, tab and count")
+        try:
+            names.append(name.decode())
+        except UnicodeDecodeError as error:
+            raise damaged(path, f"line {number} is not UTF-8") from error
+        counts.append(int(count))
+    total = sum(counts)
+    if total not in COUNT:
+        raise damaged(path, f"its counts add up to {total}")
+    return Vocabulary(names, np.array(counts, np.int64), total)

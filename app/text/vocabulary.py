@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import UsageError
-from app.files import replacing
+from app.files import COUNT, replacing
 
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token that has no id of its own, and the end of a document.
@@ -76,7 +76,10 @@ def load(path: str) -> Vocabulary:
         ) from error
     if not counts:
         raise UsageError(f"{path} is empty; give a file of token<TAB>count lines")
-    return Vocabulary(list(lines), np.array(counts, np.int64), sum(counts))
+    total = sum(counts)
+    if total not in COUNT:
+        raise UsageError(f"{path}: its counts add up to {total}, which is too much; mend them")
+    return Vocabulary(list(lines), np.array(counts, np.int64), total)
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from app.errors import DamagedError, RunError
-from app.files import list_folder, read_manifest, reading, remove_folder, replacing_folder
+from app.files import COUNT, list_folder, read_json, reading, remove_folder, replacing_folder
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import bundle, stored
@@ -51,6 +51,15 @@ class Position:
     def done(self) -> float:
         """Epochs made, with the part of the current one as far as one can tell."""
         return self.epoch + min(self.batch / self.batches, 1.0)
+
+
+# The shape of its file; fields came with time.
+_SHAPE = {
+    "step": COUNT,
+    **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
+    **dict.fromkeys(("batches", "micro_batches"), (range(1, 2**63), None)),
+    **dict.fromkeys(("words", "seconds", "best"), (float, None)),
+}
 
 
 class Checkpoints:
@@ -250,9 +259,5 @@ def _newest(
 
 def _position(path: Path) -> Position:
     """Return the position in the state of a checkpoint."""
-    state = read_manifest(path / _STATE)
-    known = {field.name for field in dataclasses.fields(Position)}
-    numbers = (int, float, type(None))
-    if not known >= state.keys() or not all(isinstance(n, numbers) for n in state.values()):
-        raise DamagedError(f"{path / _STATE} does not hold the position of a run")
-    return Position(**state)
+    found = read_json(path / _STATE, _SHAPE)
+    return Position(**{name: found[name] for name in _SHAPE if found.get(name) is not None})

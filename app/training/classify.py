@@ -36,7 +36,9 @@ def data(config: Config, workdir: Workdir, finished: bool) -> Data:
     UsageError where it is not, and for texts that cannot be; RunError when they cannot be read.
     """
     sources = corpus.resolve(config.corpus)
-    known = files.read_json(workdir.corpus)
+    known = None
+    if workdir.has(workdir.corpus):
+        known = files.read_json(workdir.corpus, {"fingerprint": dict})
     if known and known["fingerprint"] != corpus.fingerprint(sources) and not finished:
         raise UsageError(
             f"--corpus={config.corpus.corpus} is not the text that --workdir="
@@ -82,8 +84,9 @@ def about(found: Data) -> list[tuple[str, str]]:
 
 def names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     """The words and the labels of a run. UsageError if the folder holds none."""
-    if not workdir.labels.exists():
+    if not workdir.has(workdir.labels):
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
+    workdir.has(workdir.vocabulary)  # for the message
     return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
@@ -147,7 +150,7 @@ def _parted(found: Examples, config: Config) -> tuple[Examples, Examples]:
 
 
 def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
-    if workdir.labels.exists():
+    if workdir.has(workdir.labels):
         return names(workdir)
     labels = text_names.counted(found.labels, found.labels_N)
     if len(labels.tokens) < 2:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from app.config import Config
 from app.errors import RunError, UsageError
+from app.files import COUNT, damaged
 from app.input import growing, pipeline
 from app.input.tokens import PAD
 from app.tables import arrays, keys
@@ -109,7 +110,9 @@ class Stream:
         Errors are those of `KeyMap.load`.
         """
         self._keys.load(folder / _KEYS)
-        state, parts = arrays.load(folder / _STATE)
+        state, parts = arrays.load(folder / _STATE, {"at": [COUNT] * 4}, {_WAITING: [np.int32]})
+        if parts[_WAITING].shape[1:] != self._waiting_RL.shape[1:]:
+            raise damaged(folder / _STATE, "its rows that wait have another shape")
         self._epoch, self._block, self._batch, self._step = state["at"]
         self._waiting_RL = parts[_WAITING]
         self._weigh(self._keys.capacity)  # as more rows may have been in use

@@ -14,7 +14,7 @@ import tqdm
 from absl import logging
 
 from app.errors import RunError
-from app.files import replacing
+from app.files import fits, replacing
 
 
 class Metrics:
@@ -56,13 +56,24 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _truncate(jsonl: Path, step: int) -> None:
-    with replacing(jsonl) as temporary, open(temporary, "w", encoding="utf-8") as kept:
-        for line in jsonl.read_text(encoding="utf-8").splitlines():
+    """Remove the lines of later steps, and those that are damaged, which is logged."""
+    damaged = 0
+    with (
+        replacing(jsonl) as temporary,
+        open(jsonl, "rb") as lines,
+        open(temporary, "wb") as kept,
+    ):
+        for line in lines:
             try:
-                if json.loads(line)["step"] <= step:
-                    kept.write(line + "\n")
-            except ValueError:
-                continue  # the last line of a killed run may be half-written
+                value = json.loads(line.decode())
+            except (ValueError, RecursionError):
+                value = None
+            if not fits(value, {"step": float}):
+                damaged += line.endswith(b"\n")  # the last line of a killed run may be half-written
+            elif value["step"] <= step:
+                kept.write(line.rstrip(b"\n") + b"\n")
+    if damaged:
+        logging.warning("%s: %d damaged line(s) are left out; the run goes on", jsonl, damaged)
 
 
 class Display:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.errors import DamagedError, RunError
-from app.files import Manifest, list_folder, read_manifest, replacing
+from app.errors import RunError
+from app.files import read_json, replacing
 from app.tables import arrays, file, keys, slab
 from app.tables.base import Kept, Table
 from app.tables.dynamic import KEYS
@@ -27,7 +27,14 @@ from app.training.bundle import VALUE, Bundle
 _LAYOUTS = "tables.json"
 _DEVICE = {"kind": "device"}  # the layout where none was written
 
+_RULES = frozenset(["mod", "block"])
+
 Layout = dict[str, Any]
+_SHAPES = (  # in JSON, of the layouts of all kinds
+    {"kind": frozenset(["device", "dynamic"])},
+    {"kind": frozenset(["file"]), "path": str},
+    {"kind": frozenset(["sharded"]), "shards": range(1, 2**31), "rule": _RULES},
+)
 
 
 def layout(table: Table) -> Layout:
@@ -61,14 +68,7 @@ def read_layouts(folder: Path) -> dict[str, Layout]:
         DamagedError: They are damaged.
         RunError: They cannot be read.
     """
-    path = folder / _LAYOUTS
-    if not list_folder(folder, _LAYOUTS):
-        return {}
-    found = read_manifest(path)
-    for name, of_table in found.items():
-        if not isinstance(of_table, dict) or "kind" not in of_table:
-            raise DamagedError(f"{path} does not say how table {name!r} is laid out")
-    return {name: Manifest(path, of_table) for name, of_table in found.items()}
+    return read_json(folder / _LAYOUTS, {str: _SHAPES}, optional=True) or {}
 
 
 def is_alike(one: Layout, other: Layout) -> bool:

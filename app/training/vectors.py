@@ -23,12 +23,13 @@ def load(path: str | Path) -> WordVectors:
     newest = checkpoint.paths(workdir.trained)[:1]
     if newest and (newest[0] / growing.NAME).is_dir():
         return checkpoint.of_newest(workdir.trained, growing.load)
-    if workdir.vocabulary.exists():
-        known, table = vocabulary.load(str(workdir.vocabulary)), "input"
-    elif workdir.items.exists():
+    is_of_items = read_flags(workdir.flags).get("task") == "recommend"
+    if not workdir.has(workdir.items if is_of_items else workdir.vocabulary):
+        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+    if is_of_items:
         known, table = names.load(workdir.items), "items"
     else:
-        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+        known, table = vocabulary.load(str(workdir.vocabulary)), "input"
     ids_N, rows_ND = checkpoint.of_newest(workdir.trained, lambda path: read_ids(path, table))
     if table == "items" and read_flags(workdir.flags).get("model") == "mf":
         rows_ND = rows_ND[:, :-1]  # without the bias, which is no direction

@@ -16,6 +16,7 @@ from absl import logging
 
 from app.config import Config, InputConfig
 from app.errors import UsageError
+from app.files import COUNT
 from app.input import cache, pipeline, sequences, service
 from app.input.pipeline import EpochRows, Share
 from app.text import corpus, counting, vocabulary
@@ -57,9 +58,10 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     if config.input.data_service:
         service.check(config.input.data_service, sources)
     fingerprint = corpus.fingerprint(sources)
-    known = files.read_json(workdir.corpus)
+    shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
+    known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
     grows = config.table.table == "dynamic"
-    if known and (grows or workdir.vocabulary.exists()):
+    if known and (grows or workdir.has(workdir.vocabulary)):
         words = GROWING if grows else vocabulary.load(str(workdir.vocabulary))
         if known["fingerprint"] == fingerprint:
             return Text(sources, words, known["words"], known["batches"])

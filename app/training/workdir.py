@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.errors import RunError, UsageError
+from app import files
+from app.errors import UsageError
 from app.files import list_folder, replacing, sweep
 
 
@@ -37,6 +38,23 @@ class Workdir:
     def trained(self) -> Path:
         """The folder of the checkpoints to use: that of the best epoch, if one is kept."""
         return self.best if list_folder(self.best, "step-") else self.checkpoints
+
+    def has(self, path: Path) -> bool:
+        """Return whether a file that every trained run keeps is there.
+
+        Args:
+            path: One of the files of this workdir.
+
+        Raises:
+            DamagedError: It is missing, and a checkpoint is there.
+        """
+        if path.exists():
+            return True
+        # A parameter server elsewhere has its part of the checkpoints, and no position.
+        steps = list_folder(self.checkpoints, "step-")
+        if any((step / "state.json").exists() for step in steps):
+            raise files.missing(path)
+        return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -94,21 +112,28 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
             file.write(f"--{name}={text}\n")
 
 
-def owner(workdir: Workdir) -> str:
-    """A text that no other run has, made at the first call; for files outside of the workdir."""
-    known = read_json(workdir.owner) or {"owner": secrets.token_hex(16)}
-    write_json(workdir.owner, known)
+def owner(workdir: Workdir, resume: bool = False) -> str:
+    """Return a text that no other run has, for files outside of the workdir.
+
+    Args:
+        workdir: Where the text is kept; it is made at the first call.
+        resume: Whether a file that bears the text is there already, so that it must be kept.
+
+    Raises:
+        DamagedError: The file with the text is damaged, or missing where it must be there.
+    """
+    known = read_json(workdir.owner, {"owner": str})
+    if known is None:
+        if resume:
+            raise files.missing(workdir.owner)
+        known = {"owner": secrets.token_hex(16)}
+        write_json(workdir.owner, known)
     return known["owner"]
 
 
-def read_json(path: Path) -> Any:
-    """The value in a file, or None where there is no file. RunError if it is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}); delete it or the workdir") from error
+def read_json(path: Path, shape: Any = dict) -> Any:
+    """Return the value of a JSON file, or None if there is no file; see `files.read_json`."""
+    return files.read_json(path, shape, optional=True)
 
 
 def write_json(path: Path, value: Any) -> None:

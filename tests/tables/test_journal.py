@@ -56,7 +56,7 @@ def test_a_damaged_record_before_the_last_is_told(tmp_path):
     content = bytearray(path.read_bytes())
     content[next(records(path)).end - 1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DamagedError, match="undo is damaged [0-9]+ bytes before its end"):
+    with pytest.raises(DamagedError, match="undo is damaged: a record that ends [0-9]+ bytes bef"):
         read(path)
 
 

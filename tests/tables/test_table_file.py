@@ -229,11 +229,11 @@ def test_what_cannot_be_undone_is_told(tmp_path, what):
     else:
         held = json.loads((found / "file.json").read_text())
         (found / "file.json").write_text(json.dumps({**held, "identity": "other"}))
-    told = "of another file than" if what == "another file" else "missing|no JSON"
-    with pytest.raises(RunError, match=told) as raised:
+    expected = RunError if what == "another file" else DamagedError
+    with pytest.raises(RunError) as raised:
         Run(tmp_path)
-    assert isinstance(raised.value, DamagedError) == (what != "another file")
-    with pytest.raises(RunError, match=told):
+    assert type(raised.value) is expected
+    with pytest.raises(expected):
         read_rows(tmp_path / "rows", found, "words")
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.errors import UsageError
+from app.errors import DamagedError, UsageError
 from app.text import names
 from app.text.vocabulary import Vocabulary
 
@@ -33,6 +33,19 @@ def test_a_name_of_two_lines_is_refused(tmp_path):
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    (tmp_path / "users.tsv").write_text("a 3\n")
-    with pytest.raises(UsageError, match="users.tsv is damaged; train in a new workdir"):
-        names.load(tmp_path / "users.tsv")
+    path = tmp_path / "users.tsv"
+    for data, reason in (
+        (b"", "it is empty"),
+        (b"a\t3\nb\t2", "its last line is cut short"),
+        (b"a 3\n", "line 1 is no name, tab and count"),
+        (b"a\t3\nb\t-2\n", "line 2 is no name, tab and count"),
+        (b"a\t3\n\xff\t2\n", "line 2 is not UTF-8"),
+        (b"a\t9223372036854775807\nb\t1\n", "its counts add up to 9223372036854775808"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(DamagedError) as raised:
+            names.load(path)
+        assert str(raised.value).startswith(f"{path} is damaged: {reason}; put back a copy")
+    path.unlink()
+    with pytest.raises(DamagedError, match="users.tsv is missing; put back a copy of it, or train"):
+        names.load(path)

@@ -214,7 +214,7 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
     named = np.array([token.encode() for token in found.tokens], object)
     np.testing.assert_array_equal(found.matrix, run.slabs[0].gather(run.keys.rows(named)))
     (tmp_path / "step" / "stream" / "stream.json").write_text("{}")
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError, match="stream.json is damaged"):
         run.stream.revert(tmp_path / "step" / "stream")
 
 

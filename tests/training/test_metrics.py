@@ -54,6 +54,29 @@ def test_lines_after_the_step_of_the_checkpoint_go(tmp_path):
     assert steps(path) == []
 
 
+def test_damaged_lines_are_left_out_and_told_once(tmp_path, caplog):
+    path = tmp_path / "m.jsonl"
+    lines = [
+        b'{"step": 2}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"3",
+        b'["step"]',
+        b"{}",
+        b'{"step": "4"}',
+        b'{"step": null}',
+        b"",
+        b'{"step": 4}',
+        b'{"st',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        Metrics(path, tmp_path / "tensorboard", 4).close()
+    assert steps(path) == [2, 4]
+    told = f"{path}: 8 damaged line(s) are left out; the run goes on"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     metrics = Metrics(tmp_path / "file" / "m.jsonl", tmp_path / "tensorboard", 0)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from app.errors import RunError, UsageError
+from app.errors import DamagedError, UsageError
 from app.training import workdir
 from app.training.workdir import Workdir
 
@@ -78,5 +78,26 @@ def test_json_and_back(tmp_path):
     workdir.write_json(path, {"words": 3})
     assert workdir.read_json(path) == {"words": 3}
     path.write_text("{")
-    with pytest.raises(RunError, match="^.*a.json is damaged .*; delete it or the workdir$"):
+    with pytest.raises(DamagedError, match="^.*a.json is damaged: .*; put back a copy of it"):
         workdir.read_json(path)
+
+
+def test_a_file_may_lack_until_there_is_a_checkpoint(tmp_path):
+    place = Workdir(tmp_path)
+    assert not place.has(place.vocabulary)
+    (place.checkpoints / "step-000000000002").mkdir(parents=True)
+    (place.checkpoints / "step-000000000002" / "state.json").write_text("{}")
+    with pytest.raises(DamagedError, match=f"^{place.vocabulary} is missing; put back a copy of"):
+        place.has(place.vocabulary)
+    place.vocabulary.write_text("")
+    assert place.has(place.vocabulary)
+
+
+def test_the_owner_of_a_file_outside_is_kept(tmp_path):
+    place = Workdir(tmp_path)
+    with pytest.raises(DamagedError, match="owner.json is missing"):
+        workdir.owner(place, resume=True)
+    assert workdir.owner(place) == workdir.owner(place, resume=True)
+    place.owner.write_text('{"owner": 3}')
+    with pytest.raises(DamagedError, match="owner.json is damaged: its 'owner' is '3'"):
+        workdir.owner(place)

@@ -1,0 +1,217 @@
+"""What damaged and missing files of a workdir lead to: one line that names the file.
+
+The workdirs are as after training, but that nothing was trained.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from app import build, settings
+from app.config import Config
+from app.errors import RunError, UsageError
+from app.tasks import classify, recommend
+from app.training import loop, vectors, workdir
+from app.training.checkpoint import Checkpoints, Position
+from app.training.workdir import Workdir
+
+TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
+PAIRS = "".join(f"user{number % 20} item{number % 7}\n" for number in range(200))
+LABELLED = "".join(f"__label__{number % 3} a b{number % 7} c\n" for number in range(200))
+COMMON = {
+    "dim": 4,
+    "min_count": 1,
+    "batch_tokens": 64,
+    "row_tokens": 16,
+    "group_tokens": 32,
+    "steps_per_call": 2,
+    "compute_dtype": "float32",
+    "device": "CPU:0",
+    "optimizer": "rowwise_adagrad",
+}
+# A run by name: its text and flags.
+RUNS = {
+    "words": (TEXT, {}),
+    "growing words": (TEXT, {"table": "dynamic", "table_gb": 1e-4}),
+    "words in a file": (TEXT, {"table": "host"}),
+    "classify": (LABELLED, {"task": "classify"}),
+    "recommend": (PAIRS, {"task": "recommend", "model": "mf", "loss": "bpr"}),
+    "growing recommend": (
+        PAIRS,
+        {"task": "recommend", "model": "mf", "loss": "bpr", "table": "dynamic", "table_gb": 1e-4},
+    ),
+}
+
+
+class Run(NamedTuple):
+    """A workdir, with the flags by which it was made."""
+
+    place: Workdir
+    config: Config
+
+
+def nested(data: bytes) -> bytes:
+    return b'{"a": ' * 100_000
+
+
+# What can happen to a file: its content afterwards, or None where it is gone.
+DAMAGES = {
+    "missing": lambda data: None,
+    "empty": lambda data: b"",
+    "short": lambda data: data[: len(data) // 2],
+    "shorter": lambda data: data[:3],
+    "a byte short": lambda data: data[:-1],
+    "flipped at first": lambda data: bytes([data[0] ^ 1]) + data[1:],
+    "flipped": lambda data: data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :],
+    "flipped at last": lambda data: data[:-1] + bytes([data[-1] ^ 4]),
+    "a list": lambda data: b"[1, 2]",
+    "a number": lambda data: b"3",
+    "an object": lambda data: b"{}",
+    "null": lambda data: b"null",
+    "of strings": lambda data: data.replace(b": ", b': "').replace(b",", b'",'),
+    "of other fields": lambda data: data.replace(b'":', b'x":'),
+    "of negative numbers": lambda data: data.replace(b": ", b": -"),
+    "of huge numbers": lambda data: data.replace(b": ", b": 9" + b"9" * 400),
+    "nested": nested,
+    "not UTF-8": lambda data: b"\xff\xfe" + data,
+    "zeros": lambda data: bytes(len(data)),
+}
+SURE = ("missing", "empty", "a list", "nested", "not UTF-8", "zeros")  # never taken for whole
+
+
+def make(folder, text: str, flags: dict) -> Run:
+    """Makes a workdir with one checkpoint."""
+    folder.mkdir()
+    (folder / "text").write_text(text)
+    task = flags.get("task", "words")
+    values = {n: settings.default(field, task) for n, field in settings.fields().items()}
+    values |= {**COMMON, "corpus": str(folder / "text"), **flags}
+    values["workdir"] = str(folder / "run")
+    if flags.get("table") == "host":
+        values["table_file"] = str(folder / "rows")
+    run = Run(Workdir(folder / "run"), settings.from_names(values))
+    with run.place.held():
+        job = jobs(run)
+        loop.prepare(job, run.config.run, run.place)
+        workdir.write_flags(run.place.flags, settings.by_name(run.config))
+        job.record()
+        Checkpoints(run.place.checkpoints, {**job.tables, **job.kept}).save(Position(step=2))
+    return run
+
+
+def jobs(run: Run):
+    return build.JOBS[run.config.run.task](run.config, run.place, False)
+
+
+def resume(run: Run) -> None:
+    """Goes on with training, as app.train does, up to the first step."""
+    job = jobs(run)
+    loop.prepare(job, run.config.run, run.place)
+    Checkpoints(run.place.checkpoints, {**job.tables, **job.kept}).restore()
+
+
+def use(run: Run) -> None:
+    """Loads a run as the commands that use one do."""
+    if run.config.run.task == "classify":
+        classify.load(run.config, run.place)
+    elif run.config.run.task == "recommend":
+        recommend.trained(run.config, run.place)
+    else:
+        vectors.load(run.place.path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A function from a name in `RUNS` to the run, made once."""
+    folder, found = tmp_path_factory.mktemp("runs"), {}
+
+    def get(name: str) -> Run:
+        if name not in found:
+            found[name] = make(folder / name, *RUNS[name])
+        return found[name]
+
+    return get
+
+
+USED = {
+    "words": ["vocab.tsv"],
+    "growing words": ["keys.json", "values.json", "counts", "keys", "keys.lengths", "values"],
+    "words in a file": ["tables.json", "file.json"],
+    "classify": ["labels.tsv", "vocab.tsv", "state.json"],
+    "recommend": ["users.tsv", "items.tsv", "known.npz", "corpus.json"],
+    "growing recommend": ["keys.json", "values.json", "values"],
+}
+RESUMED = {
+    "words": ["vocab.tsv", "corpus.json", "state.json", "tables.json"],
+    "growing words": ["corpus.json", "stream.json", "waiting", "keys.json"],
+    "words in a file": ["owner.json", "file.json", "rows", "rows.undo-1", "tables.json"],
+    "classify": ["labels.tsv", "corpus.json"],
+    "recommend": ["corpus.json"],
+    "growing recommend": ["keys.json", "values.json", "values"],
+}
+# Going on takes seconds, so most of it is left to the slow tests.
+QUICK = {use: ("missing", "nested", "of strings", "flipped", "short"), resume: ("of strings",)}
+# A checkpoint of old has no tables.json; what a journal lacks at its end was never overwritten.
+UNSURE = ("tables.json", "rows.undo-1")
+
+
+def cases(names, act):
+    found = []
+    for run, files in names.items():
+        for file in files:
+            quick = () if act is resume and run == "words in a file" else QUICK[act]
+            rest = tuple(name for name in DAMAGES if name not in quick)
+            if quick:
+                found.append(pytest.param(run, file, quick, id=f"{run}-{file}"))
+            slow = pytest.mark.slow
+            found.append(pytest.param(run, file, rest, id=f"{run}-{file}-rest", marks=slow))
+    return pytest.mark.parametrize(("name", "file", "damages"), found)
+
+
+@cases(USED, use)
+def test_a_run_is_used(made, name, file, damages, caplog):
+    check(made(name), file, damages, caplog, use)
+
+
+@cases(RESUMED, resume)
+def test_a_run_goes_on(made, name, file, damages, caplog):
+    check(made(name), file, damages, caplog, resume)
+
+
+def check(run: Run, file: str, damages, caplog, act) -> None:
+    """Damages the first file of this name in each way, and looks at what `act` makes of it."""
+    folder = run.place.path.parent
+    before = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    path = next(path for path in before if path.name == file)
+    bad = []
+    for damage in damages:
+        wrong = DAMAGES[damage](before[path])
+        if wrong is None:
+            path.unlink()
+        else:
+            path.write_bytes(wrong)
+        caplog.clear()
+        try:
+            act(run)
+            if damage in SURE and file not in UNSURE and wrong != before[path]:
+                bad.append((damage, "no error"))
+        except (UsageError, RunError) as error:
+            told = str(error)
+            if "\n" in told or file not in told + caplog.text:
+                bad.append((damage, told))
+        except Exception as error:
+            bad.append((damage, repr(error)))
+        restore(folder, before)
+    assert not bad
+
+
+def restore(folder, contents) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in contents:
+            path.unlink()
+    for path, content in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
