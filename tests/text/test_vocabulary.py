@@ -79,3 +79,9 @@ def test_lookup_table():
     ids = table.lookup(tf.constant([["a\u2028b", "the"], ["The", ""]]))
     assert ids.dtype == tf.int32
     assert ids.numpy().tolist() == [[2, 0], [vocabulary.UNKNOWN] * 2]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
+    path = tmp_path / "vocab.tsv"
+    path.write_bytes(b"\xef\xbb\xbfthe\t3\nof\t2\n")
+    assert vocabulary.load(str(path)).tokens == ["the", "of"]
