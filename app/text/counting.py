@@ -24,13 +24,15 @@ def count(
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
     close: bool = False,
+    progress: Progress | None = None,
 ) -> Vocabulary:
     """The tokens of the sources that are frequent enough, and how often each occurs.
 
     close: whether every token is to have an id, that of `<unk>` if none of its own, and `<eos>` is
     to follow every document that has a token, as one more token of the corpus. Both are placed by
     their counts, at least 1, and are among the `settings.max_vocab_size` tokens. Where the corpus
-    has such tokens itself, they are taken for what they stand for.
+    has such tokens itself, they are taken for what they stand for. progress: of the sources, is
+    kept up to date.
 
     Counts are exact unless more than `settings.vocab_memory_entries` distinct tokens turn up: the
     rarest are then dropped as the pass goes on, as word2vec.c and gensim do, and this is logged.
@@ -38,7 +40,7 @@ def count(
     Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
     when a source cannot be read.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
     return (_closed if close else _select)(held, total, settings)
 
 
@@ -50,13 +52,15 @@ def recount(
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
     close: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[np.ndarray, int]:
     """How often each token of a vocabulary occurs in other sources, and how many tokens those have.
 
-    The counts are (V,) int64. close: as of `count`; the vocabulary then has `<unk>` and `<eos>`.
+    The counts are (V,) int64. close, progress: as of `count`; with close, the vocabulary has
+    `<unk>` and `<eos>`.
     Raises UsageError when no token occurs, else as `count` does.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
     found = {token: held.get(token.encode(), 0) for token in vocabulary.tokens}
     marks = (UNK, EOS) if close else ()
     if not any(count for token, count in found.items() if token not in marks):
@@ -77,6 +81,7 @@ def _tally(
     block_bytes: int,
     readers: int,
     close: bool,
+    progress: Progress | None,
 ) -> tuple[dict[bytes, int], int]:
     """The count of every token, as far as memory allows, and how many there are in all.
 
@@ -91,7 +96,7 @@ def _tally(
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, tf.math.count_nonzero(words.row_lengths())
 
-    progress = Progress.of(sources)
+    progress = progress or Progress.of(sources)
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
     ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

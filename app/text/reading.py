@@ -8,6 +8,7 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from app.errors import RunError
 from app.files import BYTE_ORDER_MARK, open_regular, opener
@@ -78,7 +79,7 @@ def raw_blocks(
     progress.positions[index] = 0
     digest = None if progress.digests is None else hashlib.sha256()
     decompress = opener(path, plain=contextlib.nullcontext)
-    with _reading(path), open_regular(path) as raw, decompress(raw) as stream:
+    with opened(path) as raw, decompress(raw) as stream:
         start = stream.read(len(BYTE_ORDER_MARK))
         rest = start.removeprefix(BYTE_ORDER_MARK)
         offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
@@ -134,10 +135,15 @@ def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turns what the system and the decompressors raise into one line."""
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Open a regular file to read its bytes; errors of the system and the decompressors are told.
+
+    Raises:
+        RunError: the file cannot be opened, or the block raised an error of reading it.
+    """
     try:
-        yield
+        with open_regular(path) as file:
+            yield file
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise RunError(_damaged(path, error)) from error
     except OSError as error:

@@ -43,6 +43,9 @@ def save(vocabulary: Vocabulary, path: str) -> None:
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
+        # `load` skips a byte-order mark, which may also be the beginning of the first token.
+        if any(token.startswith("\ufeff") for token in vocabulary.tokens[:1]):
+            file.write("\ufeff")
         file.writelines(f"{token}\t{count}\n" for token, count in lines)
 
 

@@ -85,3 +85,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
     path = tmp_path / "vocab.tsv"
     path.write_bytes(b"\xef\xbb\xbfthe\t3\nof\t2\n")
     assert vocabulary.load(str(path)).tokens == ["the", "of"]
+
+
+def test_a_first_token_that_begins_with_a_byte_order_mark_comes_back(tmp_path):
+    path = str(tmp_path / "vocab.tsv")
+    vocabulary.save(Vocabulary(["\ufeffthe", "of"], np.array([3, 2], np.int64), 5), path)
+    assert vocabulary.load(path).tokens == ["\ufeffthe", "of"]
