@@ -13,7 +13,7 @@ from app.errors import UsageError
 from app.text.blocks import as_written, block_dataset, reported, split_documents
 from app.text.meter import meter
 from app.text.reading import BLOCK_BYTES, Progress
-from app.text.tokenize import tokenizer
+from app.text.tokenize import splitter, warn_of_dropped, without_long
 from app.text.vocabulary import EOS, UNK, Vocabulary
 
 
@@ -87,14 +87,15 @@ def _tally(
 
     close: whether the end of a document that has a token is a token as well.
     """
-    tokenize = tokenizer(corpus)
+    split = splitter(corpus)
 
-    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         # Within a block, so that few strings cross to Python. Line ends are white space to every
         # tokenizer, so documents need splitting only where they are counted.
-        words = tokenize(split_documents(text, corpus.documents) if close else text[tf.newaxis])
+        texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
+        words, dropped = without_long(split(texts))
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
-        return tokens, counts, tf.math.count_nonzero(words.row_lengths())
+        return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 
     progress = progress or Progress.of(sources)
     dataset = block_dataset(
@@ -102,19 +103,21 @@ def _tally(
     ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     held: dict[bytes, int] = {}
     end = EOS.encode()
-    total = threshold = 0
+    total = threshold = too_long = 0
     size = sum(map(os.path.getsize, sources))
     with reported(progress), meter("counting words", size, "B") as show:
-        for tokens, counts, documents in dataset.as_numpy_iterator():
+        for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
                 held[token] = held.get(token, 0) + occurrences
             total += int(counts.sum())
+            too_long += int(dropped)
             if close:
                 held[end] = held.get(end, 0) + int(documents)
                 total += int(documents)
             held, threshold = prune(held, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
     _tell_replaced(sources, progress)
+    warn_of_dropped(too_long)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return held, total
