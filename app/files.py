@@ -11,9 +11,10 @@ import lzma
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.errors import DamagedError, RunError, UsageError
 
@@ -22,6 +23,9 @@ _JSON_BYTES = 64 << 20  # no JSON file of a workdir comes near it
 _REMEDY = "put back a copy of it, or train in a new workdir"
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write at the start of a file
+# Bytes of a line of a list that a person gives: more than any has, and little beside the memory.
+LONGEST_LINE = 1 << 20
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:
@@ -121,6 +125,65 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
         reason: What is wrong with it.
     """
     return DamagedError(f"{path} is damaged: {reason}; {_REMEDY}")
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file to read its bytes, without waiting for the other end of a pipe.
+
+    Raises:
+        OSError: the file cannot be opened, or is a pipe, a device or a folder.
+    """
+    # Without O_NONBLOCK the opening of a pipe waits until somebody writes to it.
+    reason = "it is a pipe, a folder or a device, not a regular file"
+    return _open(path, os.O_NONBLOCK, (stat.S_IFREG,), reason)
+
+
+def open_stream(path: str | Path) -> BinaryIO:
+    """Open a regular file or a pipe to read its bytes.
+
+    Raises:
+        OSError: the file cannot be opened, or is a folder or a device, which may have no end.
+    """
+    reason = "it is a folder or a device, not a file or a pipe"
+    return _open(path, 0, (stat.S_IFREG, stat.S_IFIFO), reason)
+
+
+def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> BinaryIO:
+    descriptor = os.open(path, os.O_RDONLY | flags)
+    if stat.S_IFMT(os.fstat(descriptor).st_mode) not in kinds:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, reason)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_lines(
+    path: str | Path, wanted: str, longest: int = LONGEST_LINE
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file or a pipe, without a byte-order mark, each with its number.
+
+    Args:
+        path: a file, not decompressed.
+        wanted: the content that the file should have, for messages.
+        longest: the bytes that a line may have.
+
+    Raises:
+        UsageError: the file cannot be read, is a device, or has a longer line.
+    """
+    try:
+        with open_stream(path) as file:
+            number = 0
+            while line := file.readline(longest + 1):
+                number += 1
+                if len(line) > longest:
+                    raise UsageError(
+                        f"{path}, line {number}: longer than {longest:,} bytes; give a file of "
+                        f"{wanted}"
+                    )
+                yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}; give a file of {wanted}"
+        ) from error
 
 
 @contextlib.contextmanager

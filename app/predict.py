@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from absl import flags as absl_flags
+from absl import logging
 
 from app import flags, settings
 from app.errors import UsageError
+from app.files import BYTE_ORDER_MARK, LONGEST_LINE
 
 _BYTES = 1 << 20  # read at a time, or as many as there are
 
@@ -36,10 +38,14 @@ def main(_: Sequence[str]) -> None:
     devices.use_machine(config.run)
     predict = classify.predictor(config, Workdir(given.workdir))
     shown = _as_json if given.json else _as_text
-    for texts in _lines(sys.stdin.buffer):
+    cut = 0
+    for texts, more in _lines(sys.stdin.buffer):
+        cut += more
         found = predict(texts, given.k, given.threshold)
         sys.stdout.write("".join(f"{shown(labels)}\n" for labels in found))
         sys.stdout.flush()
+    if cut:
+        logging.warning("%d lines are longer than %d bytes; cut there", cut, LONGEST_LINE)
 
 
 def define() -> None:
@@ -50,15 +56,27 @@ def define() -> None:
     absl_flags.DEFINE_bool("json", False, "Write an object of labels and probabilities a line.")
 
 
-def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of a file, as many at a time as are there; UTF-8, other bytes are replaced."""
-    rest = b""
+def _lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the lines of a file, as many at a time as are there, and how many of them were cut.
+
+    They are UTF-8, other bytes are replaced; each has at most about `longest` bytes. A byte-order
+    mark at the beginning is skipped.
+    """
+
+    def finished(lines: list[bytes]) -> tuple[list[bytes], int]:
+        return [_utf8(line[:longest]) for line in lines], sum(len(line) > longest for line in lines)
+
+    rest, is_start = b"", True
     while block := file.read1(_BYTES):
         *lines, rest = (rest + block).split(b"\n")
+        rest = rest[: longest + 1]  # one more byte tells that it was cut
         if lines:
-            yield [_utf8(line) for line in lines]
+            if is_start:
+                lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+                is_start = False
+            yield finished(lines)
     if rest:
-        yield [_utf8(rest)]
+        yield finished([rest.removeprefix(BYTE_ORDER_MARK) if is_start else rest])
 
 
 def _utf8(line: bytes) -> bytes:

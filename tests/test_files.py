@@ -299,3 +299,41 @@ def test_json_that_is_missing_or_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("app.files._JSON_BYTES", 1)
     with pytest.raises(DamagedError, match="it is longer than 1 bytes"):
         read_json(path, dict)
+
+
+def lines_of(path, longest=files.LONGEST_LINE):
+    return list(files.read_lines(path, "words", longest))
+
+
+def test_lines_come_with_their_numbers_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "words"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo")
+    assert lines_of(path) == [(1, b"one\r\n"), (2, b"\n"), (3, b"\xef\xbb\xbftwo")]
+
+
+def test_lines_of_a_pipe_are_read():
+    # As a shell gives `<(zcat words.gz)`.
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"one\ntwo\n")
+    with open(reading, "rb"):
+        assert lines_of(f"/dev/fd/{reading}") == [(1, b"one\n"), (2, b"two\n")]
+
+
+def test_a_device_and_an_endless_line_are_refused(tmp_path):
+    with pytest.raises(
+        UsageError, match="^cannot read /dev/zero: it is a folder or a device, .*of words$"
+    ):
+        lines_of("/dev/zero")
+    path = tmp_path / "words"
+    path.write_bytes(b"12345678\n123456789\n")
+    assert len(lines_of(path, 10)) == 2
+    with pytest.raises(UsageError, match="words, line 2: longer than 9 bytes; give a file of wo"):
+        lines_of(path, 9)
+
+
+def test_a_pipe_and_a_device_are_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.open_regular(path)

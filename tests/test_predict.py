@@ -13,18 +13,37 @@ def test_lines_are_answered_as_they_come():
     with open(reader, "rb") as file, open(writer, "wb", buffering=0) as given:
         found = predict._lines(file)
         given.write(b"one\ntwo\nthr")
-        assert next(found) == [b"one", b"two"]
+        assert next(found) == ([b"one", b"two"], 0)
         given.write(b"ee\n\n")
-        assert next(found) == [b"three", b""]
+        assert next(found) == ([b"three", b""], 0)
         given.write(b"end")
         given.close()
-        assert [*found] == [[b"end"]]
+        assert [*found] == [([b"end"], 0)]
 
 
 def test_bytes_that_are_no_text():
-    (lines,) = predict._lines(io.BytesIO(b"caf\xe9 \xc3\xa9\r\n\n"))
+    ((lines, _),) = predict._lines(io.BytesIO(b"caf\xe9 \xc3\xa9\r\n\n"))
     assert lines == ["caf\ufffd é\r".encode(), b""]
     assert [*predict._lines(io.BytesIO(b""))] == []
+
+
+def test_a_byte_order_mark_is_skipped():
+    mark = b"\xef\xbb\xbf"
+    for text in (b"one", b"one\n"):
+        assert [*predict._lines(io.BytesIO(mark + text))] == [([b"one"], 0)]
+
+
+def test_a_line_that_is_too_long_is_cut_and_counted(monkeypatch):
+    monkeypatch.setattr(predict, "_BYTES", 3)
+    text = b"12345678\n123456789\n\n" + b"x" * 50
+    found = [*predict._lines(io.BytesIO(text), longest=8)]
+    assert [line for lines, _ in found for line in lines] == [
+        b"12345678",
+        b"12345678",
+        b"",
+        b"x" * 8,
+    ]
+    assert sum(cut for _, cut in found) == 2
 
 
 def test_an_answer():

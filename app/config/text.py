@@ -33,7 +33,7 @@ class CorpusConfig:
     tokenizer: str = setting(
         "whitespace",
         "`whitespace` splits at white space; `unicode` normalises (NFKC) and splits at white "
-        "space, punctuation and changes of script.",
+        "space, punctuation and changes of script. A token of more than 1,000 bytes is dropped.",
         choices=("whitespace", "unicode"),
         fixed=True,
         only=_TOKENS,

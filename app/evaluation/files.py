@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.errors import UsageError
+from app.files import read_lines
 
 
 def numbered_lines(path: str | Path, wanted: str) -> Iterator[tuple[int, str]]:
@@ -15,12 +16,9 @@ def numbered_lines(path: str | Path, wanted: str) -> Iterator[tuple[int, str]]:
     is not UTF-8.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                text = line.strip()
-                if text and not text.startswith("#"):
-                    yield number, text
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file of {wanted}") from error
+        for number, line in read_lines(path, wanted):
+            text = line.decode().strip()
+            if text and not text.startswith("#"):
+                yield number, text
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text; convert it: a file of {wanted}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from absl import logging
 
 from app.errors import UsageError
 from app.exporting.unique import unique
-from app.files import opener
+from app.files import BYTE_ORDER_MARK, open_stream, opener
 from app.types import WordVectors
 
 _AGAIN = "copy or download the file again"
@@ -30,6 +31,8 @@ _WANTED = "give a word2vec file (text or binary) or GloVe text"
 _LONGEST_WORD = 65_536
 # Longer than any header, and than a row of 80,000 numbers where there is none.
 _LONGEST_LINE = _READ_BYTES = 1 << 20
+# Far more than any vectors have, so that a damaged header cannot ask for all memory.
+_MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
 
 
 class _Layout(NamedTuple):
@@ -42,15 +45,17 @@ class _Layout(NamedTuple):
 def read(path: str | Path) -> WordVectors:
     """Words and vectors of a word2vec file, text or binary, or of GloVe text without a header.
 
-    A name in .gz, .bz2 or .xz is decompressed. Bytes of a word that are not UTF-8 become U+FFFD; of
-    repeated words the first is kept. UsageError for a file that is missing, malformed or truncated.
+    The file may be a pipe. A name in .gz, .bz2 or .xz is decompressed. Bytes of a word that are not
+    UTF-8 become U+FFFD; of repeated words the first is kept. UsageError for a file that is missing,
+    malformed or truncated.
     """
+    decompress = opener(path, plain=contextlib.nullcontext)
     try:
-        with opener(path)(path, "rb") as file:
-            layout = _layout(path, file)
-        with opener(path)(path, "rb") as file:
-            if layout.header:
-                file.readline()
+        with open_stream(path) as raw, decompress(raw) as stream:
+            # A pipe can be read once only, so the beginning is kept for the reader of the rows.
+            start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+            layout, start = _layout(path, start, stream)
+            file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
             tokens, matrix = (_read_binary if layout.binary else _read_text)(path, file, layout)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
@@ -60,20 +65,42 @@ def read(path: str | Path) -> WordVectors:
     return unique(WordVectors(tokens, matrix))
 
 
-def _layout(path: str | Path, file: BinaryIO) -> _Layout:
-    first = file.readline(_LONGEST_LINE)
+class _Joined(io.RawIOBase):
+    """The bytes of a stream from which `start` was already read."""
+
+    def __init__(self, start: bytes, stream: BinaryIO):
+        self._start, self._stream = io.BytesIO(start), stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._start.readinto(buffer) or self._stream.readinto(buffer)
+
+
+def _layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
+    """Return the layout of a file that begins with `start`, and all bytes read of its rows."""
+    first, end, rest = start.partition(b"\n")
     fields = first.split()
-    if len(fields) == 2 and all(field.isdigit() for field in fields) and first.endswith(b"\n"):
+    if len(fields) == 2 and all(field.isdigit() for field in fields) and end:
+        if max(map(len, fields)) > _LONGEST_NUMBER:
+            raise UsageError(f"{path}, line 1: announces too many numbers; {_WANTED}")
         rows, columns = map(int, fields)
-        if not rows or not columns:
+        if not rows or not 0 < columns <= _MOST_COLUMNS:
             raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_WANTED}")
-        # No decimal of a float32 needs more than 32 bytes, so this holds a whole row of text.
-        row = file.read(_LONGEST_WORD + 32 * columns).partition(b"\n")[0]
-        return _Layout(not _are_numbers(row.split()[-columns:], columns), True, rows, columns)
+        rest += stream.read(max(0, _longest_row(columns) - len(rest)))
+        row = rest[: _longest_row(columns)].partition(b"\n")[0]
+        is_binary = not _are_numbers(row.split()[-columns:], columns)
+        return _Layout(is_binary, True, rows, columns), rest
     columns = len(fields) - 1
     if columns < 1 or not _are_numbers(fields[1:], columns):
         raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_WANTED}")
-    return _Layout(False, False, None, columns)
+    return _Layout(False, False, None, columns), start
+
+
+def _longest_row(columns: int) -> int:
+    """Return the most bytes of a row of text: no decimal of a float32 needs more than 32."""
+    return _LONGEST_WORD + 32 * columns
 
 
 def _are_numbers(fields: list[bytes], columns: int) -> bool:
@@ -85,7 +112,9 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
 def _read_text(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
     tokens: list[str] = []
     numbers = array.array("f")
-    for line_number, line in enumerate(file, 1 + layout.header):
+    longest = _longest_row(layout.columns)
+    lines = iter(lambda: file.readline(longest + 1), b"")
+    for line_number, line in enumerate(lines, 1 + layout.header):
         if not line.strip():
             continue
         if len(tokens) == layout.rows:
@@ -96,6 +125,8 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[
         try:
             numbers.extend(map(float, fields))
         except ValueError:
+            fields = []
+        if len(line) > longest:
             fields = []
         if len(fields) != layout.columns:
             raise UsageError(

@@ -21,7 +21,7 @@ from app.text.blocks import (
     without_tuning_thread,
 )
 from app.text.reading import Progress
-from app.text.tokenize import tokenizer
+from app.text.tokenize import splitter, without_long
 
 
 class Block(NamedTuple):
@@ -29,13 +29,14 @@ class Block(NamedTuple):
 
     words_U: its distinct words, strings, in order of appearance. counts_U: how often it has them,
     int64. tokens_M: all its words, as places in words_U, int32. documents_M: numbers of their
-    documents, which do not fall, int64.
+    documents, which do not fall, int64. dropped: how many tokens were too long, int64.
     """
 
     words_U: tf.Tensor
     counts_U: tf.Tensor
     tokens_M: tf.Tensor
     documents_M: tf.Tensor
+    dropped: tf.Tensor
 
 
 @as_written
@@ -63,12 +64,12 @@ def blocks(
 
 def block(corpus: CorpusConfig) -> Callable[[tf.Tensor], Block]:
     """From the text of a block, a string scalar of valid UTF-8, to its `Block`."""
-    tokenize = tokenizer(corpus)
+    split = splitter(corpus)
 
     def of_text(text: tf.Tensor) -> Block:
-        words = tokenize(split_documents(text, corpus.documents))
+        words, dropped = without_long(split(split_documents(text, corpus.documents)))
         distinct, tokens, counts = tf.unique_with_counts(words.flat_values)
-        return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids())
+        return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
 
     return of_text
 

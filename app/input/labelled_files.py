@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import io
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +19,11 @@ import tensorflow as tf
 
 from app.config import Config, LabelledConfig
 from app.errors import UsageError
-from app.files import opener
 from app.input.labelled import Examples, starts
 from app.text import reading
 from app.text.blocks import as_written, block_dataset, in_turn, reported
 from app.text.reading import Progress
-from app.text.tokenize import Tokenizer, tokenizer
+from app.text.tokenize import Tokenizer, splitter, warn_of_dropped, without_long
 
 _ROWS = 4096  # of a CSV file that are tokenised at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
@@ -35,13 +32,14 @@ _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.
 class _Texts(NamedTuple):
     """Some texts as flat lists, of numpy arrays or of tensors.
 
-    count: how many texts. words_M: their words. owners_M: which text each is of. labels_N,
-    label_owners_N: the same of labels.
+    count: how many texts. words_M: their words. owners_M: which text each is of. dropped: how many
+    tokens were too long. labels_N, label_owners_N: the same of labels.
     """
 
     count: Any
     words_M: Any
     owners_M: Any
+    dropped: Any
     labels_N: Any
     label_owners_N: Any
 
@@ -56,11 +54,13 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
     words: dict[bytes, int] = {}
     labels: dict[bytes, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
+    dropped = 0
     with reported(progress):
         for words_U, labels_U, texts in _blocks(sources, config, progress).as_numpy_iterator():
             label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
             if not label_counts_E.all():
                 raise _unlabelled(sources, config)
+            dropped += int(texts.dropped)
             parts.append(
                 (
                     _known(words_U, words)[texts.words_M],
@@ -69,6 +69,7 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
                     label_counts_E,
                 )
             )
+    warn_of_dropped(dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
         raise UsageError(f"{', '.join(sources)}: no example in it; {_wanted(config)}")
     tokens_M, lengths_E, labels_N, label_counts_E = map(np.concatenate, zip(*parts, strict=True))
@@ -89,7 +90,8 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
 def words_of(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """From texts (E,) to their words, without labels that may be in them, and the text of each."""
     if config.labelled.text_column:
-        return functools.partial(_words, tokenizer(config.corpus))
+        split = splitter(config.corpus)
+        return lambda texts_E: _words(split, texts_E)[:2]
     parted = _parted(config)
     return lambda texts_E: parted(texts_E)[1:3]
 
@@ -102,7 +104,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
     """
     settings = config.input
     if config.labelled.text_column:
-        tokenize = tokenizer(config.corpus)
+        split = splitter(config.corpus)
 
         def rows(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
             try:
@@ -111,7 +113,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
                 progress.error = error
 
         def of_block(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
-            return _Texts(tf.size(texts_E), *_words(tokenize, texts_E), labels_N, owners_N)
+            return _Texts(tf.size(texts_E), *_words(split, texts_E), labels_N, owners_N)
 
         signature = _STRINGS, _STRINGS, _NUMBERS
         found = in_turn(len(sources), rows, signature, progress, settings.readers)
@@ -145,28 +147,33 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
     """From lines (E,) to their words and labels."""
-    split = tokenizer(dataclasses.replace(config.corpus, tokenizer="whitespace"))
+    by_space = splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = rf"\Q{config.labelled.label_prefix}\E"  # RE2
-    tokenize = None if config.corpus.tokenizer == "whitespace" else tokenizer(config.corpus)
+    split = None if config.corpus.tokenizer == "whitespace" else splitter(config.corpus)
 
     def parted(lines_E: tf.Tensor) -> _Texts:
-        pieces_M, owners_M = _words(split, lines_E)
+        pieces = by_space(lines_E)
+        pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
         is_label_M = tf.strings.regex_full_match(pieces_M, f"{prefix}.+")
-        label_N, word_M = tf.where(is_label_M)[:, 0], tf.where(~is_label_M)[:, 0]
-        words = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
-        if tokenize is not None:
-            others_E = tf.strings.unsorted_segment_join(*words, tf.size(lines_E), separator=" ")
-            words = _words(tokenize, others_E)
+        label_N = tf.where(is_label_M)[:, 0]
+        if split is None:
+            is_word = pieces.with_flat_values(~is_label_M)
+            words = _words(lambda pieces: tf.ragged.boolean_mask(pieces, is_word), pieces)
+        else:
+            word_M = tf.where(~is_label_M)[:, 0]
+            others = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
+            others_E = tf.strings.unsorted_segment_join(*others, tf.size(lines_E), separator=" ")
+            words = _words(split, others_E)
         labels_N = tf.strings.regex_replace(tf.gather(pieces_M, label_N), f"^{prefix}", "")
         return _Texts(tf.size(lines_E), *words, labels_N, tf.gather(owners_M, label_N))
 
     return parted
 
 
-def _words(tokenize: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The words of some texts, and the text of each, int64."""
-    found = tokenize(texts_E)
-    return found.flat_values, found.value_rowids()
+def _words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The words of some texts, the text of each, int64, and how many were too long."""
+    found, dropped = without_long(split(texts_E))
+    return found.flat_values, found.value_rowids(), dropped
 
 
 def _rows(
@@ -174,7 +181,8 @@ def _rows(
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
     """Texts of a CSV or TSV file, some thousands at a time; their labels, and the text of each."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
-    csv.field_size_limit(sys.maxsize)  # the module's own is 131,072 characters
+    longest = config.input.block_bytes  # of a cell, as of a line; the module's own limit is less
+    csv.field_size_limit(longest)
     lines = (
         line
         for block in reading.blocks(
@@ -207,11 +215,25 @@ def _rows(
                 )
             yield row[text], labels
 
-    found = examples()
-    while some := list(itertools.islice(found, _ROWS)):
+    for some in _grouped(examples(), longest):
         texts, labels = zip(*some, strict=True)
         owners = [text for text, some in enumerate(labels) for _ in some]
         yield list(texts), list(itertools.chain(*labels)), owners
+
+
+def _grouped(
+    examples: Iterator[tuple[str, list[str]]], longest: int
+) -> Iterator[list[tuple[str, list[str]]]]:
+    """Some thousand examples at a time, fewer where their texts together reach `longest`."""
+    group, size = [], 0
+    for text, labels in examples:
+        group.append((text, labels))
+        size += len(text)
+        if len(group) == _ROWS or size >= longest:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -223,7 +245,8 @@ def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[in
             yield rows.line_num, row
     except csv.Error as error:
         raise UsageError(
-            f"{path}, line {rows.line_num} or before: {error}; close, double or remove quotes"
+            f"{path}, line {rows.line_num} or before: {error}; close, double or remove quotes, or "
+            "give more --block_bytes for a cell that is so long"
         ) from error
 
 
@@ -236,16 +259,22 @@ def _labels(cell: str, settings: LabelledConfig) -> list[str]:
 def _unlabelled(sources: tuple[str, ...], config: Config) -> UsageError:
     """What is wrong with the first line that has no label."""
     prefix = config.labelled.label_prefix
+    size = config.input.block_bytes
     for path in sources:
-        with opener(path)(path, "rt", encoding="utf-8-sig", errors="replace") as file:
-            for number, line in enumerate(file, 1):
+        number, is_rest = 1, False  # of the line in hand; whether it began in an earlier block
+        for block in reading.blocks(path, "line", block_bytes=size):
+            for line in io.StringIO(block.decode()):
                 labels = (piece for piece in line.split() if piece.startswith(prefix))
                 if line.strip() and all(label == prefix for label in labels):
+                    if is_rest:
+                        return UsageError(
+                            f"--block_bytes={size}: {path}, line {number} is longer, so that a "
+                            "part of it has no label; give more, or shorten the line"
+                        )
                     return UsageError(f"{path}, line {number}: has no label; {_wanted(config)}")
-    return UsageError(
-        f"--block_bytes={config.input.block_bytes}: a line is longer, so that a part of it has no "
-        "label; give more"
-    )
+                is_rest = not line.endswith("\n")
+                number += not is_rest
+    return UsageError(f"{', '.join(sources)}: a text has no label; {_wanted(config)}")
 
 
 def _wanted(config: Config) -> str:

@@ -55,9 +55,10 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources = corpus.resolve(config.corpus)
-    fingerprint = corpus.fingerprint(sources)
     before = files.read_json(workdir.corpus, _CORPUS) if workdir.has(workdir.corpus) else None
-    if before and before["fingerprint"] != fingerprint:
+    known = before and before["fingerprint"]
+    fingerprint = corpus.recognize(sources, known) if known else corpus.fingerprint(sources)
+    if fingerprint is None:
         raise UsageError(
             f"--corpus={config.corpus.corpus} is not what --workdir={config.run.workdir} was made "
             "with; give that, or a new --workdir"

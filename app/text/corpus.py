@@ -1,4 +1,4 @@
-"""Which files a value of --corpus stands for, and a fingerprint to tell when they have changed."""
+"""The files that a value of --corpus stands for, and a fingerprint that tells when they change."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 
 from app.config import CorpusConfig
 from app.errors import UsageError
-from app.text import docstrings, download
+from app.text import docstrings, download, reading
+from app.text.meter import meter
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".zst")
 
-# Where and how much of a file is hashed: enough to see an edit almost anywhere, in a millisecond.
+# Where and how much of a file is hashed to see in a millisecond that it is another one.
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
 
@@ -47,23 +48,78 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources))
 
 
-def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """A small value for JSON that is equal as long as the corpus is.
+def outline(sources: tuple[str, ...]) -> dict[str, Any]:
+    """Return the part of a fingerprint that needs no whole read.
 
-    files and bytes tell what has grown; sha256 is of the names (without folders), sizes and
-    samples of the contents, so that a moved or touched corpus stays the same.
+    Take it before the text is read, so that an edit made meanwhile shows in `modified`.
+
+    Args:
+        sources: the files of a corpus.
+
+    Returns:
+        A value for JSON. files, bytes: numbers. sha256: a hash of the names (without folders), the
+        sizes and samples of the contents. modified: a hash of the times of the last changes, in
+        nanoseconds; a copy on another machine has others.
     """
-    digest = hashlib.sha256()
-    sizes = []
+    digest, modified, sizes = hashlib.sha256(), hashlib.sha256(), []
     for path in sources:
-        size = os.path.getsize(path)
-        sizes.append(size)
-        digest.update(f"{os.path.basename(path)}\0{size}\0".encode())
-        with open(path, "rb") as file:
+        with reading.opened(path) as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            sizes.append(size)
+            digest.update(f"{os.path.basename(path)}\0{size}\0".encode())
+            modified.update(f"{status.st_mtime_ns}\0".encode())
             for sample in range(_SAMPLES):
                 file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))
-    return {"files": len(sizes), "bytes": sum(sizes), "sha256": digest.hexdigest()}
+    return {
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "sha256": digest.hexdigest(),
+        "modified": modified.hexdigest(),
+    }
+
+
+def contents(progress: reading.Progress) -> str:
+    """Return the hash of all the text of a corpus, from a pass that has read it to its end."""
+    return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
+
+
+def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
+    """Return the `outline` of the files with `contents`, the hash of all their text.
+
+    Raises:
+        RunError: a file cannot be read.
+    """
+    return {**outline(sources), "contents": _read_contents(sources)}
+
+
+def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fingerprint of the files if they have the text of a known one, else None.
+
+    A file that was touched, moved or copied since is read whole to tell. A known fingerprint of an
+    older version may have no `contents`; it is compared by size and samples.
+
+    Raises:
+        RunError: a file cannot be read.
+    """
+    found = outline(sources)
+    if any(known.get(name) != found[name] for name in ("files", "bytes", "sha256")):
+        return None
+    if "contents" in known and known.get("modified") == found["modified"]:
+        return known
+    read = _read_contents(sources)
+    return {**found, "contents": read} if known.get("contents", read) == read else None
+
+
+def _read_contents(sources: tuple[str, ...]) -> str:
+    progress = reading.Progress.of(sources, hashed=True)
+    size = sum(map(os.path.getsize, sources))
+    with meter("reading the text to see whether it has changed", size, "B") as show:
+        for index, path in enumerate(sources):
+            for _ in reading.raw_blocks(path, "none", reading.BLOCK_BYTES, progress, index):
+                show(sum(progress.positions))
+    return contents(progress)
 
 
 def _items(value: str, flag: str) -> list[str]:

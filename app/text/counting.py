@@ -13,7 +13,7 @@ from app.errors import UsageError
 from app.text.blocks import as_written, block_dataset, reported, split_documents
 from app.text.meter import meter
 from app.text.reading import BLOCK_BYTES, Progress
-from app.text.tokenize import tokenizer
+from app.text.tokenize import splitter, warn_of_dropped, without_long
 from app.text.vocabulary import EOS, UNK, Vocabulary
 
 
@@ -24,13 +24,15 @@ def count(
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
     close: bool = False,
+    progress: Progress | None = None,
 ) -> Vocabulary:
     """The tokens of the sources that are frequent enough, and how often each occurs.
 
     close: whether every token is to have an id, that of `<unk>` if none of its own, and `<eos>` is
     to follow every document that has a token, as one more token of the corpus. Both are placed by
     their counts, at least 1, and are among the `settings.max_vocab_size` tokens. Where the corpus
-    has such tokens itself, they are taken for what they stand for.
+    has such tokens itself, they are taken for what they stand for. progress: of the sources, is
+    kept up to date.
 
     Counts are exact unless more than `settings.vocab_memory_entries` distinct tokens turn up: the
     rarest are then dropped as the pass goes on, as word2vec.c and gensim do, and this is logged.
@@ -38,7 +40,7 @@ def count(
     Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
     when a source cannot be read.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
     return (_closed if close else _select)(held, total, settings)
 
 
@@ -50,13 +52,15 @@ def recount(
     block_bytes: int = BLOCK_BYTES,
     readers: int = 4,
     close: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[np.ndarray, int]:
     """How often each token of a vocabulary occurs in other sources, and how many tokens those have.
 
-    The counts are (V,) int64. close: as of `count`; the vocabulary then has `<unk>` and `<eos>`.
+    The counts are (V,) int64. close, progress: as of `count`; with close, the vocabulary has
+    `<unk>` and `<eos>`.
     Raises UsageError when no token occurs, else as `count` does.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close)
+    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
     found = {token: held.get(token.encode(), 0) for token in vocabulary.tokens}
     marks = (UNK, EOS) if close else ()
     if not any(count for token, count in found.items() if token not in marks):
@@ -77,39 +81,43 @@ def _tally(
     block_bytes: int,
     readers: int,
     close: bool,
+    progress: Progress | None,
 ) -> tuple[dict[bytes, int], int]:
     """The count of every token, as far as memory allows, and how many there are in all.
 
     close: whether the end of a document that has a token is a token as well.
     """
-    tokenize = tokenizer(corpus)
+    split = splitter(corpus)
 
-    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         # Within a block, so that few strings cross to Python. Line ends are white space to every
         # tokenizer, so documents need splitting only where they are counted.
-        words = tokenize(split_documents(text, corpus.documents) if close else text[tf.newaxis])
+        texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
+        words, dropped = without_long(split(texts))
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
-        return tokens, counts, tf.math.count_nonzero(words.row_lengths())
+        return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 
-    progress = Progress.of(sources)
+    progress = progress or Progress.of(sources)
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
     ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     held: dict[bytes, int] = {}
     end = EOS.encode()
-    total = threshold = 0
+    total = threshold = too_long = 0
     size = sum(map(os.path.getsize, sources))
     with reported(progress), meter("counting words", size, "B") as show:
-        for tokens, counts, documents in dataset.as_numpy_iterator():
+        for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
                 held[token] = held.get(token, 0) + occurrences
             total += int(counts.sum())
+            too_long += int(dropped)
             if close:
                 held[end] = held.get(end, 0) + int(documents)
                 total += int(documents)
             held, threshold = prune(held, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
     _tell_replaced(sources, progress)
+    warn_of_dropped(too_long)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return held, total

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import lzma
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from app.errors import RunError
-from app.files import opener
+from app.files import BYTE_ORDER_MARK, open_regular, opener
 
 BLOCK_BYTES = 1 << 20
 
 # The ASCII characters that every tokenizer takes for white space (Unicode property White_Space).
 _WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -23,18 +24,21 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 class Progress:
     """What the readers of a corpus have met, one entry a source; a new pass starts them afresh.
 
-    positions: bytes read from disk. replaced: sequences that were not UTF-8. error: what stopped a
-    reader. Written by the reader threads, read by anyone.
+    positions: bytes read from disk. replaced: sequences that were not UTF-8. digests: SHA-256 of
+    the text of each source that was read to its end, in hex; None if nobody wants them. error: what
+    stopped a reader. Written by the reader threads, read by anyone.
     """
 
     positions: list[int]
     replaced: list[int]
+    digests: list[str] | None = None
     error: Exception | None = None
 
     @classmethod
-    def of(cls, sources: tuple[str, ...]) -> Progress:
-        """A fresh one for these sources."""
-        return cls([0] * len(sources), [0] * len(sources))
+    def of(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
+        """A fresh one for these sources. hashed: whether the digests are wanted."""
+        count = len(sources)
+        return cls([0] * count, [0] * count, [""] * count if hashed else None)
 
 
 def blocks(
@@ -69,14 +73,15 @@ def raw_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """The `blocks` as they are in the file: the offset of each in the decompressed file, its bytes.
 
-    Raises RunError when the file cannot be read or decompressed.
+    Raises RunError when the file cannot be read or decompressed, or is no regular file.
     """
     progress = progress or Progress([0], [0])
     progress.positions[index] = 0
+    digest = None if progress.digests is None else hashlib.sha256()
     decompress = opener(path, plain=contextlib.nullcontext)
-    with _reading(path), open(path, "rb") as raw, decompress(raw) as stream:
-        start = stream.read(len(_BYTE_ORDER_MARK))
-        rest = start.removeprefix(_BYTE_ORDER_MARK)
+    with opened(path) as raw, decompress(raw) as stream:
+        start = stream.read(len(BYTE_ORDER_MARK))
+        rest = start.removeprefix(BYTE_ORDER_MARK)
         offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
         more = True
         while more:
@@ -85,9 +90,13 @@ def raw_blocks(
             end = _cut(buffer, documents) if more else len(buffer)
             rest = buffer[end:]
             progress.positions[index] = raw.tell()
+            if digest is not None:
+                digest.update(memoryview(buffer)[:end])
             if end:
                 yield offset, buffer[:end]
             offset += end
+    if digest is not None:
+        progress.digests[index] = digest.hexdigest()
 
 
 def _cut(buffer: bytes, documents: str) -> int:
@@ -126,10 +135,15 @@ def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turns what the system and the decompressors raise into one line."""
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Open a regular file to read its bytes; errors of the system and the decompressors are told.
+
+    Raises:
+        RunError: the file cannot be opened, or the block raised an error of reading it.
+    """
     try:
-        yield
+        with open_regular(path) as file:
+            yield file
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise RunError(_damaged(path, error)) from error
     except OSError as error:

@@ -1,4 +1,8 @@
-"""What a token is: functions from strings to ragged tokens, for tf.data's map."""
+"""What a token is: functions from strings to ragged tokens, for tf.data's map.
+
+A token of more than `LONGEST_TOKEN` bytes is no word (a line of base64, a file of zeros): it is
+dropped by every reader of text.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text as tf_text
+from absl import logging
 
 from app.config import CorpusConfig
 
@@ -18,10 +23,45 @@ _OGHAM_SPACE = "\N{OGHAM SPACE MARK}"
 _EDGES = r"^[^\pL\pM\pN]+|[^\pL\pM\pN]+$"
 _NUMBER = r"[^\pL]*\pN[^\pL]*"
 
+# Bytes. word2vec.c cuts words at 100 (MAX_STRING), fastText takes any. The longest words of
+# languages have about 200 letters; addresses of pages may be longer.
+LONGEST_TOKEN = 1000
+
 Tokenizer = Callable[[tf.Tensor], tf.RaggedTensor]
 
 
 def tokenizer(config: CorpusConfig) -> Tokenizer:
+    """Return the function from valid UTF-8 strings (N,) to their tokens (N, None), none too long.
+
+    See `splitter` and `without_long`.
+    """
+    split = splitter(config)
+    return lambda texts: without_long(split(texts))[0]
+
+
+def without_long(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Return the tokens of at most `LONGEST_TOKEN` bytes, and the number of the others, int64."""
+    is_short = tf.strings.length(tokens.flat_values) <= LONGEST_TOKEN
+    dropped = tf.math.count_nonzero(~is_short)
+
+    def shortened() -> tuple[tf.Tensor, tf.Tensor]:
+        found = tf.ragged.boolean_mask(tokens, tokens.with_flat_values(is_short))
+        return found.flat_values, found.row_splits
+
+    # Few texts have one, and a mask copies all tokens.
+    found = tf.cond(dropped > 0, shortened, lambda: (tokens.flat_values, tokens.row_splits))
+    return tf.RaggedTensor.from_row_splits(*found, validate=False), dropped
+
+
+def warn_of_dropped(dropped: int) -> None:
+    """Log how many tokens of a text were too long, if any."""
+    if dropped:
+        logging.warning(
+            "%d tokens of more than %d bytes are no words; dropped", dropped, LONGEST_TOKEN
+        )
+
+
+def splitter(config: CorpusConfig) -> Tokenizer:
     """The function that `config.tokenizer` names: valid UTF-8 strings (N,) to tokens (N, None).
 
     `whitespace` splits at Unicode white space. `unicode` normalises (NFKC), folds case, and splits

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import UsageError
-from app.files import COUNT, replacing
+from app.files import COUNT, read_lines, replacing
 
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token that has no id of its own, and the end of a document.
@@ -43,6 +43,9 @@ def save(vocabulary: Vocabulary, path: str) -> None:
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
+        # `load` skips a byte-order mark, which may also be the beginning of the first token.
+        if any(token.startswith("\ufeff") for token in vocabulary.tokens[:1]):
+            file.write("\ufeff")
         file.writelines(f"{token}\t{count}\n" for token, count in lines)
 
 
@@ -54,26 +57,20 @@ def load(path: str) -> Vocabulary:
     """
     lines: dict[str, int] = {}
     counts: list[int] = []
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                where = f"{path}, line {number}"
-                token, count = _parse(line, where)
-                if token in lines:
-                    raise UsageError(
-                        f"{where}: token {token!r} is on line {lines[token]} already; remove one"
-                    )
-                if counts and count > counts[-1]:
-                    raise UsageError(
-                        f"{where}: count {count} is above the {counts[-1]} before it; "
-                        "sort the lines by descending count"
-                    )
-                lines[token] = number
-                counts.append(count)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}; give a file of token<TAB>count lines"
-        ) from error
+    for number, line in read_lines(path, "token<TAB>count lines"):
+        where = f"{path}, line {number}"
+        token, count = _parse(line, where)
+        if token in lines:
+            raise UsageError(
+                f"{where}: token {token!r} is on line {lines[token]} already; remove one"
+            )
+        if counts and count > counts[-1]:
+            raise UsageError(
+                f"{where}: count {count} is above the {counts[-1]} before it; "
+                "sort the lines by descending count"
+            )
+        lines[token] = number
+        counts.append(count)
     if not counts:
         raise UsageError(f"{path} is empty; give a file of token<TAB>count lines")
     total = sum(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -20,9 +20,9 @@ from app.training.workdir import Workdir
 
 
 class Data(NamedTuple):
-    """The examples of a run, and the names of their ids. sources: the files of --corpus."""
+    """The examples of a run, and the names of their ids. fingerprint: of the files of --corpus."""
 
-    sources: tuple[str, ...]
+    fingerprint: dict[str, Any]
     training: Examples
     heldout: Examples | None
     words: Vocabulary
@@ -39,11 +39,13 @@ def data(config: Config, workdir: Workdir, finished: bool) -> Data:
     known = None
     if workdir.has(workdir.corpus):
         known = files.read_json(workdir.corpus, {"fingerprint": dict})
-    if known and known["fingerprint"] != corpus.fingerprint(sources) and not finished:
+    same = corpus.recognize(sources, known["fingerprint"]) if known else None
+    if known and same is None and not finished:
         raise UsageError(
             f"--corpus={config.corpus.corpus} is not the text that --workdir="
             f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
         )
+    fingerprint = same or corpus.fingerprint(sources)
     found, heldout = labelled_files.read(sources, config), None
     if config.input.heldout:
         heldout = of_files(config.input.heldout, config)
@@ -54,14 +56,14 @@ def data(config: Config, workdir: Workdir, finished: bool) -> Data:
     if heldout is not None:
         heldout = heldout.named(words.tokens, labels.tokens)
         tell_unseen(heldout)
-    return Data(sources, _usable(training, config), heldout, words, labels)
+    return Data(fingerprint, _usable(training, config), heldout, words, labels)
 
 
 def record(found: Data, workdir: Workdir) -> None:
     """Keeps the names of ids and what the corpus was in the workdir."""
     vocabulary.save(found.words, str(workdir.vocabulary))
     text_names.save(found.labels, workdir.labels)
-    files.write_json(workdir.corpus, {"fingerprint": corpus.fingerprint(found.sources)})
+    files.write_json(workdir.corpus, {"fingerprint": found.fingerprint})
 
 
 def about(found: Data) -> list[tuple[str, str]]:

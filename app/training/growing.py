@@ -22,6 +22,7 @@ from app.text import reading
 from app.text import vocabulary as files
 from app.text.blocks import reported
 from app.text.reading import Progress
+from app.text.tokenize import warn_of_dropped
 from app.text.vocabulary import Vocabulary
 from app.types import WordVectors
 
@@ -75,16 +76,20 @@ class Stream:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
             progress = Progress.of(self._sources)
             settings = self._config.corpus, self._config.input
+            dropped = 0
             with reported(progress):
                 blocks = growing.blocks(self._sources, *settings, progress, self._block)
                 for block in blocks:
                     yield from self._whole_batches()
                     self._take(block)
+                    dropped += int(block.dropped)
                 yield from self._whole_batches()
                 if progress.error is not None:  # what waits may not be the end of the text
                     return
                 if len(self._waiting_RL):
                     yield epoch, self._batch_of(self._waiting_RL)
+            if epoch == 0:  # later ones drop the same
+                warn_of_dropped(dropped)
             if not len(self._keys):
                 raise RunError(
                     f"no word was seen {self._keys.min_sightings} times; lower --min_count or "

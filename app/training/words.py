@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -37,13 +38,20 @@ class Text:
     """The corpus of a run.
 
     sources: its files. words: how many it has, unknown ones included; for a language model the ends
-    of documents as well. batches: about how many an epoch has.
+    of documents as well. batches: about how many an epoch has. fingerprint: see
+    `corpus.fingerprint`.
     """
 
     sources: tuple[str, ...]
     vocabulary: Vocabulary
     words: int
     batches: int
+    fingerprint: dict[str, Any]
+
+    @property
+    def contents(self) -> list[str]:
+        """Values that differ with the names and the text of the files, and with nothing else."""
+        return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
 def text(config: Config, workdir: Workdir, finished: bool) -> Text:
@@ -57,14 +65,14 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
         service.check(config.input.data_service, sources)
-    fingerprint = corpus.fingerprint(sources)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
     known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
     grows = config.table.table == "dynamic"
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = GROWING if grows else vocabulary.load(str(workdir.vocabulary))
-        if known["fingerprint"] == fingerprint:
-            return Text(sources, words, known["words"], known["batches"])
+        same = corpus.recognize(sources, known["fingerprint"])
+        if same is not None:
+            return Text(sources, words, known["words"], known["batches"], same)
         if not finished:
             raise UsageError(
                 f"--corpus={config.corpus.corpus} is not the text that --workdir="
@@ -74,33 +82,34 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
             logging.warning("--corpus is other text now; the vocabulary stays as it is")
     elif grows:
         words = GROWING
-    elif config.vocabulary.vocab:
-        words = _given(config)
     else:
-        words = counting.count(sources, *_counted(config))
-        batches = _expected(sources, words, words.counts, words.total, config)
-        return Text(sources, words, words.total, batches)
+        words = _given(config) if config.vocabulary.vocab else None
     # The vocabulary does not tell how long this text is, on which the learning rate depends.
     if grows:
         expected = growing.expected(sources, config, config.vocabulary.min_count)
-        return Text(sources, GROWING, *expected)
-    counts, total = counting.recount(words, sources, *_counted(config))
-    return Text(sources, words, total, _expected(sources, words, counts, total, config))
+        return Text(sources, GROWING, *expected, corpus.fingerprint(sources))
+    found, progress = corpus.outline(sources), Progress.of(sources, hashed=True)
+    if words is None:
+        words = counting.count(sources, *_counted(config), progress)
+        counts, total = words.counts, words.total
+    else:
+        counts, total = counting.recount(words, sources, *_counted(config), progress)
+    batches = _expected(sources, words, counts, total, config)
+    fingerprint = {**found, "contents": corpus.contents(progress)}
+    return Text(sources, words, total, batches, fingerprint)
 
 
 def record(text: Text, workdir: Workdir) -> None:
     """Keeps the vocabulary and what the corpus was in the workdir."""
     if text.vocabulary is not GROWING:  # which is kept with the checkpoints
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
-    fingerprint = corpus.fingerprint(text.sources)
-    known = {"fingerprint": fingerprint, "words": text.words, "batches": text.batches}
+    known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
     files.write_json(workdir.corpus, known)
 
 
 def digest(text: Text) -> int:
     """A number that differs with the corpus and with the ids of its words."""
-    fingerprint = corpus.fingerprint(text.sources)["sha256"]
-    return zlib.crc32("\0".join([fingerprint, *text.vocabulary.tokens]).encode())
+    return zlib.crc32("\0".join([*text.contents, *text.vocabulary.tokens]).encode())
 
 
 def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
@@ -222,7 +231,7 @@ def _expected(
 def _key(text: Text, config: Config, share: Share) -> str:
     """A name that changes with whatever the token ids depend on."""
     parts = [
-        corpus.fingerprint(text.sources),
+        text.contents,
         dataclasses.asdict(config.corpus),
         config.input.block_bytes,
         config.input.readers,

@@ -3,7 +3,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -154,3 +156,47 @@ def test_a_failure_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
         word2vec.write(vectors, path)
     assert path.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", ["2 1\na 1\nb 2\n", "a 1\nb 2\n"])
+def test_a_byte_order_mark_is_skipped(tmp_path, content):
+    path = tmp_path / "vectors"
+    path.write_text("\ufeff" + content, encoding="utf-8")
+    wanted = WordVectors(["a", "b"], np.array([[1], [2]], np.float32))
+    assert_equal(word2vec_reader.read(path), wanted)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_pipe_is_read(vectors, tmp_path, binary):
+    word2vec.write(vectors, tmp_path / "vectors", binary)
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write((tmp_path / "vectors").read_bytes())
+    with open(reading, "rb"):
+        assert_equal(word2vec_reader.read(f"/dev/fd/{reading}"), vectors)
+
+
+def test_a_device_is_refused():
+    with pytest.raises(UsageError, match="^/dev/null: it is a folder or a device"):
+        word2vec_reader.read("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (b"3 2\na 1 2\n", "line 3: not a word and 2 numbers"),
+        (b"a 1 2\n", "line 2: not a word and 2 numbers"),
+        (b"3 99999999999\na 1 2\n", "line 1: announces 3 x 99999999999 numbers"),
+        (b"3 " + b"9" * 5000 + b"\n", "line 1: announces too many numbers"),
+    ],
+)
+def test_an_endless_line_is_not_read_whole(tmp_path, start, message):
+    path = tmp_path / "vectors.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(start + bytes(40 << 20))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=message):
+        word2vec_reader.read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 << 20

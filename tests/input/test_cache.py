@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -95,8 +97,73 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
     assert len(passes) == 2
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_run_goes_on_without_a_file_that_cannot_be_written(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way of a folder")
-    progress = Progress.of(())
-    read(cache.on_disk(Source(BLOCKS).dataset, tmp_path / "file" / "tokens", progress))
-    assert isinstance(progress.error, RunError)
+    source, progress = Source(BLOCKS), Progress.of(())
+    dataset = cache.on_disk(source.dataset, tmp_path / "file" / "tokens", progress)
+    assert [read(dataset) for _ in range(2)] == [BLOCKS] * 2
+    assert (source.passes, progress.error) == (2, None)
+    assert caplog.text.count("--cache=disk: cannot write") == 1
+
+
+def test_a_run_goes_on_where_the_disk_is_full(tmp_path, caplog, monkeypatch):
+    blocks = [[number] * 3000 for number in range(9)]
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "open", opened_on_a_full_disk, raising=False)
+        dataset = cache.on_disk(Source(blocks).dataset, tmp_path / "tokens", Progress.of(()))
+        assert [read(dataset) for _ in range(2)] == [blocks] * 2
+    assert "No space left on device; free the disk or choose another folder; going" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def opened_on_a_full_disk(path, mode):
+    path.touch()
+    return open("/dev/full", mode)
+
+
+def made(tmp_path, blocks=BLOCKS):
+    """A cache on the disk, and its two files."""
+    path = tmp_path / "tokens"
+    assert read(cache.on_disk(Source(blocks).dataset, path, Progress.of(()))) == blocks
+    return path, tmp_path / "tokens.sizes.npy"
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [(cut, "tokens"), (flip, "tokens"), (os.remove, "tokens"), (cut, "tokens.sizes.npy")],
+)
+def test_a_damaged_cache_is_made_anew(tmp_path, damage, name, caplog):
+    path, _ = made(tmp_path)
+    whole = path.read_bytes()
+    damage(tmp_path / name)
+    source, progress = Source(BLOCKS), Progress.of(())
+    dataset = cache.on_disk(source.dataset, path, progress)
+    for _ in range(3):
+        assert read(dataset) == BLOCKS
+    assert path.read_bytes() == whole
+    assert progress.error is None
+    assert source.passes in (1, 2)  # a flip is found by reading: one epoch of the text, one to keep
+
+
+def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
+    blocks = [[number] * 300_000 for number in range(9)]  # more than is read ahead
+    path, _ = made(tmp_path, blocks)
+    source, progress = Source(blocks), Progress.of(())
+    dataset = cache.on_disk(source.dataset, path, progress)
+    found = []
+    for block in dataset.as_numpy_iterator():
+        if not found:
+            os.truncate(path, 2_000_000)
+        found.append(block.tolist())
+    assert found == blocks
+    assert "tokens is damaged; reading the text again" in caplog.text

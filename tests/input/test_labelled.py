@@ -105,8 +105,30 @@ def test_lines_that_are_none(tmp_path, text, told):
 
 def test_a_line_longer_than_a_block(tmp_path):
     given = written(tmp_path / "a.txt", "__label__a" + " one" * 1000 + "\n")
-    with pytest.raises(UsageError, match="--block_bytes=1024: a line is longer, so that"):
+    with pytest.raises(UsageError, match="--block_bytes=1024: .*a.txt, line 1 is longer, so"):
         labelled_files.read(given, config(block_bytes=1024))
+
+
+def test_a_cell_longer_than_a_block(tmp_path):
+    # Not even a cell that goes over many lines fills the memory.
+    text = 'review,kind\n"' + "one two\n" * 1000 + '",a\n'
+    given = written(tmp_path / "a.csv", text)
+    with pytest.raises(UsageError, match=r"a.csv, line \d+ .*1024.*--block_bytes"):
+        labelled_files.read(given, config(**COLUMNS, block_bytes=1024))
+
+
+def test_long_cells_are_read_a_few_at_a_time():
+    cells = [("x" * size, ["a"]) for size in (1, 2, 9, 1, 10, 1)]
+    found = list(labelled_files._grouped(iter(cells), 10))
+    assert [[len(text) for text, _ in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
+def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, tokenizer):
+    given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
+    found = labelled_files.read(given, config(tokenizer=tokenizer))
+    assert shown(found) == [(["one"], ["a"]), ([], ["b"])]
+    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1
 
 
 def test_a_file_that_is_cut(tmp_path):
@@ -136,11 +158,11 @@ def test_columns(tmp_path):
 
 
 def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
-    text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x" * 200_000 + "\tc\n"
+    text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x " * 100_000 + "\tc\n"
     given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
     found = labelled_files.read(given, config(**COLUMNS, label_separator="|"))
     assert len(found) == 5001
-    assert shown(found)[4999:] == [(["one", "two"], ["a", "b"]), (["x" * 200_000], ["c"])]
+    assert shown(found)[4999:] == [(["one", "two"], ["a", "b"]), (["x"] * 100_000, ["c"])]
 
 
 @pytest.mark.parametrize(

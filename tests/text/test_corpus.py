@@ -9,7 +9,7 @@ import pytest
 
 from app.config import CorpusConfig
 from app.errors import UsageError
-from app.text import corpus, docstrings, download
+from app.text import blocks, corpus, docstrings, download, reading
 
 
 def resolve(value, data_dir="unused"):
@@ -92,7 +92,7 @@ def test_fingerprint_tells_changes_but_not_moves(tmp_path):
     moved = tmp_path / "folder" / "a.txt"
     moved.parent.mkdir()
     path.rename(moved)
-    assert corpus.fingerprint((str(moved),)) == before
+    assert {**corpus.fingerprint((str(moved),)), "modified": before["modified"]} == before
 
     with open(moved, "ab") as file:
         file.write(b"more")
@@ -112,3 +112,60 @@ def test_fingerprint_follows_the_order(tmp_path):
 def test_reading_needs_no_tensorflow():
     code = "import sys, app.text.corpus, app.text.reading; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def long_text(tmp_path):
+    """A file that no sample is taken from everywhere, and its fingerprint."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"word " * 100_000)
+    return path, corpus.fingerprint((str(path),))
+
+
+def edit(path, modified=None):
+    """Change a byte where no sample lies, and set the time of the last change."""
+    with open(path, "r+b") as file:
+        file.seek(20_001)
+        file.write(b"a")
+    os.utime(path, ns=(modified, modified) if modified else None)
+
+
+def test_an_edit_that_keeps_the_size_is_seen(long_text):
+    path, known = long_text
+    edit(path, path.stat().st_mtime_ns + 1)
+    assert corpus.outline((str(path),))["sha256"] == known["sha256"]
+    assert corpus.recognize((str(path),), known) is None
+
+
+def test_a_file_that_was_touched_moved_or_copied_is_recognized(long_text, tmp_path, monkeypatch):
+    path, known = long_text
+    (tmp_path / "deep").mkdir()
+    moved = path.rename(tmp_path / "deep" / "a.txt")
+    with monkeypatch.context() as patched:  # nothing is read whole where the time is the same
+        patched.setattr(corpus, "_read_contents", None)
+        assert corpus.recognize((str(moved),), known) == known
+    os.utime(moved, ns=(1, 1))
+    found = corpus.recognize((str(moved),), known)
+    assert found["contents"] == known["contents"]
+    assert found["modified"] != known["modified"]
+
+
+def test_the_fingerprint_of_an_older_version_is_recognized_and_completed(long_text):
+    path, known = long_text
+    old = {name: known[name] for name in ("files", "bytes", "sha256")}
+    assert corpus.recognize((str(path),), old) == known
+    assert corpus.recognize((str(path),), {**old, "bytes": 1}) is None
+
+
+def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
+    paths = (tmp_path / "a.txt", tmp_path / "b.txt")
+    for path, text in zip(paths, (b"one two\n" * 5000, b"three\n" * 3000), strict=True):
+        path.write_bytes(text)
+    sources = tuple(map(str, paths))
+    expected = corpus.fingerprint(sources)["contents"]
+    for size, readers in ((64, 1), (1000, 2)):
+        progress = reading.Progress.of(sources, hashed=True)
+        found = blocks.block_dataset(sources, "line", "replace", progress, size, readers)
+        assert len(list(found)) > 50
+        assert corpus.contents(progress) == expected
+    assert corpus.fingerprint(sources[::-1])["contents"] != expected

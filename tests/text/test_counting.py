@@ -169,3 +169,14 @@ def test_a_closed_vocabulary_counts_other_text(tmp_path):
     with pytest.raises(UsageError, match="none of its 3 tokens is in the vocabulary"):
         strange = write(tmp_path, "c.txt", "<unk> x\n")
         counting.recount(vocabulary, (strange,), CorpusConfig(), VocabularyConfig(), close=True)
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, close):
+    source = write(tmp_path, "a.txt", b"word " + b"\0" * 5000 + b"\nword " + b"x" * 1001 + b"\n")
+    settings = VocabularyConfig(min_count=1)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        found = counting.count((source,), CorpusConfig(), settings, close=close)
+    assert [token for token in found.tokens if not token.startswith("<")] == ["word"]
+    assert found.total == (4 if close else 2)
+    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1

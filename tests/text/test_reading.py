@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
+import os
 import random
 
 import pytest
@@ -166,3 +168,34 @@ def test_empty_and_blank_files(tmp_path):
         blank = written(tmp_path, b"\n \n\n")
         assert list(reading.blocks(blank, documents)) == [b"\n \n\n"]
         assert b"".join(reading.blocks(blank, documents, block_bytes=3)) == b"\n \n\n"
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_without_waiting(tmp_path):
+    path = tmp_path / "text.txt"
+    os.mkfifo(path)
+    with pytest.raises(
+        RunError, match="cannot read .*text.txt: it is a pipe, a folder or a device"
+    ):
+        next(reading.blocks(str(path)))
+
+
+@pytest.mark.parametrize("documents", ["line", "file"])
+def test_the_digest_is_that_of_the_text_however_it_is_cut(tmp_path, documents):
+    text = b"one two three\n" * 100
+    for name, data in (
+        ("a.txt", text),
+        ("b.txt", b"\xef\xbb\xbf" + text),
+        ("c.gz", gzip.compress(text)),
+    ):
+        path = written(tmp_path, data, name)
+        for size in (32, 1000, 1 << 20):
+            progress = reading.Progress.of((path,), hashed=True)
+            list(reading.blocks(path, documents, block_bytes=size, progress=progress))
+            assert progress.digests == [hashlib.sha256(text).hexdigest()]
+
+
+def test_a_file_that_is_not_read_to_its_end_has_no_digest(tmp_path):
+    path = written(tmp_path, b"one two three\n" * 100)
+    progress = reading.Progress.of((path,), hashed=True)
+    next(reading.blocks(path, block_bytes=32, progress=progress))
+    assert progress.digests == [""]

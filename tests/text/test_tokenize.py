@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from app.config import CorpusConfig
-from app.text.tokenize import tokenizer
+from app.text.tokenize import LONGEST_TOKEN, tokenizer
 
 # A curly quote, a ligature, a wide space, Han before Latin, an Arabic digit.
 TEXT = "The don\u2019t (1,000) 3.14, x2! \ufb01ne STRA\u00dfE\u3000\u4e2d\u6587abc - $5 \u0661"
@@ -76,3 +76,10 @@ def test_whitespace_is_the_same_in_any_locale(monkeypatch, safe):
 
 def test_normalisation_joins_accents():
     assert tokens(["cafe\u0301", "\uff21\uff22"], tokenizer="unicode") == [["caf\u00e9"], ["ab"]]
+
+
+@pytest.mark.parametrize("name", ["whitespace", "unicode"])
+def test_a_token_that_is_too_long_is_dropped(name):
+    longest, longer = "a" * LONGEST_TOKEN, "a" * (LONGEST_TOKEN + 1)
+    texts = [f"one {longer} two", longest, longer, "\u00e9" * (LONGEST_TOKEN // 2 + 1)]
+    assert tokens(texts, tokenizer=name) == [["one", "two"], [longest], [], []]

@@ -79,3 +79,15 @@ def test_lookup_table():
     ids = table.lookup(tf.constant([["a\u2028b", "the"], ["The", ""]]))
     assert ids.dtype == tf.int32
     assert ids.numpy().tolist() == [[2, 0], [vocabulary.UNKNOWN] * 2]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
+    path = tmp_path / "vocab.tsv"
+    path.write_bytes(b"\xef\xbb\xbfthe\t3\nof\t2\n")
+    assert vocabulary.load(str(path)).tokens == ["the", "of"]
+
+
+def test_a_first_token_that_begins_with_a_byte_order_mark_comes_back(tmp_path):
+    path = str(tmp_path / "vocab.tsv")
+    vocabulary.save(Vocabulary(["\ufeffthe", "of"], np.array([3, 2], np.int64), 5), path)
+    assert vocabulary.load(path).tokens == ["\ufeffthe", "of"]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -101,6 +103,51 @@ def test_a_corpus_that_was_moved_is_the_same(place, corpus, tmp_path):
     assert words.text(config(str(moved)), place, finished=False).words == 300
 
 
+def edit(path, old, new):
+    """Change a text that keeps its size, and that its samples do not show."""
+    text = path.read_text()
+    assert len(old) == len(new) and text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    later = path.stat().st_mtime_ns + 1_000_000
+    os.utime(path, ns=(later, later))
+
+
+@pytest.fixture
+def long_corpus(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("a a a b b c\n" * 6500 + "a a a a a a\n" + "a a a b b c\n" * 11500)
+    return path
+
+
+def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_corpus):
+    settings = config(str(long_corpus), block_bytes=1 << 20)
+    words.record(words.text(settings, place, finished=False), place)
+    edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
+    with pytest.raises(UsageError, match=f"^--corpus={long_corpus} is not the text that"):
+        words.text(settings, place, finished=False)
+
+
+def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
+    settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20)
+    found = words.text(settings, place, finished=False)
+    before = np.concatenate(of_epoch(words.batches(found, settings, place), 0))
+    edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
+    found = words.text(settings, place, finished=False)
+    after = np.concatenate(of_epoch(words.batches(found, settings, place), 0))
+    # The id of `a`, with its complement for the first one of a document.
+    assert np.isin(after, (0, ~0)).sum() < np.isin(before, (0, ~0)).sum()
+
+
+def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
+    found = words.text(config(corpus), place, finished=False)
+    (tmp_path / "copy").mkdir()
+    copy = shutil.copy(corpus, tmp_path / "copy")
+    os.utime(copy, ns=(1, 1))
+    copied = words.text(config(str(copy)), place, finished=False)
+    assert copied.fingerprint["modified"] != found.fingerprint["modified"]
+    assert words.digest(copied) == words.digest(found)
+
+
 @pytest.mark.parametrize(
     "cache",
     ["none", *(pytest.param(cache, marks=pytest.mark.slow) for cache in ("memory", "disk"))],
@@ -182,6 +229,6 @@ def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
         of_epoch(words.batches(found, settings, place), 0)
         assert len(list(place.cache.glob("*.int32"))) == 1
     fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
-    other = words.Text(found.sources, fewer, found.words, found.batches)
+    other = dataclasses.replace(found, vocabulary=fewer)
     assert len(of_epoch(words.batches(other, settings, place), 0)) < found.batches
     assert len(list(place.cache.glob("*.int32"))) == 2
