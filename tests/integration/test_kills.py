@@ -24,14 +24,15 @@ from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
 
 KILLS = int(os.environ.get("KILLS", "20"))
+START = 0.4  # of the time of a run, until its first step
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "0").split(",")]
 
 SHARED = ("--dim=8", "--steps_per_call=2", "--device=CPU:0", "--log_seconds=0")
 ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
 TASKS = {
-    "words": (*SMALL, "--epochs=10"),
-    "classify": ("--batch_tokens=128", "--word_ngrams=2", "--buckets=500", "--epochs=6"),
-    "recommend": ("--model=mf", "--batch_tokens=64", "--optimizer=lazy_adam", "--epochs=12"),
+    "words": (*SMALL, "--epochs=6"),
+    "classify": ("--batch_tokens=128", "--word_ngrams=2", "--buckets=500", "--epochs=3"),
+    "recommend": ("--model=mf", "--batch_tokens=64", "--optimizer=lazy_adam", "--epochs=6"),
 }
 HOST = ("--table=host", "--hot_rows=20", "--stage_steps=4")
 DYNAMIC = ("--table=dynamic", "--table_gb=0.001")
@@ -80,7 +81,8 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
     begun = time.monotonic()
     ended = start(tmp_path / "whole").ended()
     assert ended.code == 0, ended.err
-    expected, seconds = result(tmp_path / "whole" / "run"), time.monotonic() - begun
+    seconds = time.monotonic() - begun
+    expected, last = result(tmp_path / "whole" / "run"), newest_step(tmp_path / "whole" / "run")
 
     hits, runs = collections.Counter(), 0
     while sum(hits.values()) < KILLS:
@@ -89,7 +91,8 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
         while code == -signal.SIGKILL:
             before, command = newest_step(folder / "run"), start(folder)
             if sum(hits.values()) < KILLS:
-                command.process.join(draw.uniform(0, seconds))
+                left = 1 - max(before, 0) / last
+                command.process.join(draw.uniform(0, (START + (1 - START) * left) * seconds))
                 command.process.kill()
             ended = command.ended()
             code = ended.code
