@@ -13,6 +13,7 @@ from app.errors import UsageError
 # items it is a user with more than a million of them.
 LONGEST = 16 << 20  # characters
 _QUOTING = (",", ";")
+_SHOWN = 500  # characters of a header in a message
 
 # Consecutive whole lines: the number of the first one, and the text, in which "\n" ends each.
 Lines = tuple[int, str]
@@ -89,6 +90,20 @@ def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tupl
         raise UsageError(
             f"{path}, line {number + ended}: {error}; close, double or remove quotes"
         ) from error
+
+
+def listed(header: list[str]) -> str:
+    """Return the names of a header for a message."""
+    names = ", ".join(header) or "none"
+    return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
+
+
+def check_single(path: str, header: list[str], name: str) -> None:
+    """Refuse a column that is read and that a header has more than once."""
+    if header.count(name) > 1:
+        raise UsageError(
+            f"{path}: column {name} is there {header.count(name)} times; remove or rename others"
+        )
 
 
 def _has_content(row: list[str]) -> bool:

@@ -6,13 +6,10 @@ them in another order.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
-import io
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +19,7 @@ import tensorflow as tf
 from app.config import Config, LabelledConfig
 from app.errors import UsageError
 from app.files import opener
+from app.input import delimited
 from app.input.labelled import Examples, starts
 from app.text import reading
 from app.text.blocks import as_written, block_dataset, in_turn, reported
@@ -172,30 +170,23 @@ def _words(tokenize: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def _rows(
     path: str, config: Config, progress: Progress, index: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Texts of a CSV or TSV file, some thousands at a time; their labels, and the text of each."""
+    """Yield texts of a CSV or TSV file, some thousands at a time; their labels, and their texts."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
-    csv.field_size_limit(sys.maxsize)  # the module's own is 131,072 characters
-    lines = (
-        line
-        for block in reading.blocks(
-            path,
-            "line",
-            config.corpus.invalid_utf8,
-            config.input.block_bytes,
-            progress,
-            index,
-        )
-        for line in io.StringIO(block.decode(), newline="")
+    blocks = reading.blocks(
+        path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
     )
-    cells = _cells(path, lines, "\t" if ".tsv" in suffixes else ",")
+    lines = delimited.whole_lines(path, map(bytes.decode, blocks))
+    cells = delimited.csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
     _, header = next(cells, (0, []))
     header = [name.strip() for name in header]
     for flag in ("text_column", "label_column"):
-        if getattr(settings, flag) not in header:
+        name = getattr(settings, flag)
+        if name not in header:
             raise UsageError(
-                f"--{flag}={getattr(settings, flag)}: {path} has the columns "
-                f"{', '.join(header) or 'none'}; {_wanted(config)}"
+                f"--{flag}={name}: {path} has the columns {delimited.listed(header)}; "
+                f"{_wanted(config)}"
             )
+        delimited.check_single(path, header, name)
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
@@ -212,19 +203,6 @@ def _rows(
         texts, labels = zip(*some, strict=True)
         owners = [text for text, some in enumerate(labels) for _ in some]
         yield list(texts), list(itertools.chain(*labels)), owners
-
-
-def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file that are not empty, and the line that each ends at."""
-    # Strict, as a quote that is not closed would silently take the lines after it for its cell.
-    rows = csv.reader(lines, delimiter=separator, strict=True)
-    try:
-        for row in filter(None, rows):
-            yield rows.line_num, row
-    except csv.Error as error:
-        raise UsageError(
-            f"{path}, line {rows.line_num} or before: {error}; close, double or remove quotes"
-        ) from error
 
 
 def _labels(cell: str, settings: LabelledConfig) -> list[str]:

@@ -121,20 +121,13 @@ def _placed(path: str, names: list[str], named: tuple[str, ...], places) -> tupl
             index = names.index(name) if name in names else None
         if index is None and (name or flag in _FLAGS[:2]):
             raise UsageError(
-                f"--{flag}={name}: {path} has no such column, but {_listed(names)}; give one"
+                f"--{flag}={name}: {path} has no such column, but {delimited.listed(names)}; "
+                "give one"
             )
-        if index is not None and names.count(names[index]) > 1:
-            raise UsageError(
-                f"{path}: column {names[index]} is there {names.count(names[index])} times; remove "
-                "or rename the others"
-            )
+        if index is not None:
+            delimited.check_single(path, names, names[index])
         found.append(None if index is None else names[index] if places is list else index)
     return tuple(found)
-
-
-def _listed(names: list[str]) -> str:
-    listed = ", ".join(names)
-    return listed if len(listed) < 1000 else f"{listed[:1000]}…"
 
 
 def _is_header(fields: list[str]) -> bool:

@@ -27,7 +27,11 @@ def counted(
 
 
 def save(names: Vocabulary, path: Path) -> None:
-    """Writes a line `name<TAB>count` for each id in turn. UsageError for one that is two lines."""
+    """Write a line `name<TAB>count` for each id in turn.
+
+    Raises:
+      UsageError: A name has a line break "\\n"; any other character is kept as it is.
+    """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:
         raise UsageError(f"{broken!r} holds a line break, which {path.name} cannot; rename it")
@@ -39,7 +43,7 @@ def save(names: Vocabulary, path: Path) -> None:
 
 def load(path: Path) -> Vocabulary:
     """Reads what `save` wrote. UsageError if it is damaged."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = path.read_bytes().decode().split("\n")[:-1]  # "\r" is a part of a name
     try:
         names, counts = zip(*(line.rsplit("\t", 1) for line in lines), strict=True)
         counts_V = np.array(counts, np.int64)
