@@ -6,11 +6,16 @@ them in another order.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+<<<<<<< HEAD
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+=======
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+>>>>>>> ratings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +24,11 @@ import tensorflow as tf
 
 from app.config import Config, LabelledConfig
 from app.errors import UsageError
+<<<<<<< HEAD
+=======
+from app.files import opener
+from app.input import delimited
+>>>>>>> ratings
 from app.input.labelled import Examples, starts
 from app.text import reading
 from app.text.blocks import as_written, block_dataset, in_turn, reported
@@ -179,8 +189,9 @@ def _words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
 def _rows(
     path: str, config: Config, progress: Progress, index: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Texts of a CSV or TSV file, some thousands at a time; their labels, and the text of each."""
+    """Yield texts of a CSV or TSV file, some thousands at a time; their labels, and their texts."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
+<<<<<<< HEAD
     longest = config.input.block_bytes  # of a cell, as of a line; the module's own limit is less
     csv.field_size_limit(longest)
     lines = (
@@ -194,16 +205,23 @@ def _rows(
             index,
         )
         for line in io.StringIO(block.decode(), newline="")
+=======
+    blocks = reading.blocks(
+        path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
+>>>>>>> ratings
     )
-    cells = _cells(path, lines, "\t" if ".tsv" in suffixes else ",")
+    lines = delimited.whole_lines(path, map(bytes.decode, blocks))
+    cells = delimited.csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
     _, header = next(cells, (0, []))
     header = [name.strip() for name in header]
     for flag in ("text_column", "label_column"):
-        if getattr(settings, flag) not in header:
+        name = getattr(settings, flag)
+        if name not in header:
             raise UsageError(
-                f"--{flag}={getattr(settings, flag)}: {path} has the columns "
-                f"{', '.join(header) or 'none'}; {_wanted(config)}"
+                f"--{flag}={name}: {path} has the columns {delimited.listed(header)}; "
+                f"{_wanted(config)}"
             )
+        delimited.check_single(path, header, name)
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
@@ -221,6 +239,7 @@ def _rows(
         yield list(texts), list(itertools.chain(*labels)), owners
 
 
+<<<<<<< HEAD
 def _grouped(
     examples: Iterator[tuple[str, list[str]]], longest: int
 ) -> Iterator[list[tuple[str, list[str]]]]:
@@ -250,6 +269,8 @@ def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[in
         ) from error
 
 
+=======
+>>>>>>> ratings
 def _labels(cell: str, settings: LabelledConfig) -> list[str]:
     """The labels of a cell; white space within one is a blank."""
     parts = cell.split(settings.label_separator) if settings.label_separator else [cell]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from app.config import RatingsConfig
 from app.errors import UsageError
+from app.input import delimited, parquet
+from app.input.delimited import Lines
 from app.text import reading
 
 # Column names that need not be given (those of MovieLens among them), without case and signs.
@@ -19,8 +23,14 @@ _NAMES = (
 )
 _FLAGS = ("user_column", "item_column", "rating_column", "time_column")
 _LINES = 100  # that are looked at
-_BLOCK_BYTES = 16 << 20  # a longer line would be cut
-_SEPARATORS = {"::": "`::`", "\t": "tabs", ",": "commas", "": "white space"}
+_BLOCK_BYTES = 16 << 20
+_SEPARATORS = {
+    "::": "`::`",
+    "\t": "tabs",
+    ",": "commas",
+    ";": "semicolons",
+    "": "white space",
+}
 _PAIR = (2, 3, 4)  # fields of a line without a header: with a rating, and with a time
 
 
@@ -28,13 +38,15 @@ class Layout(NamedTuple):
     """kind: `pairs`, `lists` or `parquet`. separator: of fields; empty for white space.
 
     header: whether the first line has names. columns: where user, item, rating and time are, the
-    last two None where there are none; names in a Parquet file, else positions.
+    last two None where there are none; names in a Parquet file, else positions. fields: how many a
+    line of pairs has.
     """
 
     kind: str
     separator: str = ""
     header: bool = False
     columns: tuple = (0, 1, None, None)
+    fields: int = 2
 
     def __str__(self) -> str:
         """As the banner has it."""
@@ -52,17 +64,18 @@ def detect(path: str, settings: RatingsConfig) -> Layout:
     """The layout of a file. UsageError where it cannot be told, or lacks a column asked for."""
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
     if path.lower().endswith(".parquet"):
-        return Layout("parquet", columns=_placed(path, parquet_names(path), named, list))
-    some = _first_lines(path)
-    first = some[0]
-    separator = next(sign for sign in _SEPARATORS if sign in first)
-    fields = [line.split(separator or None) for line in some]
+        return Layout("parquet", columns=_placed(path, parquet.column_names(path), named, list))
+    number, first = _first_line(path)
+    separator = _separator(first)
+    some = itertools.islice(delimited.rows(path, texts(path), separator), _LINES)
+    fields = [row for _, row in some]
     if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
-        return Layout("pairs", separator, True, _placed(path, fields[0], named, range))
+        places = _placed(path, fields[0], named, range)
+        return Layout("pairs", separator, True, places, len(fields[0]))
     counts = {len(row) for row in fields}
     kind = settings.layout
     if kind == "auto":
-        alike = len(counts) == 1 and (len(some) > 1 or separator)
+        alike = len(counts) == 1 and (len(fields) > 1 or separator)
         kind = "pairs" if alike and counts <= set(_PAIR) else "lists"
         if not alike and separator and counts <= set(_PAIR):
             raise UsageError(
@@ -81,30 +94,20 @@ def detect(path: str, settings: RatingsConfig) -> Layout:
         not is_number(name) and len(rest) > 1 and all(map(is_number, rest))
         for name, *rest in zip(*fields, strict=False)
     )
-    if named_only or any(not is_number(field) for field in fields[0][2:count]):
+    semicolons = {sum(field.count(";") for field in row) for row in fields}
+    if separator == "," and len(semicolons) == 1 and 0 not in semicolons:
         raise UsageError(
-            f"{path}, line 1: {first[:60]!r} has no {'number' if named_only else 'rating'}, so may "
-            "be a header; name its columns with --user_column and --item_column"
+            f"{path}, line {number}: {first[:60]!r} has commas and semicolons; give fields between "
+            "tabs, with points as decimal signs, or name columns with --user_column"
         )
-    return Layout("pairs", separator, False, tuple(i if i < count else None for i in range(4)))
-
-
-def parquet_names(path: str) -> list[str]:
-    """The columns of a Parquet file."""
-    return parquet(path).schema_arrow.names
-
-
-def parquet(path: str):
-    """A `pyarrow.parquet.ParquetFile`. UsageError where it is none, or without pyarrow."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError(f"{path}: Parquet files need pyarrow; pip install pyarrow") from error
-    try:
-        return parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path}: no Parquet file ({error}); check or rename it") from error
+    if named_only or any(not is_number(field) for field in fields[0][2:count]):
+        what = "number" if named_only else "rating"
+        raise UsageError(
+            f"{path}, line {number}: {first[:60]!r} has no {what}, so may be a header; name "
+            "its columns with --user_column and --item_column"
+        )
+    places = tuple(i if i < count else None for i in range(4))
+    return Layout("pairs", separator, False, places, len(fields[0]))
 
 
 def _placed(path: str, names: list[str], named: tuple[str, ...], places) -> tuple:
@@ -118,8 +121,11 @@ def _placed(path: str, names: list[str], named: tuple[str, ...], places) -> tupl
             index = names.index(name) if name in names else None
         if index is None and (name or flag in _FLAGS[:2]):
             raise UsageError(
-                f"--{flag}={name}: {path} has no such column, but {', '.join(names)}; give one"
+                f"--{flag}={name}: {path} has no such column, but {delimited.listed(names)}; "
+                "give one"
             )
+        if index is not None:
+            delimited.check_single(path, names, names[index])
         found.append(None if index is None else names[index] if places is list else index)
     return tuple(found)
 
@@ -142,22 +148,36 @@ def is_number(field: str) -> bool:
     return True
 
 
-def blocks(path: str) -> Iterator[list[str]]:
-    """The lines of a text file, some MB at a time. RunError where it cannot be read.
+def texts(path: str) -> Iterator[Lines]:
+    """Yield the lines of a text file, some MB at a time.
 
-    UsageError where it is not UTF-8: keys that are replaced by another could fall together.
+    Raises:
+      UsageError: A line is too long, or the file is not UTF-8: keys that are replaced by another
+        could fall together.
+      RunError: The file cannot be read.
     """
+    return delimited.whole_lines(path, _decoded(path))
+
+
+def _decoded(path: str) -> Iterator[str]:
     for offset, block in reading.raw_blocks(path, "line", _BLOCK_BYTES):
         try:
-            text = block.decode()
+            yield block.decode()
         except UnicodeDecodeError as error:
             where = f"byte {block[error.start]:#04x} at offset {offset + error.start:,}"
             raise UsageError(f"{path}: {where} is not UTF-8; convert the file") from None
-        yield text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
-def _first_lines(path: str) -> list[str]:
-    some = [line for line in next(blocks(path), [])[:_LINES] if line.strip()]
-    if not some:
-        raise UsageError(f"{path} is empty; give a file of users and items")
-    return some
+def _first_line(path: str) -> Lines:
+    """Return the first line that is not blank, and its number."""
+    for first, text in texts(path):
+        for number, line in enumerate(io.StringIO(text), first):
+            if line.strip():
+                return number, line.removesuffix("\n")
+    raise UsageError(f"{path} is empty; give a file of users and items")
+
+
+def _separator(line: str) -> str:
+    """Return the separator of the fields of a line; empty for white space."""
+    unquoted = re.sub(r'"[^"]*"', "", line)
+    return next(sign for sign in _SEPARATORS if sign in (unquoted or line))

@@ -166,7 +166,7 @@ def rated(pairs: Ratings, least: str) -> Ratings:
         return pairs
     if pairs.ratings_N is None:
         raise UsageError(f"--min_rating={least}: the pairs have no ratings; leave it out")
-    if not is_number(least):
+    if not is_number(least) or not np.isfinite(float(least)):
         raise UsageError(f"--min_rating={least}: give a number")
     return pairs.some(pairs.ratings_N >= float(least))
 

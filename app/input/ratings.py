@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import warnings
 from collections import defaultdict
@@ -13,8 +12,10 @@ import numpy as np
 
 from app.config import RatingsConfig
 from app.errors import UsageError
-from app.input import layouts
+from app.input import delimited, layouts, parquet
 from app.input.layouts import Layout
+
+_ROWS = 1 << 16  # that are kept as lists at a time
 
 # The numbers of keys, in the order in which they were asked for.
 _Keys = dict[str, int]
@@ -67,64 +68,53 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
         if there and len(there) < len(column):
             raise UsageError(f"{names}: some have {what} and some have not; give them alike")
         columns.append(np.concatenate(there) if there else None)
-    for key in itertools.chain(users, items):
-        if not key or "\t" in key or "\n" in key:
-            raise UsageError(f"{names}: {key!r} is no name of a user or an item; mend that line")
     return Ratings(list(users), list(items), *columns, " and ".join(dict.fromkeys(told)))
 
 
 def _of_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
     user, item, rating, time = layout.columns
-    fields = 1 + max(place for place in layout.columns if place is not None)
-    start = 1
-    for lines in layouts.blocks(path):
-        skipped = int(layout.header and start == 1)
-        numbers = range(start + skipped, start + len(lines))
-        columns, numbers = _columns(lines[skipped:], numbers, layout.separator, fields, path)
+    has_header = layout.header
+    for numbers, columns in _columns(path, layout):
+        if has_header:
+            has_header = False
+            numbers, columns = numbers[1:], [column[1:] for column in columns]
+        where = f"{path}, line", numbers
         yield (
-            _ids(columns[user], users),
-            _ids(columns[item], items),
-            None if rating is None else _ratings(columns[rating], f"{path}, line", numbers),
-            None if time is None else _times(columns[time], f"{path}, line", numbers),
+            _ids(columns[user], users, "a user", *where),
+            _ids(columns[item], items, "an item", *where),
+            None if rating is None else _ratings(columns[rating], *where),
+            None if time is None else _times(columns[time], *where),
         )
-        start += len(lines)
 
 
 def _of_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    for lines in layouts.blocks(path):
-        rows = [line.split(layout.separator or None) for line in lines if line.strip()]
-        users_M = _ids([row[0] for row in rows], users)
-        listed = list(itertools.chain.from_iterable(row[1:] for row in rows))
-        yield (
-            np.repeat(users_M, [len(row) - 1 for row in rows]),
-            _ids(listed, items),
-            None,
-            None,
-        )
+    found = delimited.rows(path, layouts.texts(path), layout.separator)
+    while some := list(itertools.islice(found, _ROWS)):
+        numbers, rows = zip(*some, strict=True)
+        where = f"{path}, line"
+        counts = [len(row) - 1 for row in rows]
+        listed = [cell.strip(" ") for row in rows for cell in row[1:]]
+        users_M = _ids([row[0].strip(" ") for row in rows], users, "a user", where, numbers)
+        items_N = _ids(listed, items, "an item", where, np.repeat(numbers, counts))
+        yield np.repeat(users_M, counts), items_N, None, None
 
 
 def _of_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
     user, item, rating, time = layout.columns
-    wanted = [name for name in layout.columns if name is not None]
     first = 1
-    for batch in layouts.parquet(path).iter_batches(columns=wanted):
-        numbers = range(first, first + len(batch))
+    for batch in parquet.batches(path, [name for name in layout.columns if name is not None]):
+        where = f"{path}, row", range(first, first + len(batch))
 
-        def encoded(name: str, keys: _Keys, batch=batch) -> np.ndarray:
-            column = batch[name].dictionary_encode()
-            if column.null_count:
-                raise UsageError(f"{path}: column {name} has empty cells; remove their rows")
-            distinct = [str(key) for key in column.dictionary.to_pylist()]
-            return _ids(distinct, keys)[column.indices.to_numpy()]
-
-        def cells(name: str, batch=batch) -> list[str]:
-            return [str(value) for value in batch[name].to_pylist()]
+        def ids(column: str, keys: _Keys, what: str, batch=batch) -> np.ndarray:
+            distinct, positions_N = parquet.keys(path, batch, column)
+            of_column = f"{path}, column {column}: key", range(1, len(distinct) + 1)
+            return _ids(distinct, keys, what, *of_column)[positions_N]
 
         yield (
-            encoded(user, users),
-            encoded(item, items),
-            None if rating is None else _ratings(cells(rating), f"{path}, row", numbers),
-            None if time is None else _times(cells(time), f"{path}, row", numbers),
+            ids(user, users, "a user"),
+            ids(item, items, "an item"),
+            None if rating is None else _ratings(parquet.cells(path, batch, rating), *where),
+            None if time is None else _times(parquet.cells(path, batch, time), *where),
         )
         first += len(batch)
 
@@ -136,32 +126,49 @@ _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] =
 }
 
 
-def _columns(
-    lines: list[str], numbers: Sequence[int], separator: str, fields: int, path: str
-) -> tuple[Sequence[Sequence[str]], Sequence[int]]:
-    """So many columns of lines that are not empty, and the numbers of those in the file."""
-    is_plain = separator and not (separator == "," and any('"' in line for line in lines))
-    if is_plain and len({line.count(separator) for line in lines}) == 1:
-        cells = separator.join(lines).split(separator)  # 4 times as fast as row by row
-        every = len(cells) // len(lines)
-        if every >= fields:
-            return [cells[place::every] for place in range(fields)], numbers
-    try:
-        rows = (
-            list(csv.reader(lines))
-            if separator == ","
-            else [line.split(separator or None) for line in lines]
+def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], list[Sequence[str]]]]:
+    """Yield the columns of the rows of a file, and the number of the line of each row."""
+    texts = layouts.texts(path)
+    for first, text in texts:
+        columns = _plain_columns(text, layout)
+        if columns:
+            yield range(first, first + len(columns[0])), columns
+            continue
+        # A quoted cell may go on in the next text, so that all of them are read row by row.
+        others = texts if delimited.is_quoted(text, layout.separator) else ()
+        rows = delimited.rows(path, itertools.chain([(first, text)], others), layout.separator)
+        while some := list(itertools.islice(rows, _ROWS)):
+            for number, row in some:
+                _check_fields(row, layout, f"{path}, line {number}")
+            numbers, rows_N = zip(*some, strict=True)
+            needed = range(1 + max(place for place in layout.columns if place is not None))
+            yield numbers, [[row[place].strip(" ") for row in rows_N] for place in needed]
+
+
+def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
+    """Return the columns of lines of as many fields each; none for lines that are not so plain."""
+    separator = layout.separator
+    if not separator or delimited.is_quoted(text, separator):
+        return []
+    lines = text[:-1].split("\n")
+    if {line.count(separator) for line in lines} != {layout.fields - 1}:
+        return []
+    cells = text[:-1].replace(separator, "\n").split("\n")  # 4 times as fast as line by line
+    if " " in text:
+        cells = [cell.strip(" ") for cell in cells]
+    return [cells[place :: layout.fields] for place in range(layout.fields)]
+
+
+def _check_fields(row: list[str], layout: Layout, where: str) -> None:
+    """Refuse a row that lacks a column, or has more fields than the first one."""
+    needed = 1 + max(place for place in layout.columns if place is not None)
+    if len(row) < needed:
+        raise UsageError(f"{where}: {len(row)} of {needed} fields; mend or remove it")
+    if any(row[layout.fields :]):
+        raise UsageError(
+            f"{where}: {len(row)} fields where the first one has {layout.fields}; quote cells that "
+            "hold a separator, mend or remove it"
         )
-    except csv.Error as error:
-        raise UsageError(f"{path}, line {numbers[0]} or later: {error}; mend it") from error
-    kept = [(number, row) for number, row in zip(numbers, rows, strict=False) if any(row)]
-    for number, row in kept:
-        if len(row) < fields:
-            raise UsageError(
-                f"{path}, line {number}: {len(row)} of {fields} fields; mend or remove it"
-            )
-    columns = list(zip(*(row[:fields] for _, row in kept), strict=True))
-    return columns or [()] * fields, [number for number, _ in kept]
 
 
 def _numbering() -> _Keys:
@@ -170,8 +177,26 @@ def _numbering() -> _Keys:
     return numbers
 
 
-def _ids(column: Sequence[str], keys: _Keys) -> np.ndarray:
-    return np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
+def _ids(
+    column: Sequence[str], keys: _Keys, what: str, where: str, numbers: Sequence[int]
+) -> np.ndarray:
+    """Return the number of each key; new ones get the next.
+
+    Raises:
+      UsageError: A key cannot be a line of a file of names.
+    """
+    known = len(keys)
+    found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
+    for key in itertools.islice(keys, known, None):
+        if key and "\n" not in key:
+            continue
+        reason = (
+            f"{key!r} holds a line break, which a name cannot; rename it"
+            if key
+            else f"the name of {what} is empty; fill it in or remove that row"
+        )
+        raise UsageError(f"{where} {numbers[column.index(key)]}: {reason}")
+    return found_N
 
 
 def _ratings(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
@@ -182,12 +207,14 @@ def _ratings(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.nd
 def _finite(
     column: Sequence[str], dtype: type, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
-    """The numbers of a column, in lines of these numbers. what: they are, for messages."""
+    """Return the numbers of a column, in lines of these numbers; `what` they are, for messages."""
     try:
         values = np.fromiter(map(float, column), dtype, len(column))
         wrong = np.flatnonzero(~np.isfinite(values))
     except ValueError:
         wrong = [next(i for i, text in enumerate(column) if not layouts.is_number(text))]
+    if "_" in "".join(column):  # which Python allows between digits
+        wrong = [i for i, text in enumerate(column) if "_" in text]
     for index in wrong:
         raise UsageError(
             f"{where} {numbers[index]}: {column[index]!r} is no {what}; mend or remove it"
@@ -196,9 +223,15 @@ def _finite(
 
 
 def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """Seconds or whatever else is counted; dates as seconds since 1970."""
+    """Return seconds or whatever else is counted; dates as seconds since 1970."""
     if column and layouts.is_number(column[0]):
-        return _finite(column, np.float64, "time", where, numbers).astype(np.int64)
+        values = _finite(column, np.float64, "time", where, numbers)
+        for index in np.flatnonzero(np.abs(values) >= 2.0**63):
+            raise UsageError(f"{where} {numbers[index]}: {column[index]!r} is no time; mend it")
+        if np.abs(values).max() < 2.0**53:  # up to which float64 has every integer
+            return values.astype(np.int64)
+        exact = (int(text) if text.isdecimal() else int(float(text)) for text in column)
+        return np.fromiter(exact, np.int64, len(column))
     found = np.zeros(len(column), np.int64)
     for index, text in enumerate(column):
         try:

@@ -30,7 +30,11 @@ def counted(
 
 
 def save(names: Vocabulary, path: Path) -> None:
-    """Writes a line `name<TAB>count` for each id in turn. UsageError for one that is two lines."""
+    """Write a line `name<TAB>count` for each id in turn.
+
+    Raises:
+      UsageError: A name has a line break "\\n"; any other character is kept as it is.
+    """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:
         raise UsageError(f"{broken!r} holds a line break, which {path.name} cannot; rename it")

@@ -9,7 +9,7 @@ import pytest
 
 from app import settings
 from app.errors import RunError, UsageError
-from app.input import labelled_files
+from app.input import delimited, labelled_files
 from app.text.reading import Progress
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
@@ -157,6 +157,24 @@ def test_columns(tmp_path):
     assert shown(found) == [(["one,", '"two"', "three"], ["a"]), ([], ["Sci Fi"])]
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])
+def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
+    words = [f"w{number}" for number in range(400)]
+    rows = ["review,kind", " ".join(words) + ",a", '"' + "\n".join(words) + '",b', "one two,c", ""]
+    given = written(tmp_path / "a.csv", "\n".join(rows).replace("\n", ends))
+    found = labelled_files.read(given, config(**COLUMNS, block_bytes=1024))
+    assert shown(found) == [(words, ["a"]), (words, ["b"]), (["one", "two"], ["c"])]
+
+
+def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "LONGEST", 2000)
+    path = tmp_path / "a.csv"
+    given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
+    rows = labelled_files._rows(str(path), config(**COLUMNS), Progress.of(given), 0)
+    with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
+        list(rows)
+
+
 def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
     text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x " * 100_000 + "\tc\n"
     given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
@@ -173,9 +191,10 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
         ("", "--text_column=review: {path} has the columns none; name"),
         ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; mend"),
-        ('review,kind\n"one\ntwo", \n', "{path}, line 3: has no label"),
-        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 4 or before: ',' expected after"),
-        ('review,kind\none,a\n"two,a\n', "{path}, line 3 or before: unexpected end of data; close"),
+        ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
+        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
+        ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
+        ("kind,review,kind\na,one,b\n", "{path}: column kind is there 2 times; remove or rename"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, text, told):

@@ -119,6 +119,8 @@ def test_what_is_refused(settings, message):
         pairs.split(ratings(["ax", "by"]), None, config(**settings))
     with pytest.raises(UsageError, match="--min_rating=good: give a number"):
         pairs.rated(ratings([("a", "x", 1.0)]), "good")
+    with pytest.raises(UsageError, match="--min_rating=nan: give a number"):
+        pairs.rated(ratings([("a", "x", 1.0)]), "nan")
 
 
 def found_in(batches, epochs, first=0):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.config.ratings import RatingsConfig
-from app.errors import UsageError
-from app.input import ratings
+from app.errors import RunError, UsageError
+from app.input import delimited, layouts, ratings
 
 NAMED = {"user_column": "who", "item_column": "what"}
 FULL = [("196", "242", 3, 881250949), ("7", "242", 1.5, 5), ("196", "a b", 4, 6)]
@@ -108,12 +108,76 @@ def test_many_files_share_their_keys(tmp_path):
         ("user,item,time\n1,2,3\n1,2,nan\n", {}, "line 3: 'nan' is no time"),
         ("user,item,time\n1,2,2020-01-01\n1,2,\n", {}, "line 3: '' is no time"),
         ("1,2,3,4,5\n1,2,3,4,5\n", {}, "5 columns; name them with --user_column"),
-        ("user,item\n,2\n", {}, "'' is no name of a user or an item"),
+        ("user,item\n,2\n", {}, "line 2: the name of a user is empty; fill it in or remove"),
+        ("u,i,3\nu,,3\n", {}, "line 2: the name of an item is empty"),
+        ("u i\n" * 101 + "u i j\n", {}, "line 102: 3 fields where the first one has 2; quote"),
+        ("u,i,3\n" * 101 + "u,i, j,3\n", {}, "line 102: 4 fields where the first one has 3; quote"),
+        ('user,item\nu,"i\nj"\n', {}, r"line 2: 'i\\nj' holds a line break, which a name cannot"),
+        ('user,item\nu,i\nv,"i\nw,j\n', {}, "line 3: unexpected end of data; close, double or"),
+        ('user,item\nu,"i"j\n', {}, "line 2: ',' expected after '\"'; close, double or"),
+        ("user,item,user\nu,i,v\n", {}, "column user is there 2 times; remove or rename"),
+        ("who,what,what\n1,2,3\n", NAMED, "column what is there 2 times; remove or rename"),
+        ("1;2;3,5\n1;3;4,0\n", {}, "line 1: '1;2;3,5' has commas and semicolons; give"),
+        ("1,2,1_0\n1,3,4\n", {}, "line 1: '1_0' is no rating"),
+        ("1,2,3,1e300\n1,3,4,5\n", {}, "line 1: '1e300' is no time"),
     ],
 )
 def test_what_is_refused(tmp_path, text, settings, message):
     with pytest.raises(UsageError, match=message):
         read(tmp_path / "ratings", text, **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1::a::5::9\n2::b::4::8\n", [("1", "a", 5, 9), ("2", "b", 4, 8)]),
+        ("1::a:\n2::b:\n", [("1", "a:"), ("2", "b:")]),
+        ("user::item\n1::a:\n2::b::\n", [("1", "a:"), ("2", "b")]),
+        ("user,item\r\r\n1,a\r\r\n2,b\r\r\n", [("1", "a"), ("2", "b")]),
+        ("1,a\r2,b\r", [("1", "a"), ("2", "b")]),
+        ("\ufeffuser,item\n1,a\n", [("1", "a")]),
+        ("\n \nuser,item\n\n1,a\n  \n,,\n2,b", [("1", "a"), ("2", "b")]),
+        ("user, item, note\n1, a ,\n1, 2,x\n", [("1", "a"), ("1", "2")]),
+        ('user,item,note\n1,a,"one\r\n2,b,two"\n2,"c,"" d",""\n', [("1", "a"), ("2", 'c," d')]),
+        ('"user","item, name",item\n1,2,3\n', [("1", "3")]),
+        ('"user";"item"\n1;"a;b"\n2;c,d\n', [("1", "a;b"), ("2", "c,d")]),
+        ("1;2;3\n1;4;5\n", [("1", "2", 3), ("1", "4", 5)]),
+        ("user,item\n1,a\tb\n", [("1", "a\tb")]),
+        ("007,9999999999999999999999\n7,1e3\n", [("007", "9" * 22), ("7", "1e3")]),
+    ],
+)
+def test_lines_and_cells_as_the_formats_have_them(tmp_path, text, expected):
+    for name in ("ratings", "ratings.gz"):
+        assert rows(read(tmp_path / name, text)) == expected
+
+
+def test_a_cell_goes_on_in_another_block(tmp_path, monkeypatch):
+    text = "user,item,note\n" + "".join(
+        f'u{n},i{n},"{n}\n{n}, ""x"""\nv{n},j{n},\n' for n in range(99)
+    )
+    expected = [(f"{u}{n}", f"{i}{n}") for n in range(99) for u, i in ("ui", "vj")]
+    for size in (17, 18, 19, 20, 1 << 20):
+        monkeypatch.setattr(layouts, "_BLOCK_BYTES", size)
+        for ends in ("\n", "\r\n", "\r", "\r\r\n"):
+            assert rows(read(tmp_path / "a.csv", text.replace("\n", ends))) == expected
+
+
+def test_a_long_line_is_one_user_or_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(layouts, "_BLOCK_BYTES", 16)
+    line = "u i0 i1 i2 i3 i4 i5 i6 i7 i8\n"
+    assert {user for user, _ in rows(read(tmp_path / "a", f"v i0\n{line}w i1\n"))} == {*"uvw"}
+    monkeypatch.setattr(delimited, "LONGEST", len(line) - 2)
+    with pytest.raises(UsageError, match="a, line 2: longer than 27 characters; check that"):
+        read(tmp_path / "a", f"v i0\n{line}w i1\n")
+    text = 'user,item\nu,"i\n' + "v,j\n" * 9
+    with pytest.raises(UsageError, match="line 2: field larger than field limit .27.; close"):
+        read(tmp_path / "a", text)
+
+
+def test_large_times_are_exact(tmp_path):
+    found = read(tmp_path / "a", f"u,i,1,{2**60 + 1}\nu,j,1,{2**60}\n")
+    assert found.times_N.tolist() == [2**60 + 1, 2**60]
+    assert read(tmp_path / "a", "u,i,1,1.5e9\nu,j,1,2\n").times_N.tolist() == [1500000000, 2]
 
 
 def test_bytes_that_are_not_utf8_are_refused(tmp_path):
@@ -136,3 +200,76 @@ def test_parquet(tmp_path):
     path.write_text("no")
     with pytest.raises(UsageError, match="no Parquet file"):
         ratings.read([str(path)], RatingsConfig(item_column="what"))
+
+
+def of_parquet(path, users, items=("x", "y", "z"), **more):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"user": users, "item": [*items], **more}), path)
+    return ratings.read([str(path)], RatingsConfig())
+
+
+def test_keys_of_parquet_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path, items = tmp_path / "r.parquet", ["x\r", "\ty", "x\r"]
+    for users in (
+        ["1", "2", "1"],
+        [1, 2, 1],
+        [1.0, 2.0, 1.0],  # as pandas has whole numbers some of which were missing
+        pyarrow.array([b"1", b"2", b"1"]),
+        pyarrow.array(["1", "2", "1"]).dictionary_encode(),
+    ):
+        found = of_parquet(path, users, items)
+        assert rows(found) == [("1", "x\r"), ("2", "\ty"), ("1", "x\r")]
+
+
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        (["1", None, "3"], "column user has empty cells; remove their rows"),
+        ([1, None, 3], "column user has empty cells"),
+        ([1.0, float("nan"), 3.0], "column user has empty cells"),
+        (["1", "", "3"], "column user: key 2: the name of a user is empty"),
+        (["1", "a\nb", "3"], r"column user: key 2: 'a\\nb' holds a line break"),
+        ([["1"], ["2"], ["3"]], "column user is of list"),
+        ([b"1", b"\xff", b"3"], "column user is not UTF-8; convert it"),
+    ],
+)
+def test_keys_of_parquet_files_that_are_none(tmp_path, users, message):
+    with pytest.raises(UsageError, match=message):
+        of_parquet(tmp_path / "r.parquet", users)
+
+
+def test_times_of_parquet_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path, seconds = tmp_path / "r.parquet", [86400, 5, 1500000000]
+    for unit, scale in (("s", 1), ("ms", 10**3), ("ns", 10**9)):
+        parts = pyarrow.array([time * scale for time in seconds])
+        if unit == "ns":
+            parts = pyarrow.array([time * scale + 1 for time in seconds])
+        for zone in (None, "Europe/Paris"):
+            time = parts.cast(pyarrow.timestamp(unit, tz=zone))
+            assert of_parquet(path, [1, 2, 3], time=time).times_N.tolist() == seconds
+    days = pyarrow.array([1, 2, 3], pyarrow.int32()).cast(pyarrow.date32())
+    assert of_parquet(path, [1, 2, 3], time=days).times_N.tolist() == [86400, 172800, 259200]
+    with pytest.raises(UsageError, match="column time has empty cells"):
+        of_parquet(path, [1, 2, 3], time=[1, None, 3])
+    with pytest.raises(UsageError, match="column rating has empty cells"):
+        of_parquet(path, [1, 2, 3], rating=[1.5, None, 3])
+
+
+def test_a_damaged_parquet_file(tmp_path):
+    path = tmp_path / "r.parquet"
+    of_parquet(path, [*range(999)], [*range(999)])
+    whole = path.read_bytes()
+    for low, high in ((4, 900), (100, 120), (len(whole) // 2, len(whole) // 2 + 99)):
+        path.write_bytes(whole[:low] + b"\x55" * (high - low) + whole[high:])
+        with pytest.raises((RunError, UsageError)) as error:
+            ratings.read([str(path)], RatingsConfig())
+        told = str(error.value)
+        assert (
+            f"{path} is truncated or corrupt (" in told
+            and "write it again" in told
+            and "\n" not in told
+        )

@@ -38,17 +38,20 @@ SMALL = (
 )
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
+def write_pairs(path, users=60):
     """Lines of a user and items, of which each likes some more."""
     draw = random.Random(0)
     lines = []
-    for user in range(60):
+    for user in range(users):
         items = {draw.randrange(user % 3, 50, draw.choice([1, 3, 3, 3])) for _ in range(15)}
         lines.append(" ".join([f"user{user}", *(f"item{item}" for item in sorted(items))]))
-    path = tmp_path_factory.mktemp("pairs") / "pairs.txt"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "pairs.txt")
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,26 @@ def test_labels_are_kept(tmp_path):
     assert found.counts.tolist() == [5, 2] and found.total == 7
 
 
+def test_every_name_of_one_line_is_kept(tmp_path):
+    odd = [
+        "a\r",
+        "\r",
+        "a\rb",
+        "\t",
+        "a\tb",
+        "\v\f",
+        "\x1c\x85",
+        "\u2028",
+        " ",
+        "\0",
+        '"',
+        "\ufeff",
+    ]
+    names.save(Vocabulary(odd, np.arange(len(odd)), 0), tmp_path / "users.tsv")
+    found = names.load(tmp_path / "users.tsv")
+    assert found.tokens == odd and found.counts.tolist() == [*range(len(odd))]
+
+
 def test_a_name_of_two_lines_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"^'a\\nb' holds a line break, which users.tsv cannot"):
         names.save(Vocabulary(["a\nb"], np.array([1]), 1), tmp_path / "users.tsv")

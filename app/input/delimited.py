@@ -1,0 +1,117 @@
+"""Rows of delimited text files: CSV as RFC 4180 has it, and lines that are split at other signs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+
+from app.errors import UsageError
+
+# A longer line or quoted cell is refused: it would be an unclosed quote or no text. In a list of
+# items it is a user with more than a million of them.
+LONGEST = 16 << 20  # characters
+_QUOTING = (",", ";")
+_SHOWN = 500  # characters of a header in a message
+
+# Consecutive whole lines: the number of the first one, and the text, in which "\n" ends each.
+Lines = tuple[int, str]
+
+
+def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
+    """Yield the blocks of a file cut at line ends: "\\n", "\\r\\n", "\\r\\r\\n" or "\\r".
+
+    Raises:
+      UsageError: A line is longer than `LONGEST`.
+    """
+    number, rest = 1, ""
+    for block in blocks:
+        text = rest + block
+        held = 2 if text.endswith("\r\r") else int(text.endswith("\r"))  # "\n" may follow
+        lines = _normalized(text[: len(text) - held])
+        end = lines.find("\n")
+        if (end if end >= 0 else len(lines)) > LONGEST:  # a block begins at most one such line
+            raise UsageError(
+                f"{path}, line {number}: longer than {LONGEST:,} characters; check that the file "
+                "is text, or part the line"
+            )
+        end = lines.rfind("\n") + 1
+        rest = lines[end:] + text[len(text) - held :]
+        if end:
+            yield number, lines[:end]
+            number += lines.count("\n")
+    if rest:
+        yield number, _normalized(rest).removesuffix("\n") + "\n"
+
+
+def is_quoted(text: str, separator: str) -> bool:
+    """Return whether the rows of a text may have quoted cells, with line ends in them."""
+    return separator in _QUOTING and '"' in text
+
+
+def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the number of the line where it begins.
+
+    Args:
+      path: The file, for messages.
+      parts: Consecutive parts of the file.
+      separator: Empty for white space. With "," and ";", cells may be quoted.
+
+    Raises:
+      UsageError: A quote is not closed, or something follows a closed one.
+    """
+    if separator in _QUOTING:
+        yield from csv_rows(path, parts, separator)
+        return
+    for first, text in parts:
+        for number, line in enumerate(text[:-1].split("\n"), first):
+            row = line.split(separator or None)
+            if _has_content(row):
+                yield number, row
+
+
+def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield what `rows` does, of cells that may be quoted whatever the separator is."""
+    csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
+    parts = iter(parts)
+    number, text = next(parts, (1, ""))
+    texts = itertools.chain([text], (text for _, text in parts))
+    lines = itertools.chain.from_iterable(map(io.StringIO, texts))
+    # Strict, as a quote that is not closed would silently take the lines after it for its cell.
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    ended = 0
+    try:
+        for row in reader:
+            if _has_content(row):
+                yield number + ended, row
+            ended = reader.line_num
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}, line {number + ended}: {error}; close, double or remove quotes"
+        ) from error
+
+
+def listed(header: list[str]) -> str:
+    """Return the names of a header for a message."""
+    names = ", ".join(header) or "none"
+    return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
+
+
+def check_single(path: str, header: list[str], name: str) -> None:
+    """Refuse a column that is read and that a header has more than once."""
+    if header.count(name) > 1:
+        raise UsageError(
+            f"{path}: column {name} is there {header.count(name)} times; remove or rename others"
+        )
+
+
+def _has_content(row: list[str]) -> bool:
+    return any(cell and not cell.isspace() for cell in row)
+
+
+def _normalized(text: str) -> str:
+    if "\r" not in text:
+        return text
+    # Windows writes "\r\r\n" for rows that end in "\r\n" already.
+    return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")

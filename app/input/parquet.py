@@ -1,0 +1,114 @@
+"""Columns of Parquet files: keys, numbers and times."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+
+def column_names(path: str) -> list[str]:
+    """Return the names of the columns of a file."""
+    return _open(path).schema_arrow.names
+
+
+def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield rows of some columns, some thousands at a time.
+
+    Raises:
+      RunError: The file is damaged.
+    """
+    file = _open(path)
+    with _reading(path):
+        yield from file.iter_batches(columns=list(dict.fromkeys(names)))
+
+
+def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
+    """Return the distinct keys of a column as text, and the position among them for each row.
+
+    Raises:
+      UsageError: A cell is empty, or its type is not one of keys.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    column = _filled(path, batch, name)
+    if types.is_nested(column.type):
+        raise UsageError(
+            f"{path}: column {name} is of {column.type}; give a column of text or numbers"
+        )
+    try:
+        if types.is_binary(column.type) or types.is_large_binary(column.type):
+            column = column.cast(pyarrow.large_string())
+        encoded = column.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: column {name} is not UTF-8; convert it") from error
+    if types.is_floating(column.type):  # pandas makes such of integers with empty cells
+        if not np.isfinite(distinct).all():
+            raise UsageError(f"{path}: column {name} has empty cells; remove their rows")
+        distinct = [int(key) if key.is_integer() else key for key in distinct]
+    return list(map(str, distinct)), encoded.indices.to_numpy()
+
+
+def cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
+    """Return the cells of a column as text; dates and times are seconds since 1970 (UTC).
+
+    Raises:
+      UsageError: A cell is empty.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    column = _filled(path, batch, name)
+    if types.is_timestamp(column.type) or types.is_date(column.type):
+        column = column.cast(pyarrow.timestamp("s"), safe=False).cast(pyarrow.int64())
+    return list(map(str, column.to_pylist()))
+
+
+def _filled(path: str, batch: pyarrow.RecordBatch, name: str) -> pyarrow.Array:
+    """Return a column that has no empty cells and is not encoded."""
+    import pyarrow
+
+    column = batch[name]
+    if isinstance(column, pyarrow.DictionaryArray):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise UsageError(f"{path}: column {name} has empty cells; remove their rows")
+    return column
+
+
+def _open(path: str) -> ParquetFile:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise UsageError(f"{path}: Parquet files need pyarrow; pip install pyarrow") from error
+    try:
+        return ParquetFile(path, page_checksum_verification=True)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: no Parquet file ({_line(error)}); check or rename it") from error
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise RunError(
+            f"{path} is truncated or corrupt ({_line(error)}); fetch or write it again"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,140 @@
+"""Runs that are killed at random moments, again and again, end as one that nothing disturbed.
+
+Two environment variables change how much is tried: KILLS, the kills of each kind of run, and
+KILL_SEEDS, the seeds by which their moments are drawn. To see what the kills hit:
+
+    KILL_SEEDS=1,2 make test-slow ARGS="tests/integration/test_kills.py -rP"
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from app.training.checkpoint import paths
+from app.training.stored import Stored
+from tests.integration.commands import SMALL, Command, logged, newest_step, tensors
+from tests.integration.test_classify import make_texts, write_lines
+from tests.integration.test_recommend import write_pairs
+
+KILLS = int(os.environ.get("KILLS", "20"))
+START = 0.4  # of the time of a run, until its first step
+SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "0").split(",")]
+
+SHARED = ("--dim=8", "--steps_per_call=2", "--device=CPU:0", "--log_seconds=0")
+ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
+TASKS = {
+    "words": (*SMALL, "--epochs=6"),
+    "classify": ("--batch_tokens=128", "--word_ngrams=2", "--buckets=500", "--epochs=3"),
+    "recommend": ("--model=mf", "--batch_tokens=64", "--optimizer=lazy_adam", "--epochs=6"),
+}
+HOST = ("--table=host", "--hot_rows=20", "--stage_steps=4")
+DYNAMIC = ("--table=dynamic", "--table_gb=0.001")
+# Rows for half of the words, so that some go and come again.
+FEW = ("--table=dynamic", "--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
+KINDS = {
+    "words on the device": (),
+    "words on the host": HOST,
+    "words in a file": (*HOST, "--table_file=rows"),
+    "words in a dynamic table": FEW,
+    "classify on the device": ("--class_weights=balanced",),
+    "classify in a dynamic table": DYNAMIC,
+    "recommend on the device": (),
+    "recommend on the host": HOST,
+    "recommend in a dynamic table": DYNAMIC,
+}
+NAMES = ("vocab.tsv", "labels.tsv", "users.tsv", "items.tsv", "known.npz")
+# Ends of the names of metrics that depend on the clock, or on how calls fall into intervals.
+OF_THE_CLOCK = ("_second", "_seconds", "_left", "_wait", "_rate", "_bytes", "_stall")
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory, corpus):
+    """A value of --corpus for each task."""
+    folder = tmp_path_factory.mktemp("corpora")
+    texts = make_texts(600, several=True)
+    return {
+        "words": corpus,
+        "classify": write_lines(folder / "texts.txt", texts),
+        "recommend": write_pairs(folder / "pairs.txt", users=80),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
+    task, draw = kind.split()[0], random.Random(seed)
+
+    def start(folder):
+        folder.mkdir(exist_ok=True)
+        flags = [flag.replace("=rows", f"={folder}/rows") for flag in KINDS[kind]]
+        flags += [f"--task={task}", f"--workdir={folder}/run", f"--corpus={corpora[task]}"]
+        return Command(folder, "app.train", *TASKS[task], *SHARED, *ALWAYS_SAVE, *flags)
+
+    begun = time.monotonic()
+    ended = start(tmp_path / "whole").ended()
+    assert ended.code == 0, ended.err
+    seconds = time.monotonic() - begun
+    expected, last = result(tmp_path / "whole" / "run"), newest_step(tmp_path / "whole" / "run")
+
+    hits, runs = collections.Counter(), 0
+    while sum(hits.values()) < KILLS:
+        runs += 1  # one that ends before its kill is compared, and another is begun
+        folder, code = tmp_path / str(runs), -signal.SIGKILL
+        while code == -signal.SIGKILL:
+            before, command = newest_step(folder / "run"), start(folder)
+            if sum(hits.values()) < KILLS:
+                left = 1 - max(before, 0) / last
+                command.process.join(draw.uniform(0, (START + (1 - START) * left) * seconds))
+                command.process.kill()
+            ended = command.ended()
+            code = ended.code
+            hits[moment(folder / "run", before)] += code == -signal.SIGKILL
+        assert code == 0, ended.err
+        assert_same(result(folder / "run"), expected, f"{kind}, seed {seed}, run {runs}, {hits}")
+    print(f"{kind}, seed {seed}: {dict(hits)} in {runs} runs of {seconds:.1f} s")
+
+
+def moment(workdir, before):
+    """Tell by its files in what a run was killed; `before` is the newest step that it began at."""
+    if list(workdir.glob("checkpoints/.step-*")):
+        return "saving"
+    if newest_step(workdir) < 0:
+        return "before the first checkpoint"
+    return "training" if newest_step(workdir) > before else "starting again"
+
+
+def result(workdir):
+    """Everything that a finished run leaves but times: tables, slots, state, names, metrics."""
+    newest = paths(workdir / "checkpoints")[0]
+    state = json.loads((newest / "state.json").read_text())
+    found = {"state": {**state, "seconds": None}, "metrics": [*map(without_times, logged(workdir))]}
+    found |= {name: (workdir / name).read_bytes() for name in NAMES if (workdir / name).exists()}
+    layouts = json.loads((newest / "tables.json").read_text())
+    for name, layout in layouts.items():
+        if layout["kind"] == "file":
+            table = Stored(newest, name)
+            found[name] = [table.read(slot).tobytes() for slot in ("", "accumulator")]
+        elif layout["kind"] == "dynamic":
+            files = [path for path in (newest / name).rglob("*") if path.is_file()]
+            found |= {str(path.relative_to(newest)): path.read_bytes() for path in files}
+    if "device" in {layout["kind"] for layout in layouts.values()}:
+        found |= tensors(workdir)
+    return found
+
+
+def without_times(row):
+    return {name: value for name, value in row.items() if not name.endswith(OF_THE_CLOCK)}
+
+
+def assert_same(found, expected, about):
+    assert found.keys() == expected.keys(), about
+    different = [name for name in expected if found[name] != expected[name]]
+    assert not different, (about, different)
