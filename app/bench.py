@@ -62,12 +62,6 @@ CASES = {
     "scaling": Case(ScalingOptions, scaling.run),
 }
 
-_DEFINE = {
-    int: absl_flags.DEFINE_integer,
-    float: absl_flags.DEFINE_float,
-    str: absl_flags.DEFINE_string,
-}
-
 
 def main(arguments: Sequence[str]) -> None:
     """Runs the case, prints its table, and writes what --json and --plot ask for."""
@@ -89,9 +83,8 @@ def main(arguments: Sequence[str]) -> None:
 def define() -> None:
     """Defines the flags of this command: a flag for every setting of some case."""
     for name, by_case in _fields().items():
-        kinds = {type(field.default) for field in by_case.values()}
-        (kind,) = kinds  # cases agree on what a flag of theirs is
-        _DEFINE[kind](name, None, _help(by_case))
+        (parser,) = set(map(flags.parser, by_case.values()))  # cases agree on what a flag is
+        absl_flags.DEFINE(parser, name, None, _help(by_case), flag_values=absl_flags.FLAGS)
 
 
 def _fields() -> dict[str, dict[str, dataclasses.Field]]:

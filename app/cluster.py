@@ -104,7 +104,7 @@ def _completed(arguments: Sequence[str], more: Sequence[str]) -> list[str]:
     """
     given = absl_flags.FLAGS
     before = {name: given[name].present for name in _OWN}
-    others = given([sys.argv[0], *arguments])[1:]
+    others = flags.parse([sys.argv[0], *arguments])
     if others:
         raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
     for name in _OWN:

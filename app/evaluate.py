@@ -38,13 +38,17 @@ def main(_: Sequence[str]) -> None:
 def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE_string("heldout", "", "Files as of --corpus to score the run on.")
+    absl_flags.DEFINE(flags.Paths(), "heldout", "", "Files as of --corpus to score the run on.")
     names = ",".join(report.benchmarks)
-    absl_flags.DEFINE_list("benchmarks", names, f"Of {names}; empty for none.")
-    absl_flags.DEFINE_list("pairs", "", "Files of one's own word pairs: word, word, score a line.")
-    absl_flags.DEFINE_list("analogies", "", "Files of one's own analogies: four words a line.")
-    absl_flags.DEFINE_string("top", "", "Of recommendations: numbers of items, as of app.train.")
-    absl_flags.DEFINE_string("json", "", "A file to write the scores to.")
+    several = flags.Names()
+    absl_flags.DEFINE(several, "benchmarks", names, f"Of {names}; empty for none.")
+    text = "Files of one's own word pairs: word, word, score a line."
+    absl_flags.DEFINE(several, "pairs", "", text)
+    text = "Files of one's own analogies: four words a line."
+    absl_flags.DEFINE(several, "analogies", "", text)
+    text = "Of recommendations: numbers of items, as of app.train."
+    absl_flags.DEFINE(flags.Text(), "top", "", text)
+    absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
 
 
 def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:

@@ -76,14 +76,16 @@ def _no_such(task: str, formats: Iterable[str]) -> str:
 def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE_string(
+    absl_flags.DEFINE(
+        flags.Text(),
         "format",
         "word2vec",
         f"What to write: of words, {', '.join(FORMATS)}; of a classifier, saved_model or word2vec; "
         "of recommendations, vectors or faiss.",
     )
-    absl_flags.DEFINE_string("output", "", "The file, or folder for saved_model and projector.")
-    absl_flags.DEFINE_integer("limit", 10_000, "Points for the projector.", lower_bound=1)
+    text = "The file, or folder for saved_model and projector."
+    absl_flags.DEFINE(flags.Paths(), "output", "", text)
+    absl_flags.DEFINE(flags.count(1), "limit", 10_000, "Points for the projector.")
 
 
 if __name__ == "__main__":

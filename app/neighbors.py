@@ -31,8 +31,8 @@ def main(words: Sequence[str]) -> None:
 def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE_integer("k", 10, "Words to show.", lower_bound=1)
-    absl_flags.DEFINE_string("analogy", "", "An expression such as `paris - france + italy`.")
+    absl_flags.DEFINE(flags.count(1), "k", 10, "Words to show.")
+    absl_flags.DEFINE(flags.Text(), "analogy", "", "Such as `paris - france + italy`.")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,10 @@ def main(_: Sequence[str]) -> None:
 
 def define() -> None:
     """Defines the flags of this command."""
-    absl_flags.DEFINE_string("workdir", "", "The folder of a trained classifier.")
-    absl_flags.DEFINE_integer("k", 1, "Labels of a text.", lower_bound=1)
-    absl_flags.DEFINE_float("threshold", 0.0, "The least probability of a label that is shown.")
+    absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a trained classifier.")
+    absl_flags.DEFINE(flags.count(1), "k", 1, "Labels of a text.")
+    text = "The least probability of a label that is shown."
+    absl_flags.DEFINE(flags.Float(0.0, 1.0), "threshold", 0.0, text)
     absl_flags.DEFINE_bool("json", False, "Write an object of labels and probabilities a line.")
 
 

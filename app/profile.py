@@ -42,11 +42,11 @@ def main(_: Sequence[str]) -> None:
 def define() -> None:
     """Defines the flags of this command: those of a run, and its own."""
     flags.define()
-    absl_flags.DEFINE_string("before", "", "The folder of another run to compare with.")
+    absl_flags.DEFINE(flags.Paths(), "before", "", "The folder of another run to compare with.")
     absl_flags.DEFINE_bool("live", False, "Measure now, without a profile and without training.")
-    absl_flags.DEFINE_float("seconds", 5.0, "How long each part of --live takes.", lower_bound=0.1)
-    absl_flags.DEFINE_string("json", "", "Write every number to this file.")
-    absl_flags.DEFINE_string("plot", "", "Draw how a step divides (.png, .svg or .pdf).")
+    absl_flags.DEFINE(flags.Float(0.1, 86_400.0), "seconds", 5.0, "Seconds of each part of --live.")
+    absl_flags.DEFINE(flags.Paths(), "json", "", "Write every number to this file.")
+    absl_flags.DEFINE(flags.Paths(), "plot", "", "Draw how a step divides (.png, .svg or .pdf).")
 
 
 def _recorded() -> tuple[str, dict[str, Any]]:

@@ -55,8 +55,8 @@ def _tell(user: str, items: list[str], scores: list[float]) -> None:
 
 def define() -> None:
     """Defines the flags of this command."""
-    absl_flags.DEFINE_string("workdir", "", "The folder of a run of --task=recommend.")
-    absl_flags.DEFINE_integer("k", 10, "Items to show.", lower_bound=1)
+    absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a run of --task=recommend.")
+    absl_flags.DEFINE(flags.count(1), "k", 10, "Items to show.")
     absl_flags.DEFINE_bool("include_known", False, "Show items of the training pairs as well.")
     absl_flags.DEFINE_bool("json", False, "A JSON object a line, instead of text.")
 

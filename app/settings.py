@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from app.config import Config
 from app.errors import UsageError
 from app.hosts import is_address
+
+# Ids are numbers of 32 bits, in files and in tensors.
+MOST_ROWS = 2**31 - 1
 
 
 def by_name(config: Config) -> dict[str, Any]:
@@ -47,28 +49,39 @@ def from_names(values: dict[str, Any]) -> Config:
     )
 
 
+class MeansNothing(UsageError):
+    """A value that means nothing beside another one, each given by its flag's name."""
+
+    def __init__(self, flag: str, beside: str, message: str):
+        super().__init__(message)
+        self.flag, self.beside = flag, beside
+
+
+def fault(field: dataclasses.Field, value: Any) -> str | None:
+    """Return what is wrong with a value by itself, or None."""
+    choices = field.metadata["choices"]
+    if choices and value not in choices:
+        return f"not one of {', '.join(choices)}"
+    minimum, maximum, below = (field.metadata[name] for name in ("minimum", "maximum", "below"))
+    if minimum is not None and not value >= minimum:
+        return f"give at least {minimum:.15g}"
+    if maximum is not None and value > maximum:
+        return f"give at most {maximum:.15g}"
+    if below is not None and not value < below:
+        return f"give less than {below:.15g}"
+    return None
+
+
 def check(config: Config, needs_workdir: bool = True) -> None:
-    """Raises UsageError for the first value, or combination of values, that cannot be."""
+    """Check every value, and those that have to go together.
+
+    Raises:
+        UsageError: A value, or a combination of values, cannot be.
+        MeansNothing: A value means nothing beside another one.
+    """
     values = by_name(config)
     for name, field in fields().items():
-        value = values[name]
-        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
-        choices = field.metadata["of_task"].get(config.run.task, choices)
-        usual = default(field, config.run.task)
-        if choices and value not in (*choices, usual):
-            what = f" for --task={config.run.task}" if field.metadata["of_task"] else ""
-            raise UsageError(f"--{name}={value}: not one of {', '.join(choices)}{what}")
-        if minimum is not None and not value >= minimum:
-            raise UsageError(f"--{name}={value}: give at least {minimum:g}")
-        if isinstance(value, float) and math.isinf(value):
-            raise UsageError(f"--{name}={value}: give a finite number")
-        if field.metadata["only"] and value != usual:
-            other, *known = field.metadata["only"]
-            if values[other] not in known:
-                raise UsageError(
-                    f"--{name}={value} means nothing to --{other}={values[other]}, only to "
-                    f"{', '.join(known)}; leave it out"
-                )
+        _check_setting(name, field, values)
     texts = config.run.task in fields()["row_tokens"].metadata["only"]
     if texts and config.input.batch_tokens % config.input.row_tokens:
         raise UsageError(
@@ -76,8 +89,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
             f"--row_tokens={config.input.row_tokens}; change one of them"
         )
     check_micro_batches(config)
-    if config.model.class_levels > 3:
-        raise UsageError(f"--class_levels={config.model.class_levels}: give 2 or 3")
     streams = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
     if config.optimizer.clip_global_norm and config.model.loss in streams:
         raise UsageError(
@@ -96,24 +107,21 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.run.task == "recommend":
         _check_recommend(config, values["temperature"] != fields()["temperature"].default)
     hot_rows = config.table.hot_rows
-    if hot_rows != "auto" and not (hot_rows.isascii() and hot_rows.isdecimal()):
+    if hot_rows != "auto" and not is_number(hot_rows):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
     if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
         raise UsageError(
             f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
             "<eos> among them; give at least 3"
         )
-    for name in ("warmup", "momentum", "beta_1", "beta_2", "heldout_share"):
-        if values[name] >= 1:
-            raise UsageError(f"--{name}={values[name]}: give less than 1")
-    if not 0 <= config.run.seed < 2**31:
-        raise UsageError(f"--seed={config.run.seed}: give a number from 0 to {2**31 - 1}")
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     if service_address(config.input.data_service) and config.input.cache != "none":
-        raise UsageError(
+        raise MeansNothing(
+            "cache",
+            "data_service",
             f"--cache={config.input.cache} keeps what is tokenised here, and with --data_service="
-            f"{config.input.data_service} nothing is; pass --cache=none, or --data_service="
+            f"{config.input.data_service} nothing is; pass --cache=none, or --data_service=",
         )
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
@@ -122,6 +130,24 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
+    """Check one value, and whether it means anything to the others."""
+    value, task = values[name], values["task"]
+    usual = default(field, task)
+    wrong = None if value == usual else fault(field, value)
+    if wrong:
+        raise UsageError(f"--{name}={value}: {wrong}")
+    known = field.metadata["of_task"].get(task, ())
+    if known and value not in known:
+        message = f"--{name}={value}: not one of {', '.join(known)} for --task={task}"
+        raise MeansNothing(name, "task", message)
+    if field.metadata["only"] and value != usual:
+        other, *known = field.metadata["only"]
+        if values[other] not in known:
+            message = f"means nothing to --{other}={values[other]}, only to {', '.join(known)}"
+            raise MeansNothing(name, other, f"--{name}={value} {message}; leave it out")
 
 
 def check_micro_batches(config: Config) -> None:
@@ -153,14 +179,18 @@ def _check_replicas(config: Config) -> None:
             "every device; give --table=device, or another --strategy"
         )
     if config.model.class_devices > 1:
-        raise UsageError(
+        raise MeansNothing(
+            "class_devices",
+            "strategy",
             f"--class_devices={config.model.class_devices} deals the classes over the devices, and "
-            f"--strategy={strategy} keeps a copy of them on each; leave out one of the two"
+            f"--strategy={strategy} keeps a copy of them on each; leave out one of the two",
         )
     if config.run.device and strategy == "mirrored":
-        raise UsageError(
+        raise MeansNothing(
+            "device",
+            "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all that there are; "
-            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)"
+            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
         )
 
 
@@ -171,9 +201,11 @@ def _check_servers(config: Config) -> None:
             "memory of its servers, a row for each id; give --table=device, or another --strategy"
         )
     if config.model.class_devices > 1:
-        raise UsageError(
+        raise MeansNothing(
+            "class_devices",
+            "strategy",
             f"--class_devices={config.model.class_devices} deals classes over local devices, and "
-            "--strategy=parameter_server deals all rows over its servers; leave out one of the two"
+            "--strategy=parameter_server deals all rows over its servers; leave out one of the two",
         )
 
 
@@ -193,9 +225,11 @@ def _check_classify(config: Config) -> None:
 
 def _check_recommend(config: Config, has_temperature: bool) -> None:
     if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
-        raise UsageError(
+        raise MeansNothing(
+            "temperature",
+            "cosine" if config.model.model == "mf" else "model",
             f"--temperature={config.ratings.temperature} divides cosines, which are of --model=mf "
-            "with --cosine only; leave it out"
+            "with --cosine only; leave it out",
         )
 
 
@@ -208,10 +242,14 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         ("data_service", ""),
     ):
         if values[name] != known:
-            raise UsageError(
+            message = (
                 f"--{name}={values[name]} needs a vocabulary, which --table=dynamic does without; "
                 f"give --{name}={known}, or another --table"
             )
+            # Without its task or its loss, a flagfile would be about another model.
+            if name in ("task", "loss"):
+                raise UsageError(message)
+            raise MeansNothing(name, "table", message)
     if values["min_count"] > 255:
         raise UsageError(
             f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "
@@ -227,10 +265,15 @@ def service_address(data_service: str) -> str:
     return address
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a number of rows, steps or the like: 0 to `MOST_ROWS`."""
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MOST_ROWS
+
+
 def windows(profile_steps: str) -> list[tuple[int, int]]:
     """The windows, (start, stop) steps, of a --profile_steps. UsageError if it is malformed."""
     steps = profile_steps.split(",") if profile_steps else []
-    numbers = [int(step) for step in steps if step.strip().isdecimal()]
+    numbers = [int(step) for step in steps if is_number(step.strip())]
     rising = all(one < other for one, other in zip(numbers, numbers[1:], strict=False))
     if len(numbers) < len(steps) or len(steps) % 2 or not rising:
         raise UsageError(

@@ -19,10 +19,6 @@ def command(monkeypatch):
     """Runs the command with the given arguments; the cases only echo their options."""
     given = flags.FlagValues()
     monkeypatch.setattr(bench.absl_flags, "FLAGS", given)
-    for kind, define in list(bench._DEFINE.items()):
-        monkeypatch.setitem(
-            bench._DEFINE, kind, lambda *field, define=define: define(*field, flag_values=given)
-        )
     bench.define()
 
     def echo(settings):

@@ -16,7 +16,7 @@ LAYERS = (
     {"errors"},
     {"config", "hosts"},
     {"settings"},
-    {"files", "console", "system"},
+    {"files", "flagfiles", "console", "system"},
     {"types"},
     {"text", "tables"},
     {"input", "optimizers", "losses"},

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
 from app import settings
+from app.benchmarks import options
 from app.config import Config
 from app.errors import UsageError
 
+BENCH_FIELDS = [
+    (f"{case.__name__}.{field.name}", field)
+    for case in options.Options.__subclasses__()
+    for field in dataclasses.fields(case)
+]
 DEFAULTS = {name: field.default for name, field in settings.fields().items()}
 GIVEN = DEFAULTS | {"workdir": "run"}
 LANGUAGE_MODEL = {"task": "language_model", "loss": "softmax"}
@@ -76,7 +83,7 @@ def test_a_number_that_is_too_small(name, least):
         ({"optimizer": "lazy_adam", "beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
         ({"optimizer": "lazy_adam", "beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
         ({"epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
-        ({"seed": 2**31}, "--seed=2147483648: give a number from 0 to 2147483647"),
+        ({"seed": 2**31}, "--seed=2147483648: give at most 2147483647"),
         ({"profile_steps": "5"}, "--profile_steps=5: give START,STOP such as 100,200"),
         ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
         ({"profile_steps": "5,6,7"}, "--profile_steps=5,6,7: give START,STOP"),
@@ -160,6 +167,37 @@ def test_what_a_setting_belongs_to_exists():
             assert known and set(known) <= set(fields[other].metadata["choices"])
 
 
-def test_an_infinite_number_is_refused():
-    with pytest.raises(UsageError, match="^--clip_row_norm=inf: give a finite number$"):
-        settings.check(settings.from_names(GIVEN | {"clip_row_norm": float("inf")}))
+def test_every_number_has_both_bounds():
+    for name, field in [*settings.fields().items(), *BENCH_FIELDS]:
+        if type(field.default) in (int, float):
+            bounds = field.metadata
+            most = bounds["below"] if bounds["maximum"] is None else bounds["maximum"]
+            assert None not in (bounds["minimum"], most), name
+            assert bounds["minimum"] <= field.default <= most, name
+            assert all(bounds["minimum"] <= value <= most for value in bounds["by_task"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        (name, field.metadata["maximum"])
+        for name, field in settings.fields().items()
+        if field.metadata["maximum"] is not None
+    ],
+)
+def test_a_number_that_is_too_large(name, most):
+    for value in (most + 1 if most < 2**53 else 2 * most, 10**400, float("inf")):
+        with pytest.raises(UsageError, match="^" + re.escape(f"--{name}={value}: give at most ")):
+            settings.check(settings.from_names(GIVEN | {name: value}))
+
+
+@pytest.mark.parametrize("hot_rows", ["-1", "9" * 5000, str(2**31), "\u00b2", "", "x"])
+def test_hot_rows_that_cannot_be(hot_rows):
+    given = GIVEN | {"table": "host", "hot_rows": hot_rows}
+    with pytest.raises(UsageError, match=f"^--hot_rows={hot_rows}: give a number of rows, or `aut"):
+        settings.check(settings.from_names(given))
+
+
+def test_steps_of_a_profile_that_no_run_has():
+    with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
+        settings.windows("5," + "9" * 5000)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from app.config import setting
 from app.errors import UsageError
-from app.settings import fields
+from app.settings import MOST_ROWS, fault, fields, is_number
 
 
 def _as_in_training(name: str) -> object:
@@ -24,9 +24,9 @@ def _of_ours() -> object:
 class Options:
     """What every case can be told: how often, and where the results go."""
 
-    repeats: int = setting(1, "Runs of each side; medians are reported.", minimum=1)
-    json: str = setting("", "Write every number to this file.")
-    plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).")
+    repeats: int = setting(1, "Runs of each side; medians are reported.", minimum=1, maximum=1000)
+    json: str = setting("", "Write every number to this file.", path=True)
+    plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).", path=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,9 @@ class WordsOptions(Options):
     min_count: int = _as_in_training("min_count")
     peers: str = setting("gensim", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
-    keep: str = setting("", "A folder in which to keep the vectors and logs of every run.")
+    keep: str = setting(
+        "", "A folder in which to keep the vectors and logs of every run.", path=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +65,11 @@ class SparseOptions(Options):
         "stock Keras with jit_compile; empty runs none.",
     )
     # The sizes of keras issue 4365.
-    rows: int = setting(793_471, "Rows of the table.", minimum=1)
-    dim: int = setting(512, "Columns of the table.", minimum=1)
-    steps: int = setting(100, "Steps that are timed together; a slow side makes fewer.", minimum=1)
+    rows: int = setting(793_471, "Rows of the table.", minimum=1, maximum=MOST_ROWS)
+    dim: int = setting(512, "Columns of the table.", minimum=1, maximum=1_000_000)
+    steps: int = setting(
+        100, "Steps that are timed together; a slow side makes fewer.", minimum=1, maximum=1_000_000
+    )
     vocabularies: str = setting(
         "100000,1000000,8000000",
         "Comma-separated numbers of rows (128 columns) between which our step is compared; empty "
@@ -78,15 +82,21 @@ class PipelineOptions(Options):
     """Input pipelines of a classifier and of text, and whether a training waits for them."""
 
     # The case that is often asked about has so many examples.
-    examples: int = setting(10_000, "Examples of the classifier.", minimum=1)
+    examples: int = setting(10_000, "Examples of the classifier.", minimum=1, maximum=10**9)
     example_epochs: int = setting(
-        10, "Passes of the classifier over its examples; the first is not timed.", minimum=2
+        10,
+        "Passes of the classifier over its examples; the first is not timed.",
+        minimum=2,
+        maximum=1_000_000,
     )
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
     min_count: int = _as_in_training("min_count")
     words: int = setting(
-        2_000_000, "Words of the corpus that are turned into ids, at most.", minimum=1
+        2_000_000,
+        "Words of the corpus that are turned into ids, at most.",
+        minimum=1,
+        maximum=10**12,
     )
     epochs: int = _as_in_training("epochs")
     train_flags: str = setting("", "More flags for the word trainer, as on its command line.")
@@ -116,13 +126,15 @@ class SoftmaxOptions(Options):
         "10000,100000,1000000,10000000", "Comma-separated numbers of words, drawn by Zipf's law."
     )
     targets: str = setting("400,40000", "Comma-separated numbers of targets of a step.")
-    dim: int = setting(300, "Hidden units.", minimum=1)
+    dim: int = setting(300, "Hidden units.", minimum=1, maximum=1_000_000)
     compute_dtype: str = setting(
         "float32",
         "Arithmetic of our matrix products; that of peers is float32.",
         choices=("float32", "bfloat16"),
     )
-    steps: int = setting(20, "Steps that are timed; a slow side makes fewer.", minimum=1)
+    steps: int = setting(
+        20, "Steps that are timed; a slow side makes fewer.", minimum=1, maximum=1_000_000
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,15 +156,20 @@ class TablesOptions(Options):
     hot_shares: str = setting(
         "1,10,50,100", "Comma-separated shares of the host table that stay on the device, per cent."
     )
-    rows: int = setting(1_000_000, "Rows of the table.", minimum=1)
-    dim: int = setting(100, "Columns of the table.", minimum=1)
-    ids: int = setting(4096, "Ids that a step looks up.", minimum=1)
+    rows: int = setting(1_000_000, "Rows of the table.", minimum=1, maximum=MOST_ROWS)
+    dim: int = setting(100, "Columns of the table.", minimum=1, maximum=1_000_000)
+    ids: int = setting(4096, "Ids that a step looks up.", minimum=1, maximum=2**24)
     steps: int = setting(
-        200, "Steps that are timed together, rounded up to whole chunks.", minimum=1
+        200,
+        "Steps that are timed together, rounded up to whole chunks.",
+        minimum=1,
+        maximum=1_000_000,
     )
     stage_steps: int = _as_in_training("stage_steps")
     folder: str = setting(
-        "", "Where the table in a file goes for the while; empty: where temporary files go."
+        "",
+        "Where the table in a file goes for the while; empty: where temporary files go.",
+        path=True,
     )
 
 
@@ -160,11 +177,12 @@ class TablesOptions(Options):
 class ClassifyOptions(Options):
     """Labels of texts, beside fastText."""
 
-    corpus: str = setting("", "Labelled texts, `__label__a the text` in each line.")
+    corpus: str = setting("", "Labelled texts, `__label__a the text` in each line.", path=True)
     labelled: str = setting(
         "",
         "Instead of --corpus: comma-separated LABEL:FILE, a file of texts for each label, one text "
         "a line.",
+        path=True,
     )
     word_ngrams: str = setting("1,2", "Comma-separated lengths of the longest n-gram.")
     dim: int = _as_in_training("dim")
@@ -174,11 +192,12 @@ class ClassifyOptions(Options):
         "The learning rate of fastText: its own, 0.1, is too low for small sets (its tutorial "
         "takes 0.1 to 1).",
         minimum=1e-6,
+        maximum=1e3,
     )
     peers: str = setting("fasttext", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
     keep: str = setting(
-        "", "A folder in which to keep the texts, predictions and logs of all runs."
+        "", "A folder in which to keep the texts, predictions and logs of all runs.", path=True
     )
 
 
@@ -186,27 +205,30 @@ class ClassifyOptions(Options):
 class RecommendOptions(Options):
     """Items for users, beside implicit."""
 
-    corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.")
-    heldout: str = setting("", "Pairs to score on.")
-    dim: int = setting(64, "Columns of a vector.", minimum=1)
+    corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.", path=True)
+    heldout: str = setting("", "Pairs to score on.", path=True)
+    dim: int = setting(64, "Columns of a vector.", minimum=1, maximum=1_000_000)
     alpha: float = setting(
         10.0,
         "Confidence in a pair, of ALS: its own, 1, is far from the best (Hu et al. 2008 take 40).",
         minimum=0,
+        maximum=1e6,
     )
     top: str = setting("10,20", "Comma-separated lengths k of the lists that are scored.")
     peers: str = setting("als,bpr", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
-    keep: str = setting("", "A folder in which to keep the vectors and logs of all runs.")
+    keep: str = setting(
+        "", "A folder in which to keep the vectors and logs of all runs.", path=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class AdamOptions(Options):
     """Adam on the rows that a step touches, beside Adam on the whole table."""
 
-    users: int = setting(5_000_000, "Rows of the users' table.", minimum=1)
-    dim: int = setting(64, "Columns of the tables.", minimum=1)
-    pairs: int = setting(4096, "Pairs of a user and an item in a step.", minimum=1)
+    users: int = setting(5_000_000, "Rows of the users' table.", minimum=1, maximum=MOST_ROWS)
+    dim: int = setting(64, "Columns of the tables.", minimum=1, maximum=1_000_000)
+    pairs: int = setting(4096, "Pairs of a user and an item in a step.", minimum=1, maximum=2**24)
     peers: str = setting(
         "dense,keras",
         "Comma-separated peers to run beside ours: TensorFlow's Adam with a dense gradient, and "
@@ -227,7 +249,7 @@ class ScalingOptions(Options):
         "1,2", "Comma-separated numbers of processes that train; empty runs one process only."
     )
     servers: int = setting(
-        2, "Parameter servers; 0 leaves --strategy=parameter_server out.", minimum=0
+        2, "Parameter servers; 0 leaves --strategy=parameter_server out.", minimum=0, maximum=1000
     )
     vocabularies: str = setting(
         "100000,1000000,10000000",
@@ -235,7 +257,10 @@ class ScalingOptions(Options):
         "compared; empty compares none.",
     )
     columns: int = setting(
-        16, "Columns of those tables, of which each of two replicas has a copy.", minimum=1
+        16,
+        "Columns of those tables, of which each of two replicas has a copy.",
+        minimum=1,
+        maximum=1_000_000,
     )
     modelled: str = setting(
         "2,4,8,16",
@@ -251,20 +276,21 @@ class ScalingOptions(Options):
         "Microseconds that a message takes on those, whatever its size; 0: as measured between two "
         "processes here.",
         minimum=0,
+        maximum=1e9,
     )
     train_flags: str = setting("", "More flags for all sides, as on the command line of app.train.")
-    keep: str = setting("", "A folder in which to keep the workdirs and logs of all runs.")
+    keep: str = setting(
+        "", "A folder in which to keep the workdirs and logs of all runs.", path=True
+    )
 
 
 def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"--{field.name}={value}: not one of {', '.join(choices)}")
-        if minimum is not None and not value >= minimum:
-            raise UsageError(f"--{field.name}={value}: give at least {minimum:g}")
+        wrong = fault(field, value)
+        if wrong:
+            raise UsageError(f"--{field.name}={value}: {wrong}")
 
 
 def chosen(flag: str, value: str, known: Collection[str], what: str) -> list[str]:
@@ -280,9 +306,10 @@ def chosen(flag: str, value: str, known: Collection[str], what: str) -> list[str
 def numbers(flag: str, value: str, what: str, least: int = 1) -> list[int]:
     """The numbers in a comma-separated value, in ascending order; UsageError for one too small."""
     for item in items(value):
-        if not (item.isdecimal() and int(item) >= least):
+        if not (is_number(item) and int(item) >= least):
             raise UsageError(
                 f"--{flag}={value}: {item} is no number of {what}; give at least {least}"
+                f" and at most {MOST_ROWS}"
             )
     return sorted({int(item) for item in items(value)})
 

@@ -32,13 +32,19 @@ class LabelledConfig:
         only=_CLASSIFY,
     )
     word_ngrams: int = setting(
-        1, "Words of the longest n-gram that is a feature.", minimum=1, fixed=True, only=_CLASSIFY
+        1,
+        "Words of the longest n-gram that is a feature.",
+        minimum=1,
+        maximum=100,
+        fixed=True,
+        only=_CLASSIFY,
     )
     # As fastText's.
     buckets: int = setting(
         2_000_000,
         "Rows that n-grams of two words and more are hashed to.",
         minimum=1,
+        maximum=2**30,
         fixed=True,
         only=_CLASSIFY,
     )
@@ -54,4 +60,5 @@ class LabelledConfig:
         "A word2vec file, text or binary, whose vectors words start from.",
         fixed=True,
         only=_CLASSIFY,
+        path=True,
     )

@@ -50,12 +50,18 @@ class ModelConfig:
         },
     )
     dim: int = setting(
-        100, "Columns of a vector.", minimum=1, fixed=True, by_task={"recommend": 64}
+        100,
+        "Columns of a vector.",
+        minimum=1,
+        maximum=1_000_000,
+        fixed=True,
+        by_task={"recommend": 64},
     )
     window: int = setting(
         5,
         "Context tokens on each side at most; drawn from 1..window.",
         minimum=1,
+        maximum=10_000,
         fixed=True,
         only=_WORDS,
     )
@@ -63,6 +69,7 @@ class ModelConfig:
         5,
         "Weight of the negative samples: as of so many a pair.",
         minimum=1,
+        maximum=100_000,
         fixed=True,
         only=_NEGATIVES,
     )
@@ -70,6 +77,7 @@ class ModelConfig:
         64,
         "Negative samples drawn for each group of centres.",
         minimum=1,
+        maximum=1_000_000,
         fixed=True,
         only=_NEGATIVES,
     )
@@ -77,6 +85,7 @@ class ModelConfig:
         256,
         "Centre tokens that share their negative samples.",
         minimum=1,
+        maximum=2**24,
         fixed=True,
         only=_NEGATIVES,
     )
@@ -84,6 +93,7 @@ class ModelConfig:
         0.75,
         "Negatives are drawn in proportion to count ** this.",
         minimum=0,
+        maximum=10,
         fixed=True,
         only=_NEGATIVES,
     )
@@ -91,6 +101,7 @@ class ModelConfig:
         1024,
         "Words drawn in a step for all of its targets.",
         minimum=1,
+        maximum=2**24,
         fixed=True,
         only=_SAMPLED,
     )
@@ -106,6 +117,7 @@ class ModelConfig:
         2,
         "2 for classes of words, 3 for classes of classes too.",
         minimum=2,
+        maximum=3,
         fixed=True,
         only=_CLASSES,
     )
@@ -121,6 +133,7 @@ class ModelConfig:
         0,
         "Classes of words; 0 for as many as make a step touch the fewest rows.",
         minimum=0,
+        maximum=2**31 - 1,
         fixed=True,
         only=_CLASSES,
     )
@@ -128,6 +141,7 @@ class ModelConfig:
         1,
         "Devices, from --device on, over which the classes are dealt.",
         minimum=1,
+        maximum=1024,
         fixed=True,
         only=_CLASSES,
     )
@@ -149,6 +163,7 @@ class ModelConfig:
         0,
         "Units of a language model; 0 for as many as --dim.",
         minimum=0,
+        maximum=1_000_000,
         fixed=True,
         only=_LANGUAGE_MODEL,
     )
@@ -185,7 +200,7 @@ class OptimizerConfig:
         by_task={"recommend": "lazy_adam"},
     )
     learning_rate: float = setting(
-        0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0
+        0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0, maximum=1e4
     )
     schedule: str = setting(
         "linear",
@@ -194,31 +209,47 @@ class OptimizerConfig:
         choices=("constant", "linear", "cosine"),
     )
     warmup: float = setting(
-        0.0, "Share of the training in which the rate first rises from 0, below 1.", minimum=0
+        0.0,
+        "Share of the training in which the rate first rises from 0, below 1.",
+        minimum=0,
+        below=1,
     )
     clip_row_norm: float = setting(
-        0.0, "The greatest L2 norm that a row's gradient may have; 0 does not clip.", minimum=0
+        0.0,
+        "The greatest L2 norm that a row's gradient may have; 0 does not clip.",
+        minimum=0,
+        maximum=1e18,
     )
     clip_global_norm: float = setting(
         0.0,
         "The greatest L2 norm that all gradients of a step together may have; 0 does not clip.",
         minimum=0,
+        maximum=1e18,
     )
     initial_accumulator: float = setting(
         0.1,
         "Where the accumulators of Adagrad and FTRL start.",
         minimum=1e-30,
+        maximum=1e18,
         fixed=True,
         only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
     )
     momentum: float = setting(
-        0.9, "Share of its velocity that a row keeps.", minimum=0, only=_MOMENTUM
+        0.9, "Share of its velocity that a row keeps.", minimum=0, below=1, only=_MOMENTUM
     )
     nesterov: bool = setting(False, "Nesterov's momentum.", only=_MOMENTUM)
-    beta_1: float = setting(0.9, "Decay of the first moment of Adam.", minimum=0, only=_ADAM)
-    beta_2: float = setting(0.999, "Decay of the second moment of Adam.", minimum=0, only=_ADAM)
+    beta_1: float = setting(
+        0.9, "Decay of the first moment of Adam.", minimum=0, below=1, only=_ADAM
+    )
+    beta_2: float = setting(
+        0.999, "Decay of the second moment of Adam.", minimum=0, below=1, only=_ADAM
+    )
     epsilon: float = setting(
-        1e-7, "Added to the root of the second moment of Adam.", minimum=1e-30, only=_ADAM
+        1e-7,
+        "Added to the root of the second moment of Adam.",
+        minimum=1e-30,
+        maximum=1e3,
+        only=_ADAM,
     )
     correct_skipped: bool = setting(
         False,
@@ -230,12 +261,14 @@ class OptimizerConfig:
         0.004,
         "Share of itself, times the learning rate, that a row loses in a step that touches it.",
         minimum=0,
+        maximum=1e3,
         only=("optimizer", "lazy_adamw"),
     )
     l1: float = setting(
         0.0,
         "Strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
         minimum=0,
+        maximum=1e6,
         fixed=True,
         only=_FTRL,
     )
@@ -243,5 +276,6 @@ class OptimizerConfig:
         0.0,
         "Strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
         minimum=0,
+        maximum=1e6,
         only=_FTRL,
     )

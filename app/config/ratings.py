@@ -59,13 +59,22 @@ class RatingsConfig:
         only=_IN_BATCH,
     )
     temperature: float = setting(
-        0.15, "What cosines are divided by.", minimum=1e-6, fixed=True, only=_IN_BATCH
+        0.15, "What cosines are divided by.", minimum=1e-6, maximum=1e3, fixed=True, only=_IN_BATCH
     )
     row_l2: float = setting(
-        0.0, "Strength of the L2 penalty on the rows of a pair.", minimum=0, only=_RECOMMEND
+        0.0,
+        "Strength of the L2 penalty on the rows of a pair.",
+        minimum=0,
+        maximum=1e6,
+        only=_RECOMMEND,
     )
     pair_negatives: int = setting(
-        1, "Items drawn for each pair by --loss=bpr.", minimum=1, fixed=True, only=("loss", "bpr")
+        1,
+        "Items drawn for each pair by --loss=bpr.",
+        minimum=1,
+        maximum=1_000_000,
+        fixed=True,
+        only=("loss", "bpr"),
     )
     top: str = setting(
         "20", "Comma-separated lengths k of the lists that are scored.", only=_RECOMMEND

@@ -49,19 +49,27 @@ class TableConfig:
         100,
         "Steps for which the other rows come to the device at a time, rounded up to whole calls.",
         minimum=1,
+        maximum=100_000,
         only=_HOST,
     )
     device_memory: float = setting(
-        0.0, "GB of the device that tables may take; 0 for what it has free.", minimum=0
+        0.0,
+        "GB of the device that tables may take; 0 for what it has free.",
+        minimum=0,
+        maximum=1e6,
     )
     table_file: str = setting(
-        "", "A file to keep the rows in, for tables larger than the machine's memory.", only=_HOST
+        "",
+        "A file to keep the rows in, for tables larger than the machine's memory.",
+        only=_HOST,
+        path=True,
     )
     table_gb: float = setting(
         2.0,
         "GB that the rows of a dynamic table, their state and the words may take; as many words "
         "have a row at a time as that holds, at most --max_vocab_size; or users and items.",
         minimum=1e-6,
+        maximum=1e6,
         fixed=True,
         only=_DYNAMIC,
     )
@@ -71,6 +79,7 @@ class TableConfig:
         "call of steps) loses its row, as does a user or an item that was not in so many steps; 0 "
         "for never. Where rows run out, those seen the fewest times lose theirs.",
         minimum=0,
+        maximum=10**9,
         fixed=True,
         only=_DYNAMIC,
     )

@@ -20,6 +20,7 @@ class CorpusConfig:
         "docstrings",
         "Comma-separated files and globs (.gz, .bz2 and .xz too), or `docstrings`, "
         "`docstrings:package,package`, or `text8`.",
+        path=True,
     )
     documents: str = setting(
         "line",
@@ -54,18 +55,23 @@ class CorpusConfig:
         fixed=True,
         only=_TOKENS,
     )
-    data_dir: str = setting("data/raw", "Where downloads and extracted docstrings are kept.")
+    data_dir: str = setting(
+        "data/raw", "Where downloads and extracted docstrings are kept.", path=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyConfig:
     """Which tokens get a row."""
 
-    vocab: str = setting("", "A vocab.tsv to take the tokens from.", fixed=True, only=_TOKENS)
+    vocab: str = setting(
+        "", "A vocab.tsv to take the tokens from.", fixed=True, only=_TOKENS, path=True
+    )
     min_count: int = setting(
         5,
         "Drop tokens seen fewer times than this.",
         minimum=1,
+        maximum=10**9,
         fixed=True,
         by_task={"classify": 1, "recommend": 1},
     )
@@ -74,6 +80,7 @@ class VocabularyConfig:
         "Keep at most this many tokens; 0 keeps all. A language model has <unk> and <eos> among "
         "them.",
         minimum=0,
+        maximum=2**31 - 1,
         fixed=True,
         only=_TOKENS,
     )
@@ -82,6 +89,7 @@ class VocabularyConfig:
         "While counting, drop the rarest tokens whenever more distinct ones than this are held (a "
         "dynamic table counts none).",
         minimum=1000,
+        maximum=10**12,
         only=_TEXT,
     )
 
@@ -94,6 +102,7 @@ class InputConfig:
         1e-3,
         "Frequent tokens are dropped at random above this share of the corpus; 0 keeps all.",
         minimum=0,
+        maximum=1,
         fixed=True,
         only=_WORDS,
     )
@@ -103,6 +112,7 @@ class InputConfig:
         "than this where an epoch would not have 50 steps; to recommend, pairs of a user and an "
         "item.",
         minimum=1,
+        maximum=2**24,
         fixed=True,
         by_task={"recommend": 2048},
     )
@@ -112,11 +122,13 @@ class InputConfig:
         "before the rows change; replicas share them. 0: one for each replica, of which there is "
         "one without --strategy.",
         minimum=0,
+        maximum=4096,
     )
     row_tokens: int = setting(
         32,
         "Of these, tokens of a row; gradients of a language model go back as far.",
         minimum=1,
+        maximum=2**16,
         fixed=True,
         only=_TEXT,
     )
@@ -124,6 +136,7 @@ class InputConfig:
         16,
         "Steps that one call of the compiled function makes.",
         minimum=1,
+        maximum=4096,
         fixed=True,
         by_task={"classify": 8, "recommend": 4},
     )
@@ -138,12 +151,14 @@ class InputConfig:
         "Files as of --corpus that the run is scored on after every epoch.",
         fixed=True,
         only=_SCORED,
+        path=True,
     )
     heldout_share: float = setting(
         0.05,
         "Without --heldout: the share of the text, examples or pairs that the run is not trained "
         "but scored on; 0 for none. Of a language model, the end of every block of text.",
         minimum=0,
+        below=1,
         fixed=True,
         only=_SCORED,
         by_task={"classify": 0.1, "recommend": 0.1},
@@ -159,18 +174,25 @@ class InputConfig:
         2 << 20,
         "Text is read, tokenised and shuffled in blocks of so many bytes.",
         minimum=1024,
+        maximum=2**30,
         fixed=True,
         only=_TOKENS,
     )
-    readers: int = setting(4, "Files read at a time.", minimum=1, fixed=True, only=_TOKENS)
+    readers: int = setting(
+        4, "Files read at a time.", minimum=1, maximum=1024, fixed=True, only=_TOKENS
+    )
     data_service: str = setting(
         "",
         "HOST:PORT of a tf.data service, whose workers then read and tokenise the text (start one "
         "with python -m app.cluster). They must see the files under the same names.",
         only=_WORDS,
     )
-    map_parallelism: int = setting(-1, "Blocks tokenised at a time; -1: automatic.", minimum=-1)
-    prefetch: int = setting(-1, "Batches made ahead of the step; -1: automatic.", minimum=-1)
+    map_parallelism: int = setting(
+        -1, "Blocks tokenised at a time; -1: automatic.", minimum=-1, maximum=1024
+    )
+    prefetch: int = setting(
+        -1, "Batches made ahead of the step; -1: automatic.", minimum=-1, maximum=10_000
+    )
 
     @property
     def micro_tokens(self) -> int:

@@ -7,15 +7,9 @@ them in another order.
 from __future__ import annotations
 
 import dataclasses
-<<<<<<< HEAD
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-=======
-import functools
-import itertools
 from collections.abc import Callable, Iterator
->>>>>>> ratings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +18,7 @@ import tensorflow as tf
 
 from app.config import Config, LabelledConfig
 from app.errors import UsageError
-<<<<<<< HEAD
-=======
-from app.files import opener
 from app.input import delimited
->>>>>>> ratings
 from app.input.labelled import Examples, starts
 from app.text import reading
 from app.text.blocks import as_written, block_dataset, in_turn, reported
@@ -191,24 +181,8 @@ def _rows(
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
     """Yield texts of a CSV or TSV file, some thousands at a time; their labels, and their texts."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
-<<<<<<< HEAD
-    longest = config.input.block_bytes  # of a cell, as of a line; the module's own limit is less
-    csv.field_size_limit(longest)
-    lines = (
-        line
-        for block in reading.blocks(
-            path,
-            "line",
-            config.corpus.invalid_utf8,
-            config.input.block_bytes,
-            progress,
-            index,
-        )
-        for line in io.StringIO(block.decode(), newline="")
-=======
     blocks = reading.blocks(
         path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
->>>>>>> ratings
     )
     lines = delimited.whole_lines(path, map(bytes.decode, blocks))
     cells = delimited.csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
@@ -233,13 +207,12 @@ def _rows(
                 )
             yield row[text], labels
 
-    for some in _grouped(examples(), longest):
+    for some in _grouped(examples(), config.input.block_bytes):
         texts, labels = zip(*some, strict=True)
         owners = [text for text, some in enumerate(labels) for _ in some]
         yield list(texts), list(itertools.chain(*labels)), owners
 
 
-<<<<<<< HEAD
 def _grouped(
     examples: Iterator[tuple[str, list[str]]], longest: int
 ) -> Iterator[list[tuple[str, list[str]]]]:
@@ -255,22 +228,6 @@ def _grouped(
         yield group
 
 
-def _cells(path: str, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file that are not empty, and the line that each ends at."""
-    # Strict, as a quote that is not closed would silently take the lines after it for its cell.
-    rows = csv.reader(lines, delimiter=separator, strict=True)
-    try:
-        for row in filter(None, rows):
-            yield rows.line_num, row
-    except csv.Error as error:
-        raise UsageError(
-            f"{path}, line {rows.line_num} or before: {error}; close, double or remove quotes, or "
-            "give more --block_bytes for a cell that is so long"
-        ) from error
-
-
-=======
->>>>>>> ratings
 def _labels(cell: str, settings: LabelledConfig) -> list[str]:
     """The labels of a cell; white space within one is a blank."""
     parts = cell.split(settings.label_separator) if settings.label_separator else [cell]

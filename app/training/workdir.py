@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app import files
+from app import files, flagfiles
 from app.errors import UsageError
 from app.files import list_folder, replacing, sweep
 
@@ -87,29 +87,28 @@ class Workdir:
 
 
 def read_flags(path: Path) -> dict[str, str]:
-    """The flags of a flagfile that `write_flags` made, as text; none if there is no file.
+    """Return the flags of a flagfile that `write_flags` made, as text; none if there is no file.
 
-    UsageError if it cannot be read.
+    Raises:
+        UsageError: The file cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return flagfiles.values(flagfiles.read(path))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {path}: {error}; mend it, or choose a new --workdir"
         ) from error
-    pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
-    return {name: value for name, _, value in pairs}
 
 
 def write_flags(path: Path, settings: dict[str, Any]) -> None:
-    """A flagfile with every setting; it reruns the job."""
+    """Write a flagfile with every setting, which runs the job again."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write("# Every flag of this run: python -m app.train --flagfile=THIS\n")
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            file.write(f"--{name}={text}\n")
+            file.write(f"{flagfiles.line(name, text)}\n")
 
 
 def owner(workdir: Workdir, resume: bool = False) -> str:
