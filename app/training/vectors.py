@@ -15,21 +15,28 @@ from app.types import WordVectors
 
 
 def load(path: str | Path) -> WordVectors:
-    """The rows of words, or of items that are recommended, in the newest checkpoint.
+    """Return the rows of words, or of items that are recommended, in the newest checkpoint.
 
-    UsageError if the folder holds no run; RunError if the run has no whole checkpoint yet.
+    Raises:
+        UsageError: The folder holds no run.
+        RunError: The run has no whole checkpoint yet, or it cannot be read.
     """
     workdir = Workdir(path)
-    newest = checkpoint.paths(workdir.trained)[:1]
-    if newest and (newest[0] / growing.NAME).is_dir():
-        return checkpoint.of_newest(workdir.trained, growing.load)
+    trained = workdir.trained  # tells first of a folder that cannot be read
+    is_named = workdir.vocabulary.exists() or workdir.items.exists()
+    if not is_named and not checkpoint.paths(trained):
+        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+    return checkpoint.of_newest(trained, lambda folder: _of_checkpoint(folder, workdir))
+
+
+def _of_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
+    if (folder / growing.NAME).is_dir():
+        return growing.load(folder)
     if workdir.vocabulary.exists():
         known, table = vocabulary.load(str(workdir.vocabulary)), "input"
-    elif workdir.items.exists():
-        known, table = names.load(workdir.items), "items"
     else:
-        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    ids_N, rows_ND = checkpoint.of_newest(workdir.trained, lambda path: read_ids(path, table))
+        known, table = names.load(workdir.items), "items"
+    ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and read_flags(workdir.flags).get("model") == "mf":
         rows_ND = rows_ND[:, :-1]  # without the bias, which is no direction
     named = np.searchsorted(ids_N, len(known.tokens))  # a classifier has n-grams after its words
