@@ -37,3 +37,10 @@ def test_micro_batches_that_cannot_be():
     message = "^--batch_tokens=1024 is no multiple of 3, which is --micro_batches=3; change one"
     with pytest.raises(UsageError, match=message):
         settled(0, 3)
+
+
+@pytest.mark.parametrize("name", ["a[b]", "a*", "a?", "a\\b"])
+def test_servers_refuse_a_path_that_they_cannot_read_checkpoints_in(tmp_path, name):
+    config = Config(run=RunConfig(strategy="parameter_server", workdir=str(tmp_path / name)))
+    with pytest.raises(UsageError, match="^--workdir=.*: --strategy=parameter_server cannot read"):
+        strategies.runner(config, None)

@@ -140,7 +140,8 @@ def _is_made(item: str) -> bool:
 def _files(item: str, flag: str) -> list[str]:
     path = os.path.expanduser(item)
     if os.path.isdir(path):
-        raise UsageError(f"--{flag}={item} is a folder; name its files: {os.path.join(item, '*')}")
+        pattern = os.path.join(glob.escape(item), "*")
+        raise UsageError(f"--{flag}={item} is a folder; name its files: {pattern}")
     if not os.path.exists(path) and glob.has_magic(path):
         found = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
         if not found:

@@ -15,22 +15,32 @@ from app.types import WordVectors
 
 
 def load(path: str | Path) -> WordVectors:
-    """The rows of words, or of items that are recommended, in the newest checkpoint.
+    """Return the rows of words, or of items that are recommended, in the newest checkpoint.
 
-    UsageError if the folder holds no run; RunError if the run has no whole checkpoint yet.
+    Raises:
+        UsageError: The folder holds no run.
+        RunError: The run has no whole checkpoint yet, or it cannot be read.
     """
     workdir = Workdir(path)
-    newest = checkpoint.paths(workdir.trained)[:1]
-    if newest and (newest[0] / growing.NAME).is_dir():
-        return checkpoint.of_newest(workdir.trained, growing.load)
-    is_of_items = read_flags(workdir.flags).get("task") == "recommend"
-    if not workdir.has(workdir.items if is_of_items else workdir.vocabulary):
+    trained = workdir.trained  # tells first of a folder that cannot be read
+    if not checkpoint.paths(trained) and not any(map(Path.exists, _names(workdir).values())):
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    if is_of_items:
-        known, table = names.load(workdir.items), "items"
-    else:
-        known, table = vocabulary.load(str(workdir.vocabulary)), "input"
-    ids_N, rows_ND = checkpoint.of_newest(workdir.trained, lambda path: read_ids(path, table))
+    return checkpoint.of_newest(trained, lambda folder: _of_checkpoint(folder, workdir))
+
+
+def _names(workdir: Workdir) -> dict[str, Path]:
+    """Return the files that may name the rows of a run, by table."""
+    return {"input": workdir.vocabulary, "items": workdir.items}
+
+
+def _of_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
+    if (folder / growing.NAME).is_dir():
+        return growing.load(folder)
+    table = "items" if read_flags(workdir.flags).get("task") == "recommend" else "input"
+    path = _names(workdir)[table]
+    workdir.has(path)  # or it is told that the file is missing
+    known = names.load(path) if table == "items" else vocabulary.load(str(path))
+    ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and read_flags(workdir.flags).get("model") == "mf":
         rows_ND = rows_ND[:, :-1]  # without the bias, which is no direction
     named = np.searchsorted(ids_N, len(known.tokens))  # a classifier has n-grams after its words

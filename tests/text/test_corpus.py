@@ -62,6 +62,7 @@ def test_made_corpora(texts, monkeypatch):
         ("text8:x", "--corpus=text8:x: no such file"),
         ("*.md", r"--corpus=\*.md matches no file; check the pattern"),
         ("deep", "--corpus=deep is a folder; name its files: deep/\\*"),
+        ("d[1]", r"--corpus=d\[1\] is a folder; name its files: d\[\[\]1\]/\*$"),
         ("/dev/null", "/dev/null is no regular file; save"),
         ("words.tar.gz", "words.tar.gz is an archive that is not read; unpack"),
         ("docstrings:no_such_package_", "docstrings:no_such_package_: no such .* install"),
@@ -69,6 +70,7 @@ def test_made_corpora(texts, monkeypatch):
 )
 def test_bad_values_are_refused_in_one_line(texts, value, message):
     (texts / "words.tar.gz").write_bytes(b"")
+    (texts / "d[1]").mkdir()
     with pytest.raises(UsageError, match=message) as raised:
         resolve(value)
     assert "\n" not in str(raised.value)
