@@ -11,7 +11,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +23,7 @@ from app.settings import service_address
 from app.text import spans
 from app.text.blocks import as_written, without_tuning_thread
 from app.text.reading import Progress
-from app.text.vocabulary import UNKNOWN
+from app.text.vocabulary import Vocabulary, lookup_table
 
 # A block that others have overtaken for so long, or while nothing came at all, is made here: many
 # times what a worker takes for a block.
@@ -60,28 +59,20 @@ def check(data_service: str, sources: tuple[str, ...]) -> None:
 
 
 def block_rows(
-    sources: tuple[str, ...], vocabulary: Path, keep_V: np.ndarray, config: Config
+    sources: tuple[str, ...], vocabulary: Vocabulary, keep_V: np.ndarray, config: Config
 ) -> tuple[int, BlockRows]:
-    """How many blocks the corpus has, and the function that makes the rows of any.
+    """Return the number of blocks of the corpus, and the function that makes the rows of any.
 
-    vocabulary: a vocab.tsv, which every process must see, as it must see the sources. The function
-    is of TensorFlow's operations alone, and no large constant is in its graph.
+    The function is of TensorFlow's operations alone. It holds the tokens of the vocabulary, which
+    so reach the workers with it: there may be no file of them yet. The workers must see the
+    sources.
     """
     read, corpus = config.input, config.corpus
     index_N4 = spans.index(
         sources, corpus.documents, corpus.invalid_utf8, read.block_bytes, read.readers
     )
     text = spans.reader(sources, index_N4)
-    initializer = tf.lookup.TextFileInitializer(
-        str(vocabulary.absolute()),
-        key_dtype=tf.string,
-        key_index=0,
-        value_dtype=tf.int64,
-        value_index=tf.lookup.TextFileIndex.LINE_NUMBER,
-        delimiter="\t",
-    )
-    table = tf.lookup.StaticHashTable(initializer, default_value=UNKNOWN)
-    tokens = pipeline.block_tokens(corpus, lambda words: tf.cast(table.lookup(words), tf.int32))
+    tokens = pipeline.block_tokens(corpus, lookup_table(vocabulary).lookup)
     rows_of = pipeline.block_rows(keep_V, config.model.window, read, config.run.seed)
     return len(index_N4), lambda epoch, number: rows_of(epoch, number, tokens(text(number)))
 

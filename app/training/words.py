@@ -122,7 +122,7 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 
     @functools.cache  # made by the first epoch
     def served() -> tuple[int, service.BlockRows]:
-        return service.block_rows(text.sources, workdir.vocabulary, keep_V, config)
+        return service.block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
         if config.input.data_service:

@@ -56,8 +56,7 @@ def served(config, address):
 
 
 def batches(config, place):
-    text = words.text(config, place, finished=False)
-    words.record(text, place)
+    text = words.text(config, place, finished=False)  # of which nothing is in the workdir yet
     return words.batches(text, config, place)
 
 
