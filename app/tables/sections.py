@@ -173,6 +173,10 @@ class Mapping:
         self._map.madvise(mmap.MADV_RANDOM)
         self.rows_V = np.frombuffer(self._map, f"V{section.row_bytes}", section.rows)
 
+    def file_size(self) -> int:
+        """Return how many bytes the file has now."""
+        return self._map.size()
+
     def flush(self) -> None:
         """Returns when the disk has what was written."""
         self._map.flush()

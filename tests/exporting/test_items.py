@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import sys
 
 import numpy as np
 import pytest
 
-from app.errors import UsageError
+from app.errors import RunError, UsageError
 from app.exporting import items
 
 
@@ -38,6 +40,21 @@ def test_an_index(tmp_path):
     scores, found = index.search(users[:5], 3)
     np.testing.assert_array_equal(found, np.argsort(-(users[:5] @ rows.T), axis=1)[:, :3])
     assert scores[0, 0] == pytest.approx(rows[found[0, 0]] @ users[0])
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_an_index_on_a_full_disk(tmp_path, rows):
+    pytest.importorskip("faiss")
+    handler, limit = signal.getsignal(signal.SIGXFSZ), resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        with pytest.raises(RunError, match=f"^cannot write {tmp_path}/index: File too large; free"):
+            items.write_faiss(tmp_path / "index", drawn(2, 0), drawn(rows, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_faiss(tmp_path, monkeypatch):
