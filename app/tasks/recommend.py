@@ -64,6 +64,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
             "with; give that, or a new --workdir"
         )
     found = recommend.split(sources, config)
+    recommend.check_names(found, config, workdir)
     train, heldout = found.train, found.heldout
     mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
     model = _model(config, found.users, found.items, mean)

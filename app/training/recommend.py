@@ -12,8 +12,9 @@ from app.errors import UsageError
 from app.input import pairs, ratings
 from app.input.pairs import Split
 from app.input.ratings import Ratings
-from app.text import corpus
+from app.text import corpus, names
 from app.training import plan
+from app.training.workdir import Workdir
 
 
 def split(sources: Sequence[str], config: Config) -> Split:
@@ -29,9 +30,30 @@ def split(sources: Sequence[str], config: Config) -> Split:
     return pairs.split(found, given, config)
 
 
-def heldout(names: str, config: Config) -> Ratings:
+def check_names(found: Split, config: Config, workdir: Workdir) -> None:
+    """Refuse pairs whose users or items are not those of the rows of a workdir, in their order.
+
+    Raises:
+      UsageError: They are others, as where a version of this program read the files otherwise.
+    """
+    for what, now, path in (
+        ("users", found.users, workdir.users),
+        ("items", found.items, workdir.items),
+    ):
+        if not path.exists():
+            continue
+        # A version kept blanks around names.
+        kept = [name.strip() for name in names.load(path).tokens]
+        if kept != [name.strip() for name in now.tokens]:
+            raise UsageError(
+                f"{path} has other {what} than --corpus={config.corpus.corpus}; train in a new "
+                "--workdir"
+            )
+
+
+def heldout(files: str, config: Config) -> Ratings:
     """The pairs of some files, named as by --corpus."""
-    named = dataclasses.replace(config.corpus, corpus=names)
+    named = dataclasses.replace(config.corpus, corpus=files)
     return ratings.read(corpus.resolve(named, flag="heldout"), config.ratings)
 
 

@@ -14,10 +14,8 @@ import tensorflow as tf
 
 from tests.integration.commands import (
     ROOT,
-    Command,
     done,
     logged,
-    newest_step,
     refusal,
     run,
     tensors,
@@ -136,21 +134,6 @@ def test_other_losses(tmp_path, loss):
     ended = run(tmp_path, *export, f"--output={tmp_path}/saved")
     if loss != "sampled_softmax":
         assert f"--loss={loss}" in refusal(ended) and "train with --loss=softmax" in ended.err
-
-
-@pytest.mark.slow
-def test_killed_and_gone_on(tmp_path):
-    """As if nothing had happened, with every kind of draw."""
-    corpus = write_lines(tmp_path / "a.txt", make_texts(several=True))
-    more = ("--word_ngrams=2", "--buckets=500", "--class_weights=balanced", "--epochs=8")
-    done(tmp_path, *train(tmp_path / "whole", corpus, *more))
-    workdir = tmp_path / "run"
-    command = Command(tmp_path, *train(workdir, corpus, *more, "--checkpoint_minutes=0"))
-    command.signal_when(lambda: newest_step(workdir) >= 20)
-    assert 20 <= newest_step(workdir) < newest_step(tmp_path / "whole")
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "resuming at step" in ended.err
-    assert tensors(workdir) == tensors(tmp_path / "whole")
 
 
 @slow

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import random
-import signal
-
 import pytest
 
 from app.text import vocabulary
 from tests.integration import commands
-from tests.integration.commands import Command, done, newest_step, refusal, run
+from tests.integration.commands import done, refusal, run
 
 DYNAMIC = ("--table=dynamic", "--table_gb=0.1", "--min_count=2")
-# Rows for half of the words, so that some go and come again.
-FEW = ("--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
 
 
 def train(workdir, corpus, *more):
     return commands.train(workdir, corpus, *DYNAMIC, *more)
-
-
-def checkpoint(workdir):
-    """Every file of the newest checkpoint, and the words beside it, but the clock's."""
-    newest = max((workdir / "checkpoints").glob("step-*"))
-    files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
-    found = {str(path.relative_to(newest)): path.read_bytes() for path in files}
-    return found | {"vocab.tsv": (workdir / "vocab.tsv").read_bytes()}
 
 
 def test_it_trains_and_is_used_as_any_run(tmp_path, corpus):
@@ -40,23 +27,6 @@ def test_it_trains_and_is_used_as_any_run(tmp_path, corpus):
     done(tmp_path, *train(workdir, corpus, "--epochs=3"))
     again = vocabulary.load(str(workdir / "vocab.tsv"))
     assert again.counts.sum() == pytest.approx(1.5 * words.counts.sum(), rel=0.01)
-
-
-@pytest.mark.slow
-def test_killed_and_resumed(tmp_path, corpus):
-    whole, workdir = tmp_path / "whole", tmp_path / "run"
-    done(tmp_path, *train(whole, corpus, *FEW))
-    last, draw = newest_step(whole), random.Random()
-    for half in range(2):
-        step = draw.randrange(half * last // 2, (half + 1) * last // 2 - 4)
-        always = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
-        command = Command(tmp_path, *train(workdir, corpus, *FEW, *always))
-        later = draw.random() * 0.02
-        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
-        assert ended.code == -signal.SIGKILL, (step, later, ended)
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "resuming at step" in ended.err
-    assert checkpoint(workdir) == checkpoint(whole)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ import pytest
 
 from app.training.checkpoint import paths
 from app.training.stored import Stored
-from tests.integration.commands import SMALL, Command, logged, newest_step, tensors
+from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
 
 KILLS = int(os.environ.get("KILLS", "20"))
-START = 0.4  # of the time of a run, until its first step
+STARTING = 0.25  # share of the kills before the first step, which is in this part of a run's time
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "0").split(",")]
 
 SHARED = ("--dim=8", "--steps_per_call=2", "--device=CPU:0", "--log_seconds=0")
@@ -91,8 +91,7 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
         while code == -signal.SIGKILL:
             before, command = newest_step(folder / "run"), start(folder)
             if sum(hits.values()) < KILLS:
-                left = 1 - max(before, 0) / last
-                command.process.join(draw.uniform(0, (START + (1 - START) * left) * seconds))
+                wait(command.process, folder / "run", draw, before, last, seconds)
                 command.process.kill()
             ended = command.ended()
             code = ended.code
@@ -100,6 +99,24 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
         assert code == 0, ended.err
         assert_same(result(folder / "run"), expected, f"{kind}, seed {seed}, run {runs}, {hits}")
     print(f"{kind}, seed {seed}: {dict(hits)} in {runs} runs of {seconds:.1f} s")
+
+
+def wait(process, workdir, draw, before, last, seconds):
+    """Wait until a moment drawn from what is left of a run: in its start, or at a step and later.
+
+    Steps, and not seconds alone, so that a busy machine does not end most runs before their kill.
+    A run that has its last checkpoint may end.
+    """
+    if before >= last:
+        process.join(SECONDS)
+        return
+    if draw.random() < STARTING:
+        process.join(draw.uniform(0, STARTING * seconds))
+        return
+    step, later = draw.randint(max(before + 1, 0), last), draw.uniform(0, 4 * seconds / last)
+    while process.is_alive() and newest_step(workdir) < step:
+        time.sleep(0.002)
+    process.join(later)
 
 
 def moment(workdir, before):

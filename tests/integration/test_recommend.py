@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 
 import numpy as np
 import pytest
@@ -13,13 +12,10 @@ from app.training.checkpoint import paths
 from app.training.stored import Stored
 from tests.integration.commands import (
     ROOT,
-    Command,
     done,
     logged,
-    newest_step,
     refusal,
     run,
-    tensors,
 )
 
 SMALL = (
@@ -118,16 +114,6 @@ def test_who_is_not_known(tmp_path, trained):
     assert ended.err.splitlines()[-1].endswith("users.tsv: 'nobody'")
     ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
     assert "no run of --task=recommend there" in refusal(ended)
-
-
-@pytest.mark.slow
-def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path, pairs, trained):
-    workdir, last = tmp_path / "run", newest_step(trained)
-    command = Command(tmp_path, *train(workdir, pairs, "--checkpoint_minutes=0"))
-    assert command.signal_when(lambda: newest_step(workdir) >= last // 2).code == -signal.SIGKILL
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "resuming at step" in ended.err
-    assert tensors(workdir) == tensors(trained)
 
 
 @pytest.mark.parametrize("table", ["host", "sharded"])

@@ -3,18 +3,13 @@ kind to another."""
 
 from __future__ import annotations
 
-import random
-import signal
-
 import numpy as np
 import pytest
 
 from app.training.checkpoint import paths
 from app.training.stored import Stored
 from tests.integration.commands import (
-    Command,
     done,
-    newest_step,
     refusal,
     run,
     tensors,
@@ -54,22 +49,6 @@ def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corp
     for name, flags in (("one", ()), ("other", STAGED)):
         done(tmp_path, *train(tmp_path / name, corpus, *HALF, *flags))
     assert tensors(tmp_path / "one") == tensors(tmp_path / "other")
-
-
-@pytest.mark.slow
-def test_rows_in_a_file_killed_three_times(tmp_path, corpus, trained):
-    workdir, last = tmp_path / "run", newest_step(trained)
-    flags = (*in_file(tmp_path), "--checkpoint_minutes=0", "--keep_checkpoints=2")
-    draw = random.Random()  # a moment that is another one in every run of the tests
-    for third in range(3):
-        step = draw.randrange(third * last // 3, (third + 1) * last // 3 - 4)
-        later = draw.random() * 0.02
-        command = Command(tmp_path, *train(workdir, corpus, *flags))
-        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
-        assert ended.code == -signal.SIGKILL, (step, later, ended)
-    assert "resuming at step" in done(tmp_path, "app.train", f"--workdir={workdir}").err
-    assert_same(rows(workdir), rows(trained))
-    assert "ws353" in done(tmp_path, "app.evaluate", f"--workdir={workdir}").out
 
 
 @pytest.mark.slow

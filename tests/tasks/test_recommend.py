@@ -160,3 +160,15 @@ def test_another_corpus_is_refused(tmp_path):
     (tmp_path / "pairs.txt").write_text("a b\n")
     with pytest.raises(UsageError, match="is not what --workdir"):
         recommend.job(config, Workdir(config.run.workdir), True)
+
+
+def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
+    config = config_of(tmp_path, "u1 a\nu1 b\nu2 a\nu2 b\n", heldout_share=0.0, loss="bpr")
+    workdir = Workdir(config.run.workdir)
+    recommend.job(config, workdir, False).record()
+    recommend.job(config, workdir, False)
+    workdir.users.write_text("u1 \t2\nu2\t2\n")  # of a version that kept blanks around names
+    recommend.job(config, workdir, False)
+    workdir.users.write_text("u2\t2\nu1\t2\n")
+    with pytest.raises(UsageError, match="users.tsv has other users than --corpus=.*txt; train in"):
+        recommend.job(config, workdir, False)
