@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import io
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -146,7 +147,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
     """From lines (E,) to their words and labels."""
     split = tokenizer(dataclasses.replace(config.corpus, tokenizer="whitespace"))
-    prefix = rf"\Q{config.labelled.label_prefix}\E"  # RE2
+    prefix = re.escape(config.labelled.label_prefix)  # which RE2 reads as Python does
     tokenize = None if config.corpus.tokenizer == "whitespace" else tokenizer(config.corpus)
 
     def parted(lines_E: tf.Tensor) -> _Texts:
