@@ -6,9 +6,6 @@ CASE ?= words
 ARGS ?=
 WORKERS ?= 2
 
-# Hides TensorFlow's informational start-up lines; its warnings and errors stay visible.
-export TF_CPP_MIN_LOG_LEVEL ?= 1
-
 BIN := .venv/bin
 DRIVER := $(wildcard /proc/driver/nvidia/version)$(shell command -v nvidia-smi)
 LOCKS := requirements.lock $(if $(DRIVER),requirements-cuda.lock)
@@ -34,7 +31,7 @@ setup:  ## make .venv from the lock file; nothing to do when it is up to date (P
 	cat $(LOCKS) >.venv/installed.lock
 
 train: setup  ## train word vectors, or go on where the last run stopped (WORKDIR=, ARGS="--flag=")
-	$(BIN)/python -m app.train --flagfile=configs/words.cfg --workdir=$(WORKDIR) $(ARGS)
+	$(BIN)/python -m app.train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
 
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)

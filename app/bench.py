@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -12,20 +14,7 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from app import flags
-from app.benchmarks import (
-    adam,
-    classify,
-    machine,
-    options,
-    picture,
-    pipeline,
-    recommend,
-    scaling,
-    softmax,
-    sparse,
-    tables,
-    words,
-)
+from app.benchmarks import machine, options, picture
 from app.benchmarks.options import (
     AdamOptions,
     ClassifyOptions,
@@ -50,16 +39,25 @@ class Case(NamedTuple):
     run: Callable[[Any], Report]
 
 
+def _run(name: str, settings: Options) -> Report:
+    """Run a case, whose module has its name."""
+    flags.start_tensorflow()  # quietly, which the import of a case would do in its own way
+    return importlib.import_module(f"app.benchmarks.{name}").run(settings)
+
+
 CASES = {
-    "words": Case(WordsOptions, words.run),
-    "sparse": Case(SparseOptions, sparse.run),
-    "softmax": Case(SoftmaxOptions, softmax.run),
-    "tables": Case(TablesOptions, tables.run),
-    "pipeline": Case(PipelineOptions, pipeline.run),
-    "classify": Case(ClassifyOptions, classify.run),
-    "recommend": Case(RecommendOptions, recommend.run),
-    "adam": Case(AdamOptions, adam.run),
-    "scaling": Case(ScalingOptions, scaling.run),
+    name: Case(settings, functools.partial(_run, name))
+    for name, settings in {
+        "words": WordsOptions,
+        "sparse": SparseOptions,
+        "softmax": SoftmaxOptions,
+        "tables": TablesOptions,
+        "pipeline": PipelineOptions,
+        "classify": ClassifyOptions,
+        "recommend": RecommendOptions,
+        "adam": AdamOptions,
+        "scaling": ScalingOptions,
+    }.items()
 }
 
 

@@ -103,6 +103,10 @@ def decide(
 
     def placing(config: Config) -> Placing:
         optimizer = updates.optimizer(config.optimizer)
+        tables = _tables(model.tables(), optimizer, config, devices)
+        # To trace a step of tables that are far too large can take minutes, and helps nobody.
+        if config.table.table != "dynamic" and plan.too_much(tables, free):
+            return Placing([*tables, *others], {})
         each = max(_OVERLAP, config.input.micro_batches)  # as they are made side by side
         step = each * step_bytes(model, optimizer, data)
         items = [
@@ -136,7 +140,6 @@ def _placing(
     free: Mapping[str, int],
 ) -> Placing:
     """The plan of a run with these settings, whether it fits or not."""
-    dtypes = storage.dtypes(config)
     if config.table.table == "dynamic":
         rows_of = storage.rows_of_ids(specs, optimizer, config)
         if rows_of:
@@ -151,13 +154,11 @@ def _placing(
         }
 
     def items(rooms: Mapping[str, Room]) -> list[Item]:
-        found = []
-        for name, spec in specs.items():
-            places = _places(spec, config, devices)
-            found += plan.table(name, spec, optimizer, places, dtypes)
-            if name in rooms:
-                size = plan.Size(len(rooms[name].hot_N), rooms[name].cold, rooms[name].needed)
-                found += plan.staged(name, spec, optimizer, size, devices[0], dtypes)
+        found = _tables(specs, optimizer, config, devices)
+        for name, room in rooms.items():
+            size = plan.Size(len(room.hot_N), room.cold, room.needed)
+            dtypes = storage.dtypes(config)
+            found += plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
         return found + others
 
     calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
@@ -178,6 +179,19 @@ def _placing(
             if not plan.too_much(items(chosen), free):
                 break
     return Placing(items(chosen), chosen)
+
+
+def _tables(
+    specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config, devices: list[str]
+) -> list[Item]:
+    """Return the tables with their slots, where they are at home."""
+    return [
+        item
+        for name, spec in specs.items()
+        for item in plan.table(
+            name, spec, optimizer, _places(spec, config, devices), storage.dtypes(config)
+        )
+    ]
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:

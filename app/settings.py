@@ -224,6 +224,13 @@ def _check_classify(config: Config) -> None:
 
 
 def _check_recommend(config: Config, has_temperature: bool) -> None:
+    layers = config.ratings.layers.split(",")
+    # More than anybody stacks; a graph of thousands takes minutes to trace.
+    if len(layers) > 100 or not all(is_number(units.strip(), 10**6) for units in layers):
+        raise UsageError(
+            f"--layers={config.ratings.layers}: give numbers from 1 on, such as 64,32: at most 100 "
+            "of them, and each at most 1000000"
+        )
     if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
         raise MeansNothing(
             "temperature",
@@ -265,9 +272,9 @@ def service_address(data_service: str) -> str:
     return address
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text is a number of rows, steps or the like: 0 to `MOST_ROWS`."""
-    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MOST_ROWS
+def is_number(text: str, most: int = MOST_ROWS) -> bool:
+    """Return whether a text is a number of rows, steps or the like, from 0 on."""
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most
 
 
 def windows(profile_steps: str) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from app.benchmarks import options
 from app.benchmarks.options import SparseOptions, WordsOptions
 from app.benchmarks.report import Measure, Report, panels, results, table
 from app.errors import UsageError
+from tests.integration.commands import fresh, refusal
 
 MEASURE = Measure("speed", "words/s", ",.0f")
 
@@ -86,3 +87,8 @@ def test_the_defaults_are_those_of_training():
         options.check(defaults)
     words = WordsOptions()
     assert (words.dim, words.window, words.min_count) == (100, 5, 5)
+
+
+def test_a_refusal_is_all_that_is_said():
+    ended = fresh("app.bench", "words", "--repeats=0")
+    assert refusal(ended) == "bench: --repeats=0: give at least 1"

@@ -20,11 +20,19 @@ def _of_ours() -> object:
     return setting("", "More flags for our side, as on the command line of app.train.")
 
 
+def _folder(what: str) -> str:
+    return setting("", f"A folder in which to keep {what}.", path=True)
+
+
+def _count(default: int, help: str, maximum: int = 1_000_000) -> int:
+    return setting(default, help, minimum=1, maximum=maximum)
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What every case can be told: how often, and where the results go."""
 
-    repeats: int = setting(1, "Runs of each side; medians are reported.", minimum=1, maximum=1000)
+    repeats: int = _count(1, "Runs of each side; medians are reported.", 1000)
     json: str = setting("", "Write every number to this file.", path=True)
     plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).", path=True)
 
@@ -46,9 +54,7 @@ class WordsOptions(Options):
     min_count: int = _as_in_training("min_count")
     peers: str = setting("gensim", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
-    keep: str = setting(
-        "", "A folder in which to keep the vectors and logs of every run.", path=True
-    )
+    keep: str = _folder("the vectors and logs of every run")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +71,9 @@ class SparseOptions(Options):
         "stock Keras with jit_compile; empty runs none.",
     )
     # The sizes of keras issue 4365.
-    rows: int = setting(793_471, "Rows of the table.", minimum=1, maximum=MOST_ROWS)
-    dim: int = setting(512, "Columns of the table.", minimum=1, maximum=1_000_000)
-    steps: int = setting(
-        100, "Steps that are timed together; a slow side makes fewer.", minimum=1, maximum=1_000_000
-    )
+    rows: int = _count(793_471, "Rows of the table.", MOST_ROWS)
+    dim: int = _count(512, "Columns of the table.")
+    steps: int = _count(100, "Steps that are timed together; a slow side makes fewer.")
     vocabularies: str = setting(
         "100000,1000000,8000000",
         "Comma-separated numbers of rows (128 columns) between which our step is compared; empty "
@@ -82,7 +86,7 @@ class PipelineOptions(Options):
     """Input pipelines of a classifier and of text, and whether a training waits for them."""
 
     # The case that is often asked about has so many examples.
-    examples: int = setting(10_000, "Examples of the classifier.", minimum=1, maximum=10**9)
+    examples: int = _count(10_000, "Examples of the classifier.", 10**9)
     example_epochs: int = setting(
         10,
         "Passes of the classifier over its examples; the first is not timed.",
@@ -92,12 +96,7 @@ class PipelineOptions(Options):
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
     min_count: int = _as_in_training("min_count")
-    words: int = setting(
-        2_000_000,
-        "Words of the corpus that are turned into ids, at most.",
-        minimum=1,
-        maximum=10**12,
-    )
+    words: int = _count(2_000_000, "Words of the corpus that are turned into ids, at most.", 10**12)
     epochs: int = _as_in_training("epochs")
     train_flags: str = setting("", "More flags for the word trainer, as on its command line.")
     peers: str = setting(
@@ -126,15 +125,13 @@ class SoftmaxOptions(Options):
         "10000,100000,1000000,10000000", "Comma-separated numbers of words, drawn by Zipf's law."
     )
     targets: str = setting("400,40000", "Comma-separated numbers of targets of a step.")
-    dim: int = setting(300, "Hidden units.", minimum=1, maximum=1_000_000)
+    dim: int = _count(300, "Hidden units.")
     compute_dtype: str = setting(
         "float32",
         "Arithmetic of our matrix products; that of peers is float32.",
         choices=("float32", "bfloat16"),
     )
-    steps: int = setting(
-        20, "Steps that are timed; a slow side makes fewer.", minimum=1, maximum=1_000_000
-    )
+    steps: int = _count(20, "Steps that are timed; a slow side makes fewer.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,15 +153,10 @@ class TablesOptions(Options):
     hot_shares: str = setting(
         "1,10,50,100", "Comma-separated shares of the host table that stay on the device, per cent."
     )
-    rows: int = setting(1_000_000, "Rows of the table.", minimum=1, maximum=MOST_ROWS)
-    dim: int = setting(100, "Columns of the table.", minimum=1, maximum=1_000_000)
-    ids: int = setting(4096, "Ids that a step looks up.", minimum=1, maximum=2**24)
-    steps: int = setting(
-        200,
-        "Steps that are timed together, rounded up to whole chunks.",
-        minimum=1,
-        maximum=1_000_000,
-    )
+    rows: int = _count(1_000_000, "Rows of the table.", MOST_ROWS)
+    dim: int = _count(100, "Columns of the table.")
+    ids: int = _count(4096, "Ids that a step looks up.", 2**24)
+    steps: int = _count(200, "Steps that are timed together, rounded up to whole chunks.")
     stage_steps: int = _as_in_training("stage_steps")
     folder: str = setting(
         "",
@@ -196,9 +188,7 @@ class ClassifyOptions(Options):
     )
     peers: str = setting("fasttext", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
-    keep: str = setting(
-        "", "A folder in which to keep the texts, predictions and logs of all runs.", path=True
-    )
+    keep: str = _folder("the texts, predictions and logs of all runs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +197,7 @@ class RecommendOptions(Options):
 
     corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.", path=True)
     heldout: str = setting("", "Pairs to score on.", path=True)
-    dim: int = setting(64, "Columns of a vector.", minimum=1, maximum=1_000_000)
+    dim: int = _count(64, "Columns of a vector.")
     alpha: float = setting(
         10.0,
         "Confidence in a pair, of ALS: its own, 1, is far from the best (Hu et al. 2008 take 40).",
@@ -217,18 +207,16 @@ class RecommendOptions(Options):
     top: str = setting("10,20", "Comma-separated lengths k of the lists that are scored.")
     peers: str = setting("als,bpr", "Comma-separated peers to run beside ours; empty runs none.")
     train_flags: str = _of_ours()
-    keep: str = setting(
-        "", "A folder in which to keep the vectors and logs of all runs.", path=True
-    )
+    keep: str = _folder("the vectors and logs of all runs")
 
 
 @dataclasses.dataclass(frozen=True)
 class AdamOptions(Options):
     """Adam on the rows that a step touches, beside Adam on the whole table."""
 
-    users: int = setting(5_000_000, "Rows of the users' table.", minimum=1, maximum=MOST_ROWS)
-    dim: int = setting(64, "Columns of the tables.", minimum=1, maximum=1_000_000)
-    pairs: int = setting(4096, "Pairs of a user and an item in a step.", minimum=1, maximum=2**24)
+    users: int = _count(5_000_000, "Rows of the users' table.", MOST_ROWS)
+    dim: int = _count(64, "Columns of the tables.")
+    pairs: int = _count(4096, "Pairs of a user and an item in a step.", 2**24)
     peers: str = setting(
         "dense,keras",
         "Comma-separated peers to run beside ours: TensorFlow's Adam with a dense gradient, and "
@@ -256,12 +244,7 @@ class ScalingOptions(Options):
         "Comma-separated numbers of rows between which the bytes that replicas exchange are "
         "compared; empty compares none.",
     )
-    columns: int = setting(
-        16,
-        "Columns of those tables, of which each of two replicas has a copy.",
-        minimum=1,
-        maximum=1_000_000,
-    )
+    columns: int = _count(16, "Columns of those tables, of which each of two replicas has a copy.")
     modelled: str = setting(
         "2,4,8,16",
         "Comma-separated numbers of workers on machines of their own, whose speed is reckoned from "
@@ -279,9 +262,7 @@ class ScalingOptions(Options):
         maximum=1e9,
     )
     train_flags: str = setting("", "More flags for all sides, as on the command line of app.train.")
-    keep: str = setting(
-        "", "A folder in which to keep the workdirs and logs of all runs.", path=True
-    )
+    keep: str = _folder("the workdirs and logs of all runs")
 
 
 def check(options: Options) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,7 +149,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
     """From lines (E,) to their words and labels."""
     by_space = splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
-    prefix = rf"\Q{config.labelled.label_prefix}\E"  # RE2
+    prefix = re.escape(config.labelled.label_prefix)  # which RE2 reads as Python does
     split = None if config.corpus.tokenizer == "whitespace" else splitter(config.corpus)
 
     def parted(lines_E: tf.Tensor) -> _Texts:

@@ -23,6 +23,7 @@ from app.input.ratings import Ratings
 from app.models.factorization import ItemBiased, MatrixFactorization, Scorer
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
+from app.settings import is_number
 from app.tables.arrays import read_npz
 from app.tables.base import Table
 from app.text import corpus, names
@@ -261,7 +262,7 @@ def _scorer(config: Config) -> Scorer:
 
 def _numbers(flag: str, value: str) -> list[int]:
     texts = value.split(",")
-    if not all(text.strip().isdecimal() and int(text) for text in texts):
+    if not all(is_number(text.strip()) and int(text) for text in texts):
         raise UsageError(f"--{flag}={value}: give numbers from 1 on, such as 64,32")
     return list(map(int, texts))
 
