@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import pathlib
 
+import keras
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+import app.keras
 from app import build, devices, placing, settings
 from app.optimizers.rows import slots
 from app.tables import sharded
@@ -238,3 +240,24 @@ def test_a_shape_that_the_device_computes_is_found():
     spec = tf.TensorSpec([3], tf.int32)
     assert waits(report_of(function, spec)) == {("SelectV2", "Sum")}
     assert not waits(report_of(lambda given: tf.zeros([tf.maximum(given[0], 0)]), spec))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LazyAdam",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "SGD")
+        ),
+    ],
+)
+def test_a_step_of_a_keras_model(name):
+    inputs = keras.Input((5,), dtype="int32")
+    rows = keras.layers.Flatten()(app.keras.RowEmbedding(50, 8)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(rows))
+    model.compile(getattr(app.keras, name)(0.1), "mse", jit_compile=False)
+    batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
+    report = report_of(lambda x, y: model.train_step((x, y)), *batch)
+    assert not report.lacking
+    assert waits(report) == {("If", "Reshape")}  # of the branch that refuses an id out of range
