@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# The device on which ids are prepared, whatever the device of the steps is. TensorFlow does
+# arithmetic on int32 in the host's memory even for a GPU, and the number of unique ids gives the
+# shape of everything after it: on the GPU each step would wait several times for such a result.
+HOST = "CPU:0"
+
 # What a step does, in this order; so begin the names of its operations in a profile.
 PHASES = ("lookup", "gather", "loss", "gradient", "update")
 

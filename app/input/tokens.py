@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from app.types import HOST
+
 PAD = 2**31 - 1
 
 
@@ -29,11 +31,12 @@ def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 def decode(tokens_BL: tf.Tensor) -> Decoded:
     """Tokens (B, L) as ids, their presence and a number for their document."""
-    first = tokens_BL < 0
-    real = tokens_BL != PAD
-    ids = tf.where(first, ~tokens_BL, tokens_BL)
-    return Decoded(
-        ids=tf.where(real, ids, 0),
-        real=real,
-        document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
-    )
+    with tf.device(HOST):
+        first = tokens_BL < 0
+        real = tokens_BL != PAD
+        ids = tf.where(first, ~tokens_BL, tokens_BL)
+        return Decoded(
+            ids=tf.where(real, ids, 0),
+            real=real,
+            document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
+        )

@@ -16,7 +16,7 @@ from app.losses.levels import Entropy, Level
 from app.tables.base import TableSpec
 from app.tables.initial import Uniform
 from app.tables.rows import take
-from app.types import Rows
+from app.types import HOST, Rows
 
 # Columns of a cluster at least, if the vectors have as many: with fewer its words look all alike.
 _LEAST = 8
@@ -123,16 +123,18 @@ class AdaptiveSoftmax:
         pairs = Pairs.of(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]
         # 0 for the head.
-        cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
-        cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")
-        in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
+        with tf.device(HOST):
+            cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
+            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")
+            in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
+            places = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
         found = [self._head.part(pairs._replace(targets_P=in_head_P), entropy)]
         for number, tail in enumerate(self._tails, 1):
             rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
             of_tail = pairs._replace(
                 hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
                 targets_P=targets_P - self._bounds[number - 1],
-            ).some(tf.where(cluster_P == number)[:, 0])
+            ).some(places[number])
             part = tail.part(of_tail, entropy)
             # A cluster that nobody asks for is not read.
             found.append(part._replace(groups=tf.minimum(tf.size(of_tail.targets_P), 1)))

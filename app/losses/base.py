@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.tables.base import TableSpec
-from app.types import Rows
+from app.types import HOST, Rows
 
 # Reads rows: from the name of a table and ids (U,) to (U, D) float32.
 Gather = Callable[[str, tf.Tensor], tf.Tensor]
@@ -51,24 +51,24 @@ class Pairs(NamedTuple):
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
-        where_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
-        group_P, vector_P, word_P = tf.unstack(where_P3, axis=1)
-        return cls(
-            hidden_ND,
-            group_P * hidden_GND.shape[1] + vector_P,
-            tf.gather_nd(targets_GM, tf.stack([group_P, word_P], axis=1)),
-            tf.gather_nd(weights_GNM, where_P3),
-        )
+        with tf.device(HOST):
+            where_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
+            group_P, vector_P, word_P = tf.unstack(where_P3, axis=1)
+            return cls(
+                hidden_ND,
+                group_P * hidden_GND.shape[1] + vector_P,
+                tf.gather_nd(targets_GM, tf.stack([group_P, word_P], axis=1)),
+                tf.gather_nd(weights_GNM, where_P3),
+            )
 
     def some(self, places: tf.Tensor) -> Pairs:
         """The pairs at these places of the list."""
-        owners_P = tf.range(tf.shape(self.targets_P)[0]) if self.owners_P is None else self.owners_P
-        return Pairs(
-            self.hidden_ND,
-            tf.gather(owners_P, places),
-            tf.gather(self.targets_P, places),
-            tf.gather(self.weights_P, places),
-        )
+        owners_P = self.owners_P
+        with tf.device(HOST):
+            if owners_P is None:
+                owners_P = tf.range(tf.shape(self.targets_P)[0])
+            owners_P, targets_P = tf.gather(owners_P, places), tf.gather(self.targets_P, places)
+        return Pairs(self.hidden_ND, owners_P, targets_P, tf.gather(self.weights_P, places))
 
 
 class Members(NamedTuple):

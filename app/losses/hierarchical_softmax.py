@@ -12,7 +12,7 @@ from app.losses import huffman, subtrees
 from app.losses.base import Gather, Part, Predictions, Words
 from app.losses.paths import Paths, Slots
 from app.tables.base import TableSpec
-from app.types import Rows
+from app.types import HOST, Rows
 
 _TABLE = "output"
 # Nodes at fewer steps from the root are scored with every vector: one product of matrices takes
@@ -127,10 +127,17 @@ def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
     What nobody is to predict is made word 0, which has the shortest path.
     """
     hidden_GND, targets_GM, weights_GNM = predictions
-    if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
-        targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
-        weights_GNM = tf.linalg.diag(_in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0])
-    return tf.where(tf.reduce_any(weights_GNM != 0, axis=1), targets_GM, 0), weights_GNM
+    with tf.device(HOST):  # with the ids
+        if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
+            targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
+            weights_GM = _in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0]
+            is_wanted_GM = weights_GM != 0
+        else:
+            weights_GM, is_wanted_GM = None, tf.reduce_any(weights_GNM != 0, axis=1)
+        targets_GM = tf.where(is_wanted_GM, targets_GM, 0)
+    if weights_GM is not None:  # each word of a group is its own vector's
+        weights_GNM = weights_GM[:, tf.newaxis] * tf.eye(_TOGETHER)
+    return targets_GM, weights_GNM
 
 
 def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:

@@ -12,6 +12,7 @@ from app.losses import softmax
 from app.losses.base import Gather, Members, Pairs, Part, Words
 from app.losses.softmax import Labels
 from app.tables.base import TableSpec
+from app.types import HOST
 
 _TILE = 8 << 20  # numbers that are read at once at most: 32 MB
 
@@ -41,7 +42,8 @@ class Level:
         self.tile = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
         self._tile = self.tile if self.tile and largest > self.tile else None
         # A variable, as a constant of many groups would bloat the graph.
-        self._bounds = tf.Variable(self.bounds, dtype=tf.int32, trainable=False)
+        with tf.device(HOST):  # with the ids
+            self._bounds = tf.Variable(self.bounds, dtype=tf.int32, trainable=False)
 
     def spec(self, device: int = 0) -> TableSpec:
         """The table, 0 at first."""
@@ -49,20 +51,23 @@ class Level:
 
     def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
         """The group of each row, (P,) int32."""
-        return tf.searchsorted(self._bounds, rows_P, side="right") - 1
+        with tf.device(HOST):
+            return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
     def part(self, pairs: Pairs, entropy: Entropy) -> Part:
         """The cross-entropy of each pair's row within its group.
 
         The pairs' targets are rows of this level.
         """
-        if self.groups == 1:
-            members, order_P, groups_G = _all(pairs), None, tf.zeros(1, tf.int32)
-        else:
-            members, order_P, groups_G = _grouped(pairs, self.group_of(pairs.targets_P))
         rows_P, weights_P = pairs.targets_P, pairs.weights_P
+        with tf.device(HOST):
+            if self.groups == 1:
+                members, order_P, groups_G = _all(pairs), None, tf.zeros(1, tf.int32)
+            else:
+                members, order_P, groups_G = _grouped(pairs, self.group_of(pairs.targets_P))
+                rows_P = tf.gather(rows_P, order_P)
         if order_P is not None:
-            rows_P, weights_P = tf.gather(rows_P, order_P), tf.gather(weights_P, order_P)
+            weights_P = tf.gather(weights_P, order_P)
 
         def interval(group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             if self.groups == 1:

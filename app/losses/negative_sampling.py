@@ -11,7 +11,7 @@ from app.losses.logistic import logistic
 from app.losses.scores import pair_scores
 from app.tables.base import TableSpec
 from app.tables.rows import take
-from app.types import Rows
+from app.types import HOST, Rows
 
 
 class NegativeSampling:
@@ -37,7 +37,8 @@ class NegativeSampling:
         per_pair: float,
     ):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
-        self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
+        with tf.device(HOST):  # where ids are drawn
+            self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
         self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples

@@ -84,7 +84,8 @@ def _total(
         scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
         real_N1 = tf.cast(tf.reduce_any(weights_NM > 0, axis=1, keepdims=True), tf.float32)
         there_NM = (weights_NM > 0) & (places_NM >= 0) & (places_NM < tf.shape(rows_UD)[0])
-        columns_NM = tf.where(there_NM, places_NM, 0)
+        # Any column will do for a label that is not there; see `softmax._loss_and_error`.
+        columns_NM = tf.clip_by_value(places_NM, 0, tf.shape(rows_UD)[0] - 1)
         score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
         chance_NM = tf.sigmoid(score_NM)
         more_NM, once_NM = tf.where(there_NM, weights_NM, 0.0), tf.cast(there_NM, tf.float32)

@@ -14,7 +14,7 @@ from app.losses.samplers import SAMPLERS
 from app.losses.scores import pair_scores
 from app.tables.base import TableSpec
 from app.tables.rows import take
-from app.types import Rows
+from app.types import HOST, Rows
 
 
 class Scores(NamedTuple):
@@ -86,7 +86,9 @@ class Sampled:
         hidden_GND, targets_GM, _ = predictions
         columns, words = hidden_GND.shape[2], tf.size(targets_GM)
         values_ND = take(rows, hidden_GND.dtype)
-        expected_N = self._sampler.log_expected(tf.gather(rows.ids_U, rows.positions_N))
+        with tf.device(HOST):
+            ids_N = tf.gather(rows.ids_U, rows.positions_N)
+        expected_N = self._sampler.log_expected(ids_N)
         words_GMD = tf.reshape(values_ND[:words], (*_shape(targets_GM), columns))
         words_GNM = tf.cast(pair_scores(hidden_GND, words_GMD), tf.float32)
         expected_GM = tf.reshape(expected_N[:words], _shape(targets_GM))

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.losses import sampling
+from app.types import HOST
 
 
 class Sampler(Protocol):
@@ -60,7 +61,8 @@ class Unigram:
     def __init__(self, counts: np.ndarray, samples: int):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
         cumulative_V = sampling.cumulative(np.maximum(counts, 1), 0.75)
-        self._cumulative_V = tf.Variable(cumulative_V, trainable=False)
+        with tf.device(HOST):  # where ids are drawn
+            self._cumulative_V = tf.Variable(cumulative_V, trainable=False)
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
@@ -69,9 +71,10 @@ class Unigram:
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
         """See `Sampler`."""
-        before = tf.gather(self._cumulative_V, tf.maximum(ids - 1, 0))
-        share = tf.gather(self._cumulative_V, ids) - tf.where(ids > 0, before, 0.0)
-        return tf.cast(tf.math.log(share * self._samples), tf.float32)
+        with tf.device(HOST):  # with the distribution
+            before = tf.gather(self._cumulative_V, tf.maximum(ids - 1, 0))
+            share = tf.gather(self._cumulative_V, ids) - tf.where(ids > 0, before, 0.0)
+            return tf.cast(tf.math.log(share * self._samples), tf.float32)
 
 
 SAMPLERS: dict[str, Callable[[np.ndarray, int], Sampler]] = {

@@ -10,6 +10,7 @@ import tensorflow as tf
 from app.losses.base import Gather, Pairs, Part, Words
 from app.losses.levels import Entropy, Level
 from app.tables.base import TableSpec
+from app.types import HOST
 
 
 class Shards:
@@ -33,8 +34,9 @@ class Shards:
             rows = np.repeat(-shift_G[numbers_N], sizes_G[numbers_N]) + np.arange(bounds_N[-1])
             shard = Level(f"{level.table}{device}", bounds_N, level.columns, level.tile)
             self._shards.append((numbers_N, rows.astype(np.int32), shard))
-        self._devices = tf.Variable(devices, dtype=tf.int32, trainable=False)
-        self._shift = tf.Variable(shift_G, dtype=tf.int32, trainable=False)
+        with tf.device(HOST):  # with the ids
+            self._devices = tf.Variable(devices, dtype=tf.int32, trainable=False)
+            self._shift = tf.Variable(shift_G, dtype=tf.int32, trainable=False)
 
     def tables(self) -> dict[str, TableSpec]:
         """A table for each device."""
@@ -47,12 +49,14 @@ class Shards:
 
     def parts(self, pairs: Pairs, entropy: Entropy) -> list[Part]:
         """The part of each device; see `Level.part`."""
-        group_P = self._level.group_of(pairs.targets_P)
-        device_P = tf.gather(self._devices, group_P)
-        moved = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, group_P))
+        with tf.device(HOST):
+            group_P = self._level.group_of(pairs.targets_P)
+            device_P = tf.gather(self._devices, group_P)
+            moved = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, group_P))
+            places = [tf.where(device_P == device)[:, 0] for device in range(len(self._shards))]
         return [
-            shard.part(moved.some(tf.where(device_P == device)[:, 0]), entropy)
-            for device, (*_, shard) in enumerate(self._shards)
+            shard.part(moved.some(there), entropy)
+            for there, (*_, shard) in zip(places, self._shards, strict=True)
         ]
 
     def words(self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray) -> Iterator[Words]:

@@ -119,7 +119,10 @@ def _loss_and_error(
     """The loss of each vector, and its gradient by the scores, (M, U)."""
     count, rows = tf.unstack(tf.shape(scores_MU))
     inside_M = (labels.places_M >= 0) & (labels.places_M < rows)
-    where_M2 = tf.stack([tf.range(count), tf.where(inside_M, labels.places_M, 0)], axis=1)
+    # Any place will do for the others, whose score and error are 0. A GPU has this int32 in host
+    # memory, where tf.where would have it on the device, and the step wait for it.
+    places_M = tf.clip_by_value(labels.places_M, 0, rows - 1)
+    where_M2 = tf.stack([tf.range(count), places_M], axis=1)
     score_M = tf.where(inside_M, tf.gather_nd(scores_MU, where_M2), 0.0)
     if normaliser_M is None:
         share_MU, normaliser_M = _shares(scores_MU)

@@ -12,7 +12,7 @@ from app.models.base import Outcome
 from app.models.words import initial_seed, outcome, seed_of
 from app.tables.base import TableSpec
 from app.tables.initial import Uniform
-from app.types import Batch, Rows
+from app.types import HOST, Batch, Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Bag:
         """The loss of all labels by their weights, and the number of texts."""
         bags: Bags = batch.data
         hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)
-        predictions = Predictions(
-            hidden_BD[:, tf.newaxis], bags.labels_BM, bags.weights_BM[:, tf.newaxis]
-        )
+        with tf.device(HOST):  # with the labels
+            weights_B1M = bags.weights_BM[:, tf.newaxis]
+        predictions = Predictions(hidden_BD[:, tf.newaxis], bags.labels_BM, weights_B1M)
         real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
         return outcome(self.output, predictions, rows, tf.reduce_sum(real_B))
 

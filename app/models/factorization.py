@@ -83,7 +83,7 @@ class MatrixFactorization(InnerProduct):
 
     def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """See `Scorer`."""
-        return tf.pad(rows_ND, [[0, 0], [0, 1]], constant_values=1.0) if self.biased else rows_ND
+        return _with_column(rows_ND, 1.0) if self.biased else rows_ND
 
     def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """See `Scorer`."""
@@ -117,7 +117,7 @@ class ItemBiased(InnerProduct):
 
     def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """See `Scorer`."""
-        return tf.pad(self._vectors(rows_ND), [[0, 0], [0, 1]], constant_values=self.unit)
+        return _with_column(self._vectors(rows_ND), self.unit)
 
     def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """See `Scorer`."""
@@ -125,3 +125,9 @@ class ItemBiased(InnerProduct):
 
     def _vectors(self, rows_ND: tf.Tensor) -> tf.Tensor:
         return tf.math.l2_normalize(rows_ND, axis=1) if self.cosine else rows_ND
+
+
+def _with_column(rows_ND: tf.Tensor, value: float) -> tf.Tensor:
+    """Return the rows with one more column, which is `value` in all of them."""
+    # tf.pad takes a value from host memory, and a GPU would copy the constant there at each step.
+    return tf.concat([rows_ND, tf.fill([tf.shape(rows_ND)[0], 1], value)], axis=1)

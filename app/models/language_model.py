@@ -17,7 +17,7 @@ from app.models.words import initial_seed, outcome, seed_of
 from app.tables.base import TableSpec
 from app.tables.initial import Uniform
 from app.tables.rows import take
-from app.types import Batch, Rows
+from app.types import HOST, Batch, Rows
 
 # Of the word vectors at first, as of keras.layers.Embedding.
 _LIMIT = 0.05
@@ -129,7 +129,7 @@ class LanguageModel:
         predictions = Predictions(
             tf.concat([hidden_NH, ones_N1], axis=1)[:, tf.newaxis],
             _targets(tokens_BL),
-            tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)[:, tf.newaxis, tf.newaxis],
+            _weights(tokens_BL),
         )
         return predictions, state_BS
 
@@ -154,11 +154,19 @@ class LanguageModel:
 
 
 def _inputs(tokens_BL: tf.Tensor) -> tf.Tensor:
-    return _by_step(decode(tokens_BL).ids[:, :-1])
+    with tf.device(HOST):
+        return _by_step(decode(tokens_BL).ids[:, :-1])
 
 
 def _targets(tokens_BL: tf.Tensor) -> tf.Tensor:
-    return _by_step(decode(tokens_BL).ids[:, 1:])[:, tf.newaxis]
+    with tf.device(HOST):
+        return _by_step(decode(tokens_BL).ids[:, 1:])[:, tf.newaxis]
+
+
+def _weights(tokens_BL: tf.Tensor) -> tf.Tensor:
+    with tf.device(HOST):
+        weights_N = tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)
+        return weights_N[:, tf.newaxis, tf.newaxis]
 
 
 def _by_step(values_BT: tf.Tensor) -> tf.Tensor:

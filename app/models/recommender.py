@@ -100,13 +100,13 @@ class Recommender:
     ) -> tf.Tensor:
         """in_batch_softmax, with columns for as many items as there may be: shapes are static."""
         count = users_BE.shape[0]
-        missing = [0, count - tf.size(items.ids_U)]
+        missing = count - tf.size(items.ids_U)
         items_UE = self.item_codes(items.values_UD, kernels)
         expected_U = tf.gather(self.log_expected_V, items.ids_U)
         return ranking.in_batch_softmax(
             users_BE / self.temperature,
-            tf.ensure_shape(tf.pad(items_UE, [missing, [0, 0]]), (count, items_UE.shape[1])),
-            tf.ensure_shape(tf.pad(expected_U, [missing], constant_values=math.inf), (count,)),
+            tf.ensure_shape(tf.pad(items_UE, [[0, missing], [0, 0]]), (count, items_UE.shape[1])),
+            tf.ensure_shape(tf.concat([expected_U, tf.fill([missing], math.inf)], 0), (count,)),
             items.positions_N,
             pairs.weights,
             self.dtype,

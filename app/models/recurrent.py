@@ -98,7 +98,9 @@ def run(
         state_BS = cell.change(inputs.read(index), inner_BG, state_BS)
         return index + 1, state_BS, outputs.write(index, state_BS[:, :units])
 
+    # Without maximum_iterations, which a GPU would join to the condition on the device, so that
+    # every iteration would wait for it.
     _, state_BS, outputs = tf.while_loop(
-        lambda index, *_: index < steps, step, (0, state_BS, outputs), maximum_iterations=steps
+        lambda index, *_: index < steps, step, (0, state_BS, outputs)
     )
     return outputs.stack(), state_BS

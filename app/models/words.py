@@ -8,7 +8,7 @@ from app.losses.base import Loss, Predictions
 from app.models.base import Outcome
 from app.tables.base import TableSpec
 from app.tables.initial import Uniform
-from app.types import Batch, Rows
+from app.types import HOST, Batch, Rows
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
 _STREAMS = {
@@ -24,7 +24,8 @@ _STREAMS = {
 
 def seed_of(batch: Batch, stream: str) -> tf.Tensor:
     """The seed, (2,) int64, of one kind of draw in a step."""
-    return batch.seed + tf.constant([_STREAMS[stream] << 40, 0], tf.int64)
+    with tf.device(HOST):
+        return batch.seed + tf.constant([_STREAMS[stream] << 40, 0], tf.int64)
 
 
 def input_table(size: int, dim: int, seed: int) -> TableSpec:

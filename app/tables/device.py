@@ -64,7 +64,8 @@ class DeviceTable(VariableRows, tf.Module):
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replaces the rows of unique ids, rounded as the table was asked to."""
         if self._is_stochastic:
-            seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
+            with tf.device(self.writes.device):  # also that of numbers that are added to it
+                seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = stochastic(rows_UD, self.values.dtype, seed)
         super().assign(ids_U, rows_UD)
 

@@ -91,10 +91,11 @@ def _filled(values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Ten
     """Rounds as many rows as XLA compiles for, with numbers drawn for them."""
     count, columns = tf.unstack(tf.shape(values_UD))
     padded = -(-count // _BLOCK) * _BLOCK
-    key, draw = tf.unstack(tf.bitcast(seed, tf.uint64))
+    seed = tf.bitcast(seed, tf.uint64)  # of which a GPU takes slices, and does not unstack it
+    key, draw = seed[:1], seed[1]
     drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[padded + columns],
-        key=key[tf.newaxis],
+        key=key,
         # Counted up from the lower half, so that no two draws meet.
         counter=tf.stack([tf.zeros_like(draw), draw]),
         alg=_PHILOX,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from app.types import Rows
+from app.types import HOST, Rows
 
 # Read or written at a time where all rows have to be: little beside a table, much beside a call.
 _PART_BYTES = 16 << 20
@@ -21,12 +21,18 @@ def parts(rows: int, columns: int) -> Iterator[slice]:
 
 
 def distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The distinct ids, (U,) in order of appearance, and each id's place among them, (N,) int32.
+    """Return the unique ids, (U,) in order of appearance, and each id's place among them.
 
-    ids: any shape.
+    Args:
+        ids: Integers or strings of any shape, N in all.
+
+    Returns:
+        (U,) of the ids' dtype and (N,) int32, both in the memory of the host: everything after has
+        a shape by U, for which a GPU that counted the ids would keep the step waiting.
     """
-    ids_U, positions_N = tf.unique(tf.reshape(ids, [-1]))
-    return ids_U, positions_N
+    with tf.device(HOST):
+        ids_U, positions_N = tf.unique(tf.reshape(ids, [-1]))
+        return ids_U, positions_N
 
 
 def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:

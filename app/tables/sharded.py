@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant, Initial, Uniform
+from app.types import HOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +119,12 @@ class ShardedTable(tf.Module):
     def dealt(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """For each part, the places among the ids of those that are there, and their rows."""
         # A step does this once: TensorFlow shares operations of the same kind on the same ids.
-        shard_U, row_U = self.deal.place(ids_U)
-        shard_U = tf.cast(shard_U, tf.int32)
-        parts = len(self.parts)
-        places = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, parts)
-        return places, tf.dynamic_partition(row_U, shard_U, parts)
+        with tf.device(HOST):
+            shard_U, row_U = self.deal.place(ids_U)
+            shard_U = tf.cast(shard_U, tf.int32)
+            parts = len(self.parts)
+            places = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, parts)
+            return places, tf.dynamic_partition(row_U, shard_U, parts)
 
 
 def local_devices() -> list[str]:

@@ -2,7 +2,9 @@
 
 The rows of some ids stay on the device: the hot ones. All others, the cold ones, take turns in the
 places beside them. A row is read and written where it has a place, and at home while it has none,
-so what is read is never stale. Steps find rows by a map from ids to places, 4 bytes an id.
+so what is read is never stale. Steps find rows by a map from ids to places, 4 bytes an id. The map
+is in the memory of the host, where steps prepare their ids (see `app.types.HOST`): it takes nothing
+of the device, and TensorFlow has no GPU kernel that gathers from an int32 variable.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tensorflow as tf
 from app.tables.base import Table
 from app.tables.device import DeviceTable
 from app.tables.rows import parts
+from app.types import HOST
 
 _NOWHERE = -1  # the place of an id that is not on the device, and the id of a free place
 _FLOAT = 4  # bytes
@@ -103,7 +106,7 @@ class StagedTable(tf.Module):
         self._values: DeviceTable | None = None
         self._ids_P = np.zeros(0, np.int64)  # the id of each place; those of slots have none
         if places_V is None:
-            with tf.device(device):
+            with tf.device(HOST):
                 places_V = tf.Variable(lambda: tf.fill([home.rows], _NOWHERE), trainable=False)
         self._places_V = places_V
 
@@ -140,9 +143,8 @@ class StagedTable(tf.Module):
         self._values.assign(self._of(ids_U), rows_UD)
 
     def bytes(self) -> int:
-        """Bytes on the device: places with their slots, and the map from ids to them."""
-        values = sum(part._values.bytes() for part in self._parts().values())
-        return values + self._places_V.shape[0] * self._places_V.dtype.size
+        """Return the bytes on the device: those of the places and of their slots."""
+        return sum(part._values.bytes() for part in self._parts().values())
 
     def is_finite(self) -> bool:
         """Whether every number on the device is finite."""
@@ -170,8 +172,8 @@ class StagedTable(tf.Module):
             leaving = self._at(moves.left_N)
             for name, part in self._parts().items():
                 part._values.put(tf.constant(moves.taken_M), entering[name])
-            self._map(moves.leaving_N, np.full(len(moves.leaving_N), _NOWHERE, np.int32))
-            self._map(moves.entering_M, moves.taken_M)
+        self._map(moves.leaving_N, np.full(len(moves.leaving_N), _NOWHERE, np.int32))
+        self._map(moves.entering_M, moves.taken_M)
         self._ids_P[moves.left_N] = _NOWHERE
         self._ids_P[moves.taken_M] = moves.entering_M
         return leaving
@@ -200,12 +202,14 @@ class StagedTable(tf.Module):
         return {name: part._values.gather(places) for name, part in self._parts().items()}
 
     def _map(self, ids_N: np.ndarray, places_N: np.ndarray) -> None:
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self._places_V.handle, indices=tf.constant(ids_N), updates=places_N
-        )
+        with tf.device(HOST):
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self._places_V.handle, indices=tf.constant(ids_N), updates=places_N
+            )
 
     def _of(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The places of ids."""
-        return tf.raw_ops.ResourceGather(
-            resource=self._places_V.handle, indices=ids_U, dtype=tf.int32
-        )
+        with tf.device(HOST):
+            return tf.raw_ops.ResourceGather(
+                resource=self._places_V.handle, indices=ids_U, dtype=tf.int32
+            )

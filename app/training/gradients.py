@@ -16,7 +16,7 @@ from app.losses import stream
 from app.losses.base import Gather, Part
 from app.models.base import Model, Outcome
 from app.tables.rows import distinct
-from app.types import PHASES, Batch, Rows
+from app.types import HOST, PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.
 Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]
@@ -71,7 +71,7 @@ def phase(name: str) -> tf.name_scope:
 
 def looked_up(model: Model, batch: Batch) -> Wanted:
     """Return the distinct rows that a batch needs of each table."""
-    with phase("lookup"):
+    with phase("lookup"), tf.device(HOST):
         return {
             name: _lookup(ids, batch.rows.get(name)) for name, ids in model.lookups(batch).items()
         }
@@ -177,7 +177,8 @@ def merged(touched: Sequence[Touched]) -> Touched:
     """Rows of one table, each once, with the sum of its values."""
     if len(touched) == 1:
         return touched[0]
-    ids_U, positions_N = distinct(tf.concat([rows.ids_U for rows in touched], axis=0))
+    with tf.device(HOST):
+        ids_U, positions_N = distinct(tf.concat([rows.ids_U for rows in touched], axis=0))
     values_ND = tf.concat([rows.values_UD for rows in touched], axis=0)
     return Touched(ids_U, tf.math.unsorted_segment_sum(values_ND, positions_N, tf.size(ids_U)))
 

@@ -78,8 +78,8 @@ def staged(
     kinds = {
         "hot rows": (f"{size.hot:,} rows", place, hot),
         "staged rows": (f"{size.cold:,} rows", place, cold),
-        "map of ids": (f"{spec.rows:,} ids", place, 4 * spec.rows),
-        "map of ids, host": (f"{spec.rows:,} ids", HOST, 4 * spec.rows),
+        # That of the steps, and that of the chunks after them.
+        "maps of ids": (f"{spec.rows:,} ids", HOST, 2 * 4 * spec.rows),
         "rows on their way": (f"{size.moving:,} rows", HOST, moved),
     }
     return [Item(f"{name}: {kind}", *rest) for kind, rest in kinds.items()]

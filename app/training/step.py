@@ -15,7 +15,7 @@ from app.optimizers.base import Optimizer
 from app.tables.base import Table
 from app.training import gradients
 from app.training.gradients import Found, phase
-from app.types import Batch, Located
+from app.types import HOST, Batch, Located
 
 # Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
 # examples.
@@ -133,9 +133,11 @@ def lookup_function(model: Model, seed: int, micro: int = 1) -> Callable[..., di
         found: dict[str, list[tf.Tensor]] = {}
         for batches in steps(data_S, first, seed, micro):
             for batch in batches:
-                for name, ids in model.lookups(batch).items():
-                    found.setdefault(name, []).append(tf.reshape(ids, [-1]))
-        return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
+                with tf.device(HOST):
+                    for name, ids in model.lookups(batch).items():
+                        found.setdefault(name, []).append(tf.reshape(ids, [-1]))
+        with tf.device(HOST):
+            return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
 
     return lookups
 
@@ -148,13 +150,15 @@ def steps(
     data_S: a nest of tensors (S, N, ...), or `Located`; micro-batches are equal parts along their
     second dimension. some: which of the `micro` of a step are wanted; all by default.
     """
-    by_step = zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True)
+    with tf.device(HOST):  # where all of it is
+        by_step = list(zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True))
     for index, tensors in enumerate(by_step):
-        split = [tf.split(tensor, micro) if micro > 1 else [tensor] for tensor in tensors]
         batches = []
-        for part in some or range(micro):
-            data = tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split])
-            data, rows = data if isinstance(data, Located) else (data, {})
-            number = (first + index) * micro + part
-            batches.append(Batch(data, tf.stack([tf.constant(seed, tf.int64), number]), part, rows))
+        with tf.device(HOST):
+            split = [tf.split(tensor, micro) if micro > 1 else [tensor] for tensor in tensors]
+            for part in some or range(micro):
+                data = tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split])
+                data, rows = data if isinstance(data, Located) else (data, {})
+                seeds = tf.stack([tf.constant(seed, tf.int64), (first + index) * micro + part])
+                batches.append(Batch(data, seeds, part, rows))
         yield batches

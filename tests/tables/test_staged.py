@@ -120,6 +120,6 @@ def test_bytes_are_those_on_the_device():
     table = StagedTable(make_home(), "CPU:0")
     table.slot("accumulator", 1, 0.5)
     table.open(Places(ROWS, HOT, COLD))
-    assert table.bytes() == (len(HOT) + COLD) * (COLUMNS + 1) * 4 + ROWS * 4
+    assert table.bytes() == (len(HOT) + COLD) * (COLUMNS + 1) * 4
     assert table.row_bytes() == (COLUMNS + 1) * 4
     assert table.is_finite()

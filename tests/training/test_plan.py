@@ -38,7 +38,7 @@ def test_bytes_on_the_device_are_those_of_a_staged_table():
     table.open(Places(1000, tf.range(100).numpy(), 50))
     items = plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
     assert plan.totals(items)["CPU:0"] == table.bytes()
-    assert plan.totals(items)[HOST] == 4 * 1000 + 30 * table.row_bytes()
+    assert plan.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()
 
 
 ITEMS = [

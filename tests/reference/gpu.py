@@ -1,0 +1,272 @@
+"""Where the operations of a traced function would run on a GPU, and what would cross on the way.
+
+TensorFlow's wheel lists its GPU kernels even where there is no GPU, so that a graph that is traced
+under `tf.device("GPU:0")` tells all of it. The rules are those of TensorFlow's placer and executor:
+
+* An operation without a GPU kernel for its dtypes runs on the CPU (soft placement), and so does one
+  that was put there, or that reads or writes a variable there.
+* A GPU kernel has some of its inputs and outputs in host memory (`host_memory_arg`): nearly all
+  arithmetic on int32 runs on the host. A kernel that is registered for DEFAULT runs on a GPU too.
+* What passes a loop or a condition is in host memory if it is int32, and else on the device
+  (`MemoryTypesForNode` in tensorflow/core/framework/memory_types.cc).
+* What XLA compiles has its inputs and outputs on the device.
+
+A tensor in the one memory that is needed in the other is copied. From device to host the step waits
+for all work that was given to the device before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+
+from app.tables.graphs import CALLS, executed
+
+HOST, DEVICE = "host", "device"
+_XLA = "_XlaMustCompile"
+_NO_KERNEL = ("Placeholder",)  # the arguments of a function
+_LOOPS = ("While", "StatelessWhile")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+
+
+class Value(NamedTuple):
+    """A tensor of some run: what made it, its dtype, and the memory that it is in."""
+
+    name: str
+    made_by: str
+    dtype: tf.DType
+    memory: str
+
+
+class Copy(NamedTuple):
+    """A tensor that is in one memory and needed in the other."""
+
+    value: Value
+    to: str
+    needed_by: str
+    name: str
+    looped: bool
+
+
+class Report(NamedTuple):
+    """The operations without a GPU kernel, (type, dtypes), with a name; copies; XLA's functions."""
+
+    lacking: dict[tuple[str, tuple[str, ...]], str]
+    copies: list[Copy]
+    compiled: dict[str, Any]
+
+
+def report(function: Any, on_cpu: Sequence[tf.Variable] = ()) -> Report:
+    """What a call of a concrete function, traced under GPU:0, would do.
+
+    on_cpu: variables in host memory; all others are taken to be on the GPU.
+    """
+    walk = _Walk()
+    graph = function.graph
+    there = {id(variable.handle) for variable in on_cpu}
+    captured = {inner.name: id(outer) in there for outer, inner in graph.captures}
+    arguments = [
+        Value(
+            tensor.name,
+            "argument",
+            tensor.dtype,
+            HOST if captured.get(tensor.name, True) else DEVICE,
+        )
+        for tensor in graph.inputs
+    ]
+    walk.walk(graph, arguments, "", False)
+    return Report(walk.lacking, list(walk.copies.values()), walk.compiled)
+
+
+def lowered(function: Any) -> str:
+    """What XLA makes of a function for a GPU; where a dimension is not static, it is 16."""
+    specs = [
+        tf.TensorSpec([16 if size is None else size for size in tensor.shape], tensor.dtype)
+        for tensor in function.graph.inputs
+    ]
+    call = tf.function(lambda *arguments: function(*arguments), autograph=False, jit_compile=True)
+    return call.experimental_get_compiler_ir(*specs)(stage="hlo", platform_name="GPU")
+
+
+class _Walk:
+    def __init__(self):
+        self.lacking: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.copies: dict[tuple[str, str], Copy] = {}
+        self.compiled: dict[str, Any] = {}
+
+    def walk(self, graph, arguments, scope: str, looped: bool) -> list[Value]:
+        values = {t.name: v for t, v in zip(graph.inputs, arguments, strict=True)}
+        for op in _in_order(executed(graph)):
+            if op.type in _NO_KERNEL:
+                continue
+            inputs = [values[tensor.name] for tensor in op.inputs]
+            made = self._run(op, inputs, scope, looped)
+            values |= {tensor.name: value for tensor, value in zip(op.outputs, made, strict=True)}
+        return [values[tensor.name] for tensor in graph.outputs]
+
+    def _run(self, op, inputs, scope, looped) -> list[Value]:
+        name = scope + op.name
+        if op.type in CALLS:
+            return self._call(op, inputs, name, looped)
+        if op.type == "Identity":  # which TensorFlow prunes
+            return inputs
+        if _folds(op, inputs):
+            at = HOST if "CPU" in op.device else DEVICE
+            return [
+                Value(name, "Const", t.dtype, HOST if t.dtype == tf.int32 else at)
+                for t in op.outputs
+            ]
+        kernel = _kernel(op)
+        on_cpu = "CPU" in op.device or any(
+            value.dtype == tf.resource and value.memory == HOST for value in inputs
+        )
+        if kernel is None and not on_cpu:
+            key = (
+                op.type,
+                tuple(t.dtype.name for t in [*op.inputs, *op.outputs] if t.dtype != tf.resource),
+            )
+            self.lacking.setdefault(key, name)
+        if on_cpu or kernel is None:
+            needed, made = [HOST] * len(inputs), [HOST] * len(op.outputs)
+        else:
+            needed, made = _memories(op, kernel)
+        for value, memory in zip(inputs, needed, strict=True):
+            self._need(value, memory, op.type, name, looped)
+        if op.type == "Const" or op.type == "HostConst":
+            return [Value(name, "Const", op.outputs[0].dtype, made[0])]
+        return [
+            Value(f"{name}:{i}", op.type, t.dtype, memory)
+            for i, (t, memory) in enumerate(zip(op.outputs, made, strict=True))
+        ]
+
+    def _call(self, op, inputs, name, looped) -> list[Value]:
+        attributes, skipped = CALLS[op.type]
+        named = [f for a in attributes for f in _listed(op.get_attr(a))]
+        functions = [op.graph._get_function(f.name) for f in named]
+        if any(
+            _is_compiled(d)
+            for d in (
+                op.node_def,
+                *(f.definition if hasattr(f, "definition") else f.function_def for f in functions),
+            )
+        ):
+            self.compiled[functions[0].name] = functions[0]
+            for value in inputs:
+                self._need(value, DEVICE, "XLA", name, looped)
+            return [Value(f"{name}:{i}", "XLA", t.dtype, DEVICE) for i, t in enumerate(op.outputs)]
+        for value in inputs[:skipped]:
+            self._need(value, HOST, op.type, name, looped)
+        arguments = inputs[skipped:]
+        if op.type not in _LOOPS + _BRANCHES:
+            (function,) = functions
+            return self.walk(function.graph, arguments, f"{name}/", looped)
+        passed = [self._passed(v, op.type, name, looped) for v in arguments]
+        loops = looped or op.type in _LOOPS
+        results = [self.walk(f.graph, passed, f"{name}/", loops) for f in functions]
+        if op.type in _LOOPS:
+            condition, body = results
+            self._need(condition[0], HOST, "LoopCond", name, True)
+            results = [body]
+        for result in results:
+            for value in result:
+                self._passed(value, op.type, name, loops)
+        return [
+            Value(f"{name}:{i}", op.type, t.dtype, _passing(t.dtype, results[0][i].memory))
+            for i, t in enumerate(op.outputs)
+        ]
+
+    def _passed(self, value: Value, kind, name, looped) -> Value:
+        memory = _passing(value.dtype, value.memory)
+        self._need(value, memory, kind, name, looped)
+        return value._replace(memory=memory, made_by=kind)  # no constant within
+
+    def _need(self, value, memory, kind, name, looped) -> None:
+        if value.memory != memory and value.dtype not in (tf.resource, tf.string):
+            self.copies.setdefault((value.name, memory), Copy(value, memory, kind, name, looped))
+
+
+def _in_order(operations: list[tf.Operation]) -> list[tf.Operation]:
+    """Each after those that make its inputs; a gradient adds inputs to a loop that is there."""
+    found: dict[str, tf.Operation] = {}
+    waiting = operations[::-1]
+    while waiting:
+        op = waiting[-1]
+        before = [tensor.op for tensor in op.inputs if tensor.op.name not in found]
+        if before and op.name not in found:
+            waiting += before
+        else:
+            found.setdefault(op.name, waiting.pop())
+    return list(found.values())
+
+
+def _folds(op, inputs) -> bool:
+    """Whether TensorFlow makes a constant of it before anything runs."""
+    if op.op_def.is_stateful or not op.inputs:
+        return False
+    if op.type in ("Shape", "Size", "Rank"):
+        return op.inputs[0].shape.is_fully_defined()
+    return all(value.made_by == "Const" for value in inputs)
+
+
+def _listed(named):
+    return named if isinstance(named, list) else [named]
+
+
+def _passing(dtype, memory):
+    if dtype == tf.resource:
+        return memory
+    return HOST if dtype in (tf.int32, tf.string) else DEVICE
+
+
+def _is_compiled(definition) -> bool:
+    return _XLA in definition.attr and definition.attr[_XLA].b
+
+
+@functools.cache
+def _kernels(kind: str):
+    found = kernels.get_registered_kernels_for_op(kind).kernel
+    return [k for k in found if k.device_type == "GPU"] + [
+        k for k in found if k.device_type == "DEFAULT"
+    ]
+
+
+def _kernel(op):
+    """The kernel that a GPU would take, or None."""
+    attributes = op.node_def.attr
+    for kernel in _kernels(op.type):
+        for constraint in kernel.constraint:
+            given = attributes[constraint.name]
+            allowed = constraint.allowed_values.list
+            if allowed.s:
+                fits = given.s in allowed.s
+            else:
+                fits = set(given.list.type or [given.type]) <= set(allowed.type)
+            if not fits:
+                break
+        else:
+            return kernel
+    return None
+
+
+def _memories(op, kernel) -> tuple[list[str], list[str]]:
+    definition = op.op_def
+    return _of(op, definition.input_arg, kernel, op.inputs), _of(
+        op, definition.output_arg, kernel, op.outputs
+    )
+
+
+def _of(op, arguments, kernel, tensors) -> list[str]:
+    found = []
+    for argument in arguments:
+        if argument.number_attr:
+            count = op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(op.get_attr(argument.type_list_attr))
+        else:
+            count = 1
+        found += [HOST if argument.name in kernel.host_memory_arg else DEVICE] * count
+    return found
