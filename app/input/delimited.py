@@ -23,7 +23,7 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
     """Yield the blocks of a file cut at line ends: "\\n", "\\r\\n", "\\r\\r\\n" or "\\r".
 
     Raises:
-      UsageError: A line is longer than `LONGEST`.
+        UsageError: A line is longer than `LONGEST`.
     """
     number, rest = 1, ""
     for block in blocks:
@@ -54,12 +54,12 @@ def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[in
     """Yield the rows that are not blank, each with the number of the line where it begins.
 
     Args:
-      path: The file, for messages.
-      parts: Consecutive parts of the file.
-      separator: Empty for white space. With "," and ";", cells may be quoted.
+        path: The file, for messages.
+        parts: Consecutive parts of the file.
+        separator: Empty for white space. With "," and ";", cells may be quoted.
 
     Raises:
-      UsageError: A quote is not closed, or something follows a closed one.
+        UsageError: A quote is not closed, or something follows a closed one.
     """
     if separator in _QUOTING:
         yield from csv_rows(path, parts, separator)

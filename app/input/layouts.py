@@ -152,9 +152,9 @@ def texts(path: str) -> Iterator[Lines]:
     """Yield the lines of a text file, some MB at a time.
 
     Raises:
-      UsageError: A line is too long, or the file is not UTF-8: keys that are replaced by another
-        could fall together.
-      RunError: The file cannot be read.
+        UsageError: A line is too long, or the file is not UTF-8: keys that are replaced by another
+          could fall together.
+        RunError: The file cannot be read.
     """
     return delimited.whole_lines(path, _decoded(path))
 

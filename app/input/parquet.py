@@ -24,7 +24,7 @@ def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows of some columns, some thousands at a time.
 
     Raises:
-      RunError: The file is damaged.
+        RunError: The file is damaged.
     """
     file = _open(path)
     with _reading(path):
@@ -35,7 +35,7 @@ def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], n
     """Return the distinct keys of a column as text, and the position among them for each row.
 
     Raises:
-      UsageError: A cell is empty, or its type is not one of keys.
+        UsageError: A cell is empty, or its type is not one of keys.
     """
     import pyarrow
     from pyarrow import types
@@ -63,7 +63,7 @@ def cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     """Return the cells of a column as text; dates and times are seconds since 1970 (UTC).
 
     Raises:
-      UsageError: A cell is empty.
+        UsageError: A cell is empty.
     """
     import pyarrow
     from pyarrow import types

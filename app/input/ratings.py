@@ -151,7 +151,10 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
     if not separator or delimited.is_quoted(text, separator):
         return []
     lines = text[:-1].split("\n")
-    if {line.count(separator) for line in lines} != {layout.fields - 1}:
+    separators = layout.fields - 1
+    if {line.count(separator) for line in lines} != {separators}:
+        return []
+    if f"\n{separator * separators}\n" in f"\n{text}":  # a blank row
         return []
     cells = text[:-1].replace(separator, "\n").split("\n")  # 4 times as fast as line by line
     if " " in text:
@@ -183,7 +186,7 @@ def _ids(
     """Return the number of each key; new ones get the next.
 
     Raises:
-      UsageError: A key cannot be a line of a file of names.
+        UsageError: A key cannot be a line of a file of names.
     """
     known = len(keys)
     found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))

@@ -33,7 +33,7 @@ def save(names: Vocabulary, path: Path) -> None:
     """Write a line `name<TAB>count` for each id in turn.
 
     Raises:
-      UsageError: A name has a line break "\\n"; any other character is kept as it is.
+        UsageError: A name has a line break "\\n"; any other character is kept as it is.
     """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:

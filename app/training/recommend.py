@@ -34,7 +34,7 @@ def check_names(found: Split, config: Config, workdir: Workdir) -> None:
     """Refuse pairs whose users or items are not those of the rows of a workdir, in their order.
 
     Raises:
-      UsageError: They are others, as where a version of this program read the files otherwise.
+        UsageError: They are others, as where a version of this program read the files otherwise.
     """
     for what, now, path in (
         ("users", found.users, workdir.users),

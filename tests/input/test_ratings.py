@@ -137,6 +137,7 @@ def test_what_is_refused(tmp_path, text, settings, message):
         ("1,a\r2,b\r", [("1", "a"), ("2", "b")]),
         ("\ufeffuser,item\n1,a\n", [("1", "a")]),
         ("\n \nuser,item\n\n1,a\n  \n,,\n2,b", [("1", "a"), ("2", "b")]),
+        ("user,item\n1,a\n,\n2,b\n", [("1", "a"), ("2", "b")]),
         ("user, item, note\n1, a ,\n1, 2,x\n", [("1", "a"), ("1", "2")]),
         ('user,item,note\n1,a,"one\r\n2,b,two"\n2,"c,"" d",""\n', [("1", "a"), ("2", 'c," d')]),
         ('"user","item, name",item\n1,2,3\n', [("1", "3")]),
