@@ -174,7 +174,8 @@ def _placing(
     if config.table.hot_rows != "auto":
         chosen = rooms(lambda spec: int(config.table.hot_rows))
     else:
-        for share in _SHARES:
+        chosen = rooms(lambda spec: 0)
+        for share in () if plan.too_much(items(chosen), free) else _SHARES:
             chosen = rooms(lambda spec, share=share: int(share * spec.rows))
             if not plan.too_much(items(chosen), free):
                 break
