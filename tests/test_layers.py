@@ -16,7 +16,7 @@ LAYERS = (
     {"errors"},
     {"config", "hosts"},
     {"settings"},
-    {"files", "flagfiles", "console", "system"},
+    {"files", "checked_files", "flagfiles", "console", "system"},
     {"types"},
     {"text", "tables"},
     {"input", "optimizers", "losses"},

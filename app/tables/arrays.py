@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from app import system
+from app.checked_files import COUNT, damaged, missing, read_bytes, read_json
 from app.errors import RunError
-from app.files import COUNT, damaged, missing, read_bytes, read_json
 
 _BLOCK = 1 << 24  # bytes read at a time
 _FLOAT = 4  # bytes
 
 # What `write` tells of a file, and `read` wants to find: its bytes, and their CRC-32.
 Mark = tuple[int, int]
-MARK = [COUNT, COUNT]  # its shape in JSON (see `files.fits`)
+MARK = [COUNT, COUNT]  # its shape in JSON (see `checked_files.fits`)
 # What a damaged archive makes `zipfile` and numpy raise.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
@@ -94,7 +94,7 @@ def load(
 
     Args:
         path: The JSON file.
-        shape: The shape of what it holds (see `files.fits`).
+        shape: The shape of what it holds (see `checked_files.fits`).
         dtypes: By the name of each array to read, the types of which its elements may be.
 
     Returns:

@@ -17,8 +17,8 @@ from app.tables.ids import checked
 from app.tables.initial import Constant, Initial
 from app.tables.journal import journals, needed, records
 from app.tables.rounding import stochastic
-from app.tables.sections import read_header
-from app.tables.table_file import TableFile, generation_of, unreadable
+from app.tables.sections import read_header, unreadable
+from app.tables.table_file import TableFile, generation_of
 
 _CPU = "CPU:0"  # where a file is mapped, whatever the steps run on
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 
 # The finaliser of SplitMix64 (see `tables.initial`).
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -15,6 +16,7 @@ _PLACES_PER_ROW = 2
 _WASTED = 8  # of so many places one may be wasted on removed keys, before all are filled anew
 _BLOCK = 1 << 20
 _FREE, _REMOVED = 0, -1
+_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 
 
 class KeyIndex:
@@ -110,3 +112,8 @@ def mixed(hashes_U: np.ndarray) -> np.ndarray:
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(_LAST_SHIFT))
+
+
+def fingerprints(strings: tf.Tensor) -> tf.Tensor:
+    """A hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
+    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)

@@ -8,25 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import damaged, read_json
 from app.errors import RunError
-from app.files import COUNT, damaged, read_json
 from app.tables import arrays
-from app.tables.key_index import KeyIndex
+from app.tables.eviction import idle, rarest
+from app.tables.key_files import INT64, SHAPE, STATE, STRING, read_arrays
+from app.tables.key_index import KeyIndex, fingerprints
 from app.tables.sketch import DEPTH, MOST, Sketch
 
-INT64, STRING = "int64", "string"
-_STATE = "keys.json"
-_SHAPE = {
-    "capacity": COUNT,
-    "kind": frozenset([INT64, STRING]),
-    "admits": bool,
-    "step": COUNT,
-    "used": COUNT,
-    "swept": COUNT,
-    "added": (COUNT, None),
-}
-_DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys": [np.int64, object]}
-_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 _PER_ROW = 4  # counters of the sketch, for each hash function
 _AT_ONCE = 16  # one of so many rows is evicted at once, as all sightings are read to choose them
 _SWEEPS = 8  # looks for rows that are too old, in the age at which they are
@@ -189,7 +178,7 @@ class KeyMap:
         parts |= {"free": self._free, "keys": self.keys()}
         if self._sketch is not None:
             state["added"], parts["sketch"] = self._sketch.added, self._sketch.counts_HW
-        arrays.save(folder / _STATE, state, parts)
+        arrays.save(folder / STATE, state, parts)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote; all that follows is as it would have been.
@@ -198,8 +187,8 @@ class KeyMap:
             DamagedError: A file is missing or damaged.
             RunError: The map is of another kind or capacity, or admits keys otherwise.
         """
-        path = folder / _STATE
-        state = read_json(path, _SHAPE)
+        path = folder / STATE
+        state = read_json(path, SHAPE)
         for name, value, flag in (
             ("capacity", self.capacity, "--table_gb"),
             ("kind", self.kind, "another kind of key"),
@@ -210,7 +199,7 @@ class KeyMap:
                     f"{folder} holds keys with {name} {state[name]}, where {value} is asked "
                     f"for; give the {flag} that it was made with, or train in a new workdir"
                 )
-        _, parts = _read(path, {"sketch": [np.uint8]} if self._sketch is not None else {})
+        _, parts = read_arrays(path, {"sketch": [np.uint8]} if self._sketch is not None else {})
         if self._sketch is not None and parts["sketch"].shape != self._sketch.counts_HW.shape:
             raise damaged(path, "its sketch has another shape")
         self._restore(state, parts)
@@ -265,8 +254,7 @@ class KeyMap:
         missing = wanted - (self.capacity - len(self))
         if missing <= 0:
             return
-        idle = self._idle(kept_from)
-        count = len(idle) - np.count_nonzero(self._last_V[seen] < kept_from)
+        count = len(self._idle(kept_from)) - np.count_nonzero(self._last_V[seen] < kept_from)
         if count < missing:
             raise RunError(
                 f"the table's {self.capacity} rows are full and {missing} more are needed, but "
@@ -282,25 +270,16 @@ class KeyMap:
             rows = self._drop(self._idle(min(kept_from, self.step - self._max_age)))
         missing = wanted - (self.capacity - len(self))
         if missing > 0:
-            idle = self._idle(kept_from)
-            count = min(max(missing, self.capacity // _AT_ONCE), len(idle))
-            rows = np.concatenate([rows, self._drop(self._rarest(idle, count))])
+            may_go = self._idle(kept_from)
+            count = min(max(missing, self.capacity // _AT_ONCE), len(may_go))
+            rows = np.concatenate(
+                [rows, self._drop(rarest(may_go, count, self.counts_V, self._last_V))]
+            )
         return rows
 
     def _idle(self, before: int) -> np.ndarray:
         """Return the rows in use that were last seen before this step."""
-        old = self._last_V[: self.used] < before
-        return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
-
-    def _rarest(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Those with the fewest sightings, then the oldest, then the lowest; in rising order."""
-        chosen = []
-        for of_V in (self.counts_V, self._last_V):
-            values = of_V[rows]
-            limit = np.partition(values, count - 1)[count - 1]
-            chosen.append(rows[values < limit])
-            rows, count = rows[values == limit], count - len(chosen[-1])
-        return np.sort(np.concatenate([*chosen, rows[:count]]))
+        return idle(self.counts_V[: self.used], self._last_V[: self.used], before)
 
     def _drop(self, rows: np.ndarray) -> np.ndarray:
         self._index.remove(rows)
@@ -312,35 +291,8 @@ class KeyMap:
         return rows
 
 
-def fingerprints(strings: tf.Tensor) -> tf.Tensor:
-    """A hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
-    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
-
-
 def key_bytes(kind: str, min_sightings: int) -> int:
     """What a row of a map takes in all, about, for strings of 12 bytes."""
     strings = _STRING_BYTES + _LETTERS if kind == STRING else 0
     sketch = _PER_ROW * DEPTH if min_sightings > 1 else 0
     return _KEY_BYTES + _CHOICE_BYTES + strings + sketch
-
-
-def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the keys of a map that was saved, their rows and sightings, in the order of rows.
-
-    Raises:
-        DamagedError: A file is missing or damaged.
-    """
-    _, parts = _read(folder / _STATE, {})
-    rows = np.flatnonzero(parts["counts"])
-    return parts["keys"], rows, parts["counts"][rows]
-
-
-def _read(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return what the file holds, and its arrays and those of `dtypes`; they fit together."""
-    state, parts = arrays.load(path, _SHAPE, {**_DTYPES, **dtypes})
-    used, free = state["used"], parts["free"]
-    fits = used <= state["capacity"] and len(parts["counts"]) == len(parts["last"]) == used
-    fits = fits and len(parts["keys"]) == np.count_nonzero(parts["counts"]) == used - len(free)
-    if not fits or not np.all((free >= 0) & (free < used)):
-        raise damaged(path, "its arrays do not fit together")
-    return state, parts

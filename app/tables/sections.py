@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import fits
 from app.errors import RunError
-from app.files import fits
+from app.tables import initial as initials
+from app.tables.initial import Initial
 
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # of sections: a page, which is what can be mapped
@@ -180,3 +182,27 @@ class Mapping:
     def flush(self) -> None:
         """Returns when the disk has what was written."""
         self._map.flush()
+
+
+def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
+    """Make initial rows, part by part if `initial` can."""
+    shape = section.rows, section.columns
+    by_row = hasattr(initial, "rows")
+    count = max(1, _PART_BYTES // section.row_bytes) if by_row else section.rows
+    # XLA makes one loop of it, many times as fast as its operations one by one.
+    make = tf.function(
+        lambda ids_U: tf.cast(initials.rows(initial, ids_U, shape), section.dtype),
+        autograph=False,
+        jit_compile=by_row,
+    )
+    for start in range(0, section.rows, count):
+        ids_U = tf.range(start, min(start + count, section.rows), dtype=tf.int64)
+        rows_UD = make.get_concrete_function(ids_U)(ids_U)
+        rows_V[start : start + count] = section.items(rows_UD.numpy())
+
+
+def unreadable(error: OSError | ValueError) -> str:
+    """What the path of a file is, of which `read_header` raised this."""
+    if isinstance(error, FileNotFoundError):
+        return "is not there"
+    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)

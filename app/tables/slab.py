@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import COUNT, damaged, read_json
 from app.errors import RunError
-from app.files import COUNT, damaged, read_json
 from app.tables import arrays
 from app.tables import initial as initial_values
 from app.tables.device import DeviceTable

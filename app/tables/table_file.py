@@ -24,14 +24,21 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import COUNT, read_json
 from app.errors import RunError, UsageError
-from app.files import COUNT, read_json, replacing
-from app.tables import initial as initials
+from app.files import replacing
 from app.tables.initial import Constant, Initial
 from app.tables.journal import Journal, journal_path, journals, needed, records, telling
-from app.tables.sections import Header, Mapping, Section, read_header, reserve
+from app.tables.sections import (
+    Header,
+    Mapping,
+    Section,
+    fill,
+    read_header,
+    reserve,
+    unreadable,
+)
 
-_PART_BYTES = 16 << 20  # of initial rows, made at a time
 # Rows that are not in memory are waited for one by one: 100,000 random rows of 1,200 bytes took
 # 10 s with one thread, 1.5 with 16 and 1.1 with 64.
 _THREADS = 32
@@ -127,7 +134,8 @@ class TableFile:
         """
         with self._lock:
             self._check_file()
-            self._flush()
+            for mapping in self._mappings:
+                mapping.flush()
             held = {"identity": self._header.identity, "generation": self._generation + 1}
         with open(folder / _SNAPSHOT, "w", encoding="utf-8") as file:
             json.dump(held, file)
@@ -173,7 +181,8 @@ class TableFile:
                     if other == generation:
                         journalled[number][ids_U] = True
                         end = record_end
-            self._flush()
+            for mapping in self._mappings:
+                mapping.flush()
             for other, path in newer.items():
                 if other != generation:
                     path.unlink()
@@ -192,7 +201,7 @@ class TableFile:
             ) from error
         mapping = Mapping(self.path, section)
         if initial not in (tf.zeros, Constant(0.0)):
-            _fill(mapping.rows_V, section, initial)
+            fill(mapping.rows_V, section, initial)
         self._mappings.append(mapping)
         self._journalled.append(np.zeros(section.rows, bool))
         sections = (*self._header.sections, section)
@@ -250,33 +259,12 @@ class TableFile:
         parts = [slice(start, start + size) for start in range(0, count, size)]
         list((self._pool.map if len(parts) > 1 else map)(act, parts))
 
-    def _flush(self) -> None:
-        for mapping in self._mappings:
-            mapping.flush()
-
     def _none_journalled(self) -> list[np.ndarray]:
         return [np.zeros_like(journalled_V) for journalled_V in self._journalled]
 
     def _begin(self, generation: int, journalled: list[np.ndarray], end: int = 0) -> None:
         self._journal = Journal(journal_path(self.path, generation), end)
         self._generation, self._journalled = generation, journalled
-
-
-def _fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
-    """Makes initial rows, part by part if `initial` can."""
-    shape = section.rows, section.columns
-    by_row = hasattr(initial, "rows")
-    count = max(1, _PART_BYTES // section.row_bytes) if by_row else section.rows
-    # XLA makes one loop of it, many times as fast as its operations one by one.
-    make = tf.function(
-        lambda ids_U: tf.cast(initials.rows(initial, ids_U, shape), section.dtype),
-        autograph=False,
-        jit_compile=by_row,
-    )
-    for start in range(0, section.rows, count):
-        ids_U = tf.range(start, min(start + count, section.rows), dtype=tf.int64)
-        rows_UD = make.get_concrete_function(ids_U)(ids_U)
-        rows_V[start : start + count] = section.items(rows_UD.numpy())
 
 
 def _header(path: Path, owner: str, resume: bool) -> Header | None:
@@ -295,13 +283,6 @@ def _header(path: Path, owner: str, resume: bool) -> Header | None:
             f"--table_file={path} belongs to another run; give that run's --workdir or another file"
         )
     return header
-
-
-def unreadable(error: OSError | ValueError) -> str:
-    """What the path of a file is, of which `read_header` raised this."""
-    if isinstance(error, FileNotFoundError):
-        return "is not there"
-    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def generation_of(folder: Path, header: Header) -> int:

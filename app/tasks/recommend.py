@@ -10,13 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from app import devices, placing, storage, updates
+from app.checked_files import damaged
 from app.config import Config, CorpusConfig
 from app.errors import RunError, UsageError
 from app.evaluation import ranking
 from app.evaluation.ranking import Ranker
 from app.exporting import items as exported
 from app.exporting import word2vec
-from app.files import damaged, replacing
+from app.files import replacing
 from app.input import pairs
 from app.input.pairs import Known, Pairs
 from app.input.ratings import Ratings

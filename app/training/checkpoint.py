@@ -12,8 +12,9 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
+from app.checked_files import COUNT, list_folder, read_json, reading
 from app.errors import DamagedError, RunError
-from app.files import COUNT, list_folder, read_json, reading, remove_folder, replacing_folder
+from app.files import remove_folder, replacing_folder
 from app.tables.base import Kept, Table
 from app.tables.variable import variables
 from app.training import bundle, stored

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import COUNT, damaged
 from app.config import Config
 from app.errors import RunError, UsageError
-from app.files import COUNT, damaged
 from app.input import growing, pipeline
 from app.input.tokens import PAD
-from app.tables import arrays, keys
+from app.tables import arrays, key_files
 from app.tables.keys import KeyMap
 from app.tables.slab import Slab, read_rows
 from app.text import reading
@@ -205,7 +205,7 @@ def load(checkpoint: Path) -> WordVectors:
 
 def _ranked(folder: Path) -> tuple[Vocabulary, np.ndarray]:
     """The words of a stream's snapshot, and their rows."""
-    words, rows, counts = keys.read(folder / _KEYS)
+    words, rows, counts = key_files.read(folder / _KEYS)
     order = np.argsort(words, kind="stable")
     order = order[np.argsort(-counts[order], kind="stable")]
     tokens = [word.decode() for word in words[order]]

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from app.checked_files import read_json
 from app.errors import RunError
-from app.files import read_json, replacing
-from app.tables import arrays, file, keys, slab
+from app.files import replacing
+from app.tables import arrays, file, key_files, slab
 from app.tables.base import Kept, Table
 from app.tables.dynamic import KEYS
 from app.tables.rows import parts
@@ -209,5 +210,5 @@ def _from_keys(folder: Path, table: Table) -> None:
 
 
 def _by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    ids_N, rows_N, _ = keys.read(folder / KEYS)
+    ids_N, rows_N, _ = key_files.read(folder / KEYS)
     return ids_N, slab.read_rows(folder)[rows_N]

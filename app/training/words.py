@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from app.checked_files import COUNT
 from app.config import Config, InputConfig
 from app.errors import UsageError
-from app.files import COUNT
 from app.input import cache, pipeline, sequences, service
 from app.input.pipeline import EpochRows, Share
 from app.text import corpus, counting, vocabulary

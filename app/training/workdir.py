@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app import files, flagfiles
+from app import checked_files, flagfiles
+from app.checked_files import list_folder
 from app.errors import UsageError
-from app.files import list_folder, replacing, sweep
+from app.files import replacing, sweep
 
 
 class Workdir:
@@ -53,7 +54,7 @@ class Workdir:
         # A parameter server elsewhere has its part of the checkpoints, and no position.
         steps = list_folder(self.checkpoints, "step-")
         if any((step / "state.json").exists() for step in steps):
-            raise files.missing(path)
+            raise checked_files.missing(path)
         return False
 
     @contextlib.contextmanager
@@ -124,15 +125,15 @@ def owner(workdir: Workdir, resume: bool = False) -> str:
     known = read_json(workdir.owner, {"owner": str})
     if known is None:
         if resume:
-            raise files.missing(workdir.owner)
+            raise checked_files.missing(workdir.owner)
         known = {"owner": secrets.token_hex(16)}
         write_json(workdir.owner, known)
     return known["owner"]
 
 
 def read_json(path: Path, shape: Any = dict) -> Any:
-    """Return the value of a JSON file, or None if there is no file; see `files.read_json`."""
-    return files.read_json(path, shape, optional=True)
+    """Return the checked value of a JSON file, or None if there is no file."""
+    return checked_files.read_json(path, shape, optional=True)
 
 
 def write_json(path: Path, value: Any) -> None:

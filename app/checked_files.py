@@ -1,0 +1,170 @@
+"""Files of a workdir or a checkpoint: read whole, checked, and reported when they are damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from app.errors import DamagedError, RunError
+
+COUNT = range(2**63)  # the shape of a number that int64 holds and that is not below 0
+_JSON_BYTES = 64 << 20  # no JSON file of a workdir comes near it
+_REMEDY = "put back a copy of it, or train in a new workdir"
+
+
+def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
+    """Read a JSON file and check its value.
+
+    Args:
+        path: The file.
+        shape: What the value must be, see `fits`.
+        optional: Whether there may be no file; the value is None then.
+
+    Returns:
+        The value.
+
+    Raises:
+        DamagedError: The file is missing, or it holds no such value.
+        RunError: The file cannot be read.
+    """
+    data = _content(path, _JSON_BYTES)
+    if data is None:
+        if optional:
+            return None
+        raise missing(path)
+    try:
+        value = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, str(error)) from error
+    if isinstance(shape, dict) and isinstance(value, dict):
+        for name, part in shape.items():
+            if name is not str and not fits(value.get(name), part):
+                raise damaged(path, f"its {name!r} is {str(value.get(name))[:40]!r}")
+    if not fits(value, shape):
+        raise damaged(path, f"it holds {str(value)[:40]!r}")
+    return value
+
+
+def fits(value: Any, shape: Any) -> bool:
+    """Return whether a value from a JSON file has a shape.
+
+    Args:
+        value: The value.
+        shape: A type; a range of integers or a frozen set of strings, of which the value must be
+            one; None for null; a tuple of shapes, one of which must fit; a list with the shapes of
+            the items, or with one shape of all of them; a dictionary from names to the shapes of
+            their fields, in which a field that is absent counts as null, and `str` stands for every
+            name.
+    """
+    if isinstance(shape, tuple):
+        return any(fits(value, one) for one in shape)
+    if isinstance(shape, list):
+        if type(value) is not list:
+            return False
+        shapes = shape if len(shape) > 1 else shape * len(value)
+        return len(value) == len(shapes) and all(map(fits, value, shapes))
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return False
+        if str in shape:
+            return all(fits(item, shape[str]) for item in value.values())
+        return all(fits(value.get(name), part) for name, part in shape.items())
+    if isinstance(shape, range):
+        return type(value) is int and value in shape
+    if isinstance(shape, frozenset):
+        return type(value) is str and value in shape
+    if shape is float:  # an integer that no float holds would fail later
+        return type(value) is float or (type(value) is int and abs(value) in COUNT)
+    return value is None if shape is None else type(value) is shape
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Read a whole file of a workdir.
+
+    Raises:
+        DamagedError: There is no such file.
+        RunError: The file cannot be read.
+    """
+    data = _content(path)
+    if data is None:
+        raise missing(path)
+    return data
+
+
+def missing(path: str | Path) -> DamagedError:
+    """Return the error for a file that a workdir or a checkpoint lacks."""
+    return DamagedError(f"{path} is missing; {_REMEDY}")
+
+
+def damaged(path: str | Path, reason: str) -> DamagedError:
+    """Return the error for a file that fails its own check.
+
+    Args:
+        path: The file.
+        reason: What is wrong with it.
+    """
+    return DamagedError(f"{path} is damaged: {reason}; {_REMEDY}")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell why something at `path`, or below it, cannot be read.
+
+    Raises:
+        DamagedError: It is missing.
+        RunError: The system refuses it (no permission, a disk that fails, no memory).
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise RunError(f"there is not enough memory to read {path}; free some") from error
+    except OSError as error:
+        found = Path(error.filename) if isinstance(error.filename, str) else path
+        is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        if is_missing and found.is_relative_to(path):
+            raise missing(found) from error
+        reason = error.strerror or error
+        raise RunError(f"cannot read {found}: {reason}; mend that and run this again") from error
+
+
+def list_folder(folder: Path, prefix: str = "") -> list[Path]:
+    """Return the paths in a folder whose names begin so, sorted; none if there is no folder.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.lexists(folder):
+            return []
+        raise RunError(f"{folder} is no folder; rename it, or choose another --workdir") from error
+    except OSError as error:
+        raise RunError(
+            f"cannot read {folder}: {error.strerror}; make it readable, or choose another --workdir"
+        ) from error
+    return [folder / name for name in sorted(names) if name.startswith(prefix)]
+
+
+def _content(path: str | Path, limit: int | None = None) -> bytes | None:
+    """Return the bytes of a file, or None where there is none.
+
+    Raises:
+        DamagedError: The file is longer than the limit.
+        RunError: The file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(-1 if limit is None else limit + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot read {path}: {reason}; mend that and run this again") from error
+    if limit is not None and len(data) > limit:
+        raise damaged(path, f"it is longer than {limit:,} bytes")
+    return data

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.errors import DamagedError, RunError
+from app.tables.keys import INT64, STRING, KeyMap
+
+
+def see(keys, names, step, sightings=None):
+    """What a map of either kind makes of small numbers as keys."""
+    given = np.array(names, np.int64)
+    if keys.kind == STRING:
+        given = np.array([f"word {name}".encode() for name in names] or [], object)
+    counts = np.ones(len(names), np.int64) if sightings is None else np.array(sightings)
+    return keys.see(given, counts, step)
+
+
+def contents(keys):
+    """Row -> key, sightings, age."""
+    parts = keys.in_use(), keys.keys(), keys.counts(), keys.ages()
+    return {row: rest for row, *rest in zip(*(part.tolist() for part in parts), strict=True)}
+
+
+both = pytest.mark.parametrize("kind", [INT64, STRING])
+
+
+def many_steps(seed, steps=120):
+    random = np.random.default_rng(seed)
+    for step in range(1, steps):
+        names = random.choice(60, random.integers(0, 12), replace=False)
+        yield step, names, random.integers(1, 4, len(names))
+
+
+@both
+@pytest.mark.parametrize("min_sightings", [1, 3])
+def test_all_goes_on_after_a_load_as_it_would_have(kind, min_sightings, tmp_path):
+    def make():
+        return KeyMap(30, kind, min_sightings, max_age=40)
+
+    steps = list(many_steps(2))
+    through, other = make(), make()
+    for step in steps[:60]:
+        see(through, step[1], step[0], step[2])
+    through.save(tmp_path / "keys")
+    for step in steps[80:]:  # a map that was used for something else
+        see(other, step[1], step[0], step[2])
+    other.load(tmp_path / "keys")
+    assert contents(other) == contents(through) and other.bytes() == through.bytes()
+    for step in steps[60:]:
+        found, expected = (see(keys, step[1], step[0], step[2]) for keys in (other, through))
+        for got, wanted in zip(found, expected, strict=True):
+            assert got.tolist() == wanted.tolist()
+        assert contents(other) == contents(through)
+
+
+@both
+def test_a_damaged_file_is_noticed(kind, tmp_path):
+    keys = KeyMap(30, kind, min_sightings=2)
+    see(keys, range(20), 1, [2] * 20)
+    keys.save(tmp_path / "keys")
+    for path in sorted((tmp_path / "keys").iterdir()):
+        data = path.read_bytes()
+        changed = bytes([data[0] ^ 1]) + data[1:] if data else b"?"
+        for wrong in (data[: len(data) // 2], changed, None):
+            path.unlink(missing_ok=True)
+            if wrong is not None:
+                path.write_bytes(wrong)
+            if wrong != data:
+                with pytest.raises(DamagedError):
+                    KeyMap(30, kind, min_sightings=2).load(tmp_path / "keys")
+        path.write_bytes(data)
+    KeyMap(30, kind, min_sightings=2).load(tmp_path / "keys")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"capacity": 31}, "capacity 30, where 31 .*--table_gb"),
+        ({"kind": STRING}, "kind int64, where string"),
+        ({"min_sightings": 2}, "admits False, where True .*--min_count"),
+    ],
+)
+def test_a_map_of_another_kind_is_refused(other, words, tmp_path):
+    KeyMap(30).save(tmp_path / "keys")
+    with pytest.raises(RunError, match=words):
+        KeyMap(**{"capacity": 30} | other).load(tmp_path / "keys")
+
+
+@pytest.mark.parametrize("policy", [{"max_age": 2**31}, {"max_age": 2**31, "pinned": 1}])
+def test_an_age_of_more_steps_than_there_will_be(policy, tmp_path):
+    keys = KeyMap(4, **policy)
+    see(keys, [1, -1], 1)
+    assert not len(see(keys, [2], 2**31).evicted_rows)
+    keys.save(tmp_path / "keys")
+    other = KeyMap(4, **policy)
+    other.load(tmp_path / "keys")
+    for each in (keys, other):
+        assert not len(see(each, [2], 2**31 + 1).evicted_rows)
+        late = 2**31 + 2**28  # by an eighth
+        assert see(each, [2], late).evicted_rows.tolist() == [0, 1]
