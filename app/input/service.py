@@ -31,7 +31,9 @@ PATIENCE_SECONDS = 3.0
 # Silence for so long, and the service is given up until the next epoch; a worker that is started
 # again is there in about 10. One that has sent nothing at all in an epoch is given up at once.
 SILENCE_SECONDS = 30.0
-START_SECONDS = 10.0  # more for the first block: a worker makes its table of the vocabulary before
+# More for the first block: a worker gets the vocabulary and makes its table. A million tokens
+# took 10 seconds or less, and 22 once, on a machine that was busy with other work.
+START_SECONDS = 30.0
 _PROBE_SECONDS = 5.0  # for an answer that takes a millisecond
 # Blocks held until their turn, and asked for at a time of all workers together; their text has at
 # most so many bytes, and their rows have hardly more.
