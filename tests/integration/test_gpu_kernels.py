@@ -178,7 +178,8 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
 def _move_to_gpu(table) -> None:
     """A table says where its variables are, which is the CPU in the absence of a GPU."""
     table.device = GPU
-    for part in [*getattr(table, "parts", ()), *getattr(table, "slots", {}).values()]:
+    parts = table.parts if isinstance(table, sharded.ShardedTable) else []
+    for part in [*parts, *getattr(table, "slots", {}).values()]:
         _move_to_gpu(part)
 
 

@@ -83,10 +83,16 @@ def report(function: Any, on_cpu: Sequence[tf.Variable] = ()) -> Report:
 
 
 def lowered(function: Any) -> str:
-    """What XLA makes of a function for a GPU; where a dimension is not static, it is 16."""
+    """Return what XLA makes of a function for a GPU.
+
+    A dimension that is not static is taken to be the first one of an argument where that is, as
+    such functions are called by groups, or else 16.
+    """
+    inputs = function.graph.inputs
+    usual = next((t.shape[0] for t in inputs if t.shape.rank and t.shape[0]), 16)
     specs = [
-        tf.TensorSpec([16 if size is None else size for size in tensor.shape], tensor.dtype)
-        for tensor in function.graph.inputs
+        tf.TensorSpec([usual if size is None else size for size in tensor.shape], tensor.dtype)
+        for tensor in inputs
     ]
     call = tf.function(lambda *arguments: function(*arguments), autograph=False, jit_compile=True)
     return call.experimental_get_compiler_ir(*specs)(stage="hlo", platform_name="GPU")
