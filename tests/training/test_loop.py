@@ -89,27 +89,6 @@ def test_every_batch_of_every_epoch(tmp_path):
     assert run.steps() == [20]
 
 
-def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
-    Run(tmp_path).train(epochs=1)
-    workdir.write_flags(tmp_path / "flags.cfg", {"epochs": 1})
-
-    def content():
-        return {p: p.is_file() and p.read_bytes() for p in sorted(tmp_path.rglob("*"))}
-
-    before, run = content(), Run(tmp_path)
-    run.table = DeviceTable(11, 4, tf.zeros)
-    recorded = []
-    run.job = dataclasses.replace(
-        run.job, tables={"input": run.table}, record=lambda: recorded.append(run.table)
-    )
-    with pytest.raises(RunError, match="holds table 'input' with shape"):
-        loop.train(run.job, RunConfig(epochs=2), run.place, flags={"epochs": 2})
-    assert content() == before and not recorded
-    again = Run(tmp_path)
-    assert loop.train(again.job, RunConfig(epochs=2), again.place, flags={"epochs": 2})
-    assert workdir.read_flags(tmp_path / "flags.cfg") == {"epochs": "2"}
-
-
 @pytest.mark.parametrize("expected", [5, 2, 10])
 def test_the_rate_falls_to_the_end(tmp_path, expected):
     run = Run(tmp_path, expected=expected)
