@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import signal
 
@@ -9,10 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError
-from app.tables import sharded
 from app.tables.device import DeviceTable
-from app.tables.file import FileTable
-from app.tables.table_file import TableFile
 from app.tables.variable import variables as variables_of
 from app.training import checkpoint, stored
 from app.training.checkpoint import Checkpoints, Position
@@ -23,12 +21,16 @@ def read_rows(folder, name):
     return checkpoint.of_newest(folder, lambda path: stored.read_ids(path, name))[1]
 
 
-@pytest.fixture
-def tables():
+def make_tables():
     """Two tables, one with a slot, that `fill` sets to a number."""
     found = {name: DeviceTable(50, 8, tf.zeros) for name in ("input", "output")}
     found["input"].slot("accumulator", 1, 0.5)
     return found
+
+
+@pytest.fixture
+def tables():
+    return make_tables()
 
 
 def variables(tables):
@@ -90,11 +92,64 @@ def test_a_step_is_saved_once(tmp_path, tables):
     assert values(tables) == [5, 6, 7]
 
 
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
 def flip(path):
     content = bytearray(path.read_bytes())
     for place in range(0, len(content), 97):
         content[place] ^= 255
     path.write_bytes(content)
+
+
+DAMAGES = {
+    "data cut": ("tables.data-00000-of-00001", cut),
+    "data empty": ("tables.data-00000-of-00001", lambda path: path.write_bytes(b"")),
+    "data flipped": ("tables.data-00000-of-00001", flip),
+    "data missing": ("tables.data-00000-of-00001", lambda path: path.unlink()),
+    "index cut": ("tables.index", cut),
+    "index flipped": ("tables.index", flip),
+    "index empty": ("tables.index", lambda path: path.write_bytes(b"")),
+    "index missing": ("tables.index", lambda path: path.unlink()),
+    "state missing": ("state.json", lambda path: path.unlink()),
+    "state cut": ("state.json", cut),
+    "state no text": ("state.json", lambda path: path.write_bytes(b"\xff\0")),
+    "state a list": ("state.json", lambda path: path.write_text("[1]")),
+    "state of others": ("state.json", lambda path: path.write_text('{"stage": 1}')),
+}
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_one_gives_way_to_the_one_before(tmp_path, tables, caplog, file, damage):
+    checkpoints = save(tmp_path, tables, [5, 6], keep=2)
+    damage(tmp_path / "step-000000000006" / file)
+    fill(tables, 0)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert checkpoints.restore().step == 5
+    assert values(tables) == [5, 6, 7]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and "\n" not in told[0]
+    expected = f"{tmp_path}/step-000000000006 is damaged, trying the one before it: "
+    assert told[0].startswith(expected) and len(told[0]) > len(expected)
+    # The damaged one neither keeps its step from being saved anew nor counts among the newest.
+    assert names(tmp_path) == ["damaged-step-000000000006", "step-000000000005"]
+    save(tmp_path, tables, [6, 7], keep=2)
+    assert names(tmp_path)[1:] == ["step-000000000006", "step-000000000007"]
+    fill(tables, 0)
+    assert checkpoints.restore().step == 7
+    assert values(tables) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("file", ["tables.data-00000-of-00001", "tables.index"])
+def test_rows_are_read_from_the_newest_whole_one(tmp_path, tables, file):
+    save(tmp_path, tables, [5, 6])
+    flip(tmp_path / "step-000000000006" / file)
+    assert read_rows(tmp_path, "input")[0, 0] == 5
+    assert len(names(tmp_path)) == 2
+    flip(tmp_path / "step-000000000005" / file)
+    with pytest.raises(RunError, match="every checkpoint is damaged"):
+        read_rows(tmp_path, "input")
 
 
 @pytest.mark.parametrize("name", ["a[b]", "[!x]", "a\\b", "a*", "a?b", "a[b]*\\?"])
@@ -111,39 +166,14 @@ def test_a_path_may_have_any_characters(tmp_path, tables, name):
     assert names(folder)[0] == "damaged-step-000000000006"
 
 
-def content(folder):
-    """Every path below a folder, with the bytes of those that are files."""
-    return {p: p.is_file() and p.read_bytes() for p in sorted(folder.rglob("*"))}
-
-
-@pytest.mark.parametrize("kind", ["device", "sharded", "file"])
-def test_rounding_may_become_stochastic(tmp_path, kind):
-    def make(rounding):
-        options = {"dtype": tf.bfloat16, "rounding": rounding, "slot_dtype": tf.bfloat16}
-        if kind == "sharded":
-            found = sharded.make(50, 8, tf.zeros, ["CPU:0", "CPU:0"], **options)
-        elif kind == "file":
-            file = TableFile(tmp_path / "rows", "owner", resume=rounding == "stochastic")
-            found = FileTable(file, "input", 50, 8, tf.zeros, **options)
-        else:
-            found = DeviceTable(50, 8, tf.zeros, **options)
-        found.slot("moment", 8, 0.5)
-        return found
-
-    nearest = make("nearest")
-    nearest.assign(tf.range(50), tf.fill([50, 8], 3.0))
-    Checkpoints(tmp_path / "of", {"input": nearest}).save(Position(step=1))
-    table, seven = make("stochastic"), tf.constant([7])
-    counts = [variable for place, variable in variables_of(table) if place[-1] == "writes"]
-    assert counts and Checkpoints(tmp_path / "of", {"input": table}).restore().step == 1
-    assert [int(count) for count in counts] == [0] * len(counts)
-    assert float(table.gather(seven)[0, 0]) == 3 and float(
-        table.slots["moment"].gather(seven)[0, 0]
-    )
-    table.assign(seven, tf.fill([1, 8], 1.001))
-    Checkpoints(tmp_path / "of", {"input": table}).save(Position(step=2))
-    assert Checkpoints(tmp_path / "of", {"input": table}).restore().step == 2
-    assert sum(int(count) for count in counts) > 0
+def test_all_damaged(tmp_path, tables):
+    checkpoints = save(tmp_path, tables, [5, 6])
+    for path in tmp_path.iterdir():
+        (path / "state.json").unlink()
+    with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in"):
+        checkpoints.restore()
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+    assert checkpoint.newest_position(tmp_path) is None
 
 
 def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables):
