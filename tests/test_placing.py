@@ -78,6 +78,14 @@ def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
         decide(config(optimizer="adagrad"))
 
 
+def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
+    memory(OTHERS)
+    monkeypatch.setattr(placing, "step_bytes", lambda *_: pytest.fail("traced"))
+    monkeypatch.setattr(placing, "_smaller", lambda _: [{"table": {"table": "host"}}])
+    with pytest.raises(UsageError, match="^the tables do not fit: host has 10.0 MB free"):
+        decide(config())
+
+
 def test_as_many_rows_are_hot_as_fit_the_device(memory):
     memory(1e9)
     sizes = []

@@ -90,6 +90,15 @@ def test_another_prefix_and_a_label_twice(tmp_path):
     assert shown(found) == [(["w", "#"], ["x", "y.+"])]
 
 
+@pytest.mark.parametrize("prefix", ["\\E", "\\Q", ".", "[", " #", "\u00e9-", "$^"])
+def test_a_prefix_is_no_pattern(tmp_path, prefix):
+    text = f"{prefix.strip()}x w\n"
+    found = labelled_files.read(
+        written(tmp_path / "a.txt", text), config(label_prefix=prefix.strip())
+    )
+    assert shown(found) == [(["w"], ["x"])]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
