@@ -70,5 +70,5 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
         except tf.errors.OpError as error:  # TensorFlow's own file system, so no OSError
-            reason = error.message.splitlines()[0]
+            reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
