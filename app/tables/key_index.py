@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -102,6 +102,20 @@ class KeyIndex:
         places = places + 1
         places[places == len(self._places)] = 0
         return places
+
+
+def least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return `count` of the rows, those with the least values, in rising order.
+
+    values: By row; each of them decides where those before it are equal, then the row's number.
+    """
+    chosen = []
+    for of_V in values:
+        found = of_V[rows]
+        limit = np.partition(found, count - 1)[count - 1]
+        chosen.append(rows[found < limit])
+        rows, count = rows[found == limit], count - len(chosen[-1])
+    return np.sort(np.concatenate([*chosen, rows[:count]]))
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:

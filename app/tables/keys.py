@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.tables import arrays
-from app.tables.key_index import KeyIndex
+from app.tables.initial import fingerprints
+from app.tables.key_index import KeyIndex, least
 from app.tables.sketch import DEPTH, MOST, Sketch
 
 INT64, STRING = "int64", "string"
 _STATE = "keys.json"
-_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 _PER_ROW = 4  # counters of the sketch, for each hash function
 _AT_ONCE = 16  # one of so many rows is evicted at once, as all sightings are read to choose them
 _SWEEPS = 8  # looks for rows that are too old, in the age at which they are
@@ -127,12 +127,10 @@ class KeyMap:
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
         kept_from = min(steps_U.min(initial=step), step - self._pinned)
         self._require(len(new), rows_U[known], kept_from)
-
         if self._sketch is not None:
             self._sketch.store(*counted)
         self.counts_V[rows_U[known]] += sightings_U[known]
-        self._last_V[rows_U[known]] = steps_U[known]
-        self.step = step
+        self.step, self._last_V[rows_U[known]] = step, steps_U[known]
         evicted = self._evict(len(new), kept_from)
         rows_U[new] = rows = self._take(len(new))
         self._index.insert(hashes_U[new], rows)
@@ -247,15 +245,12 @@ class KeyMap:
     def _require(self, wanted: int, seen: np.ndarray, kept_from: int) -> None:
         """Raise RunError unless so many rows are free, or are not kept and may be evicted."""
         missing = wanted - (self.capacity - len(self))
-        if missing <= 0:
-            return
-        idle = self._idle(kept_from)
+        idle = self._idle(kept_from) if missing > 0 else ()
         count = len(idle) - np.count_nonzero(self._last_V[seen] < kept_from)
-        if count < missing:
+        if 0 < missing > count:
             raise RunError(
                 f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                f"only {count} were not just used; give a greater --table_gb, a greater "
-                "--min_count or smaller blocks and batches"
+                f"only {count} were not just used; give more --table_gb or --min_count, or fewer ids"
             )
 
     def _evict(self, wanted: int, kept_from: int) -> np.ndarray:
@@ -268,23 +263,15 @@ class KeyMap:
         if missing > 0:
             idle = self._idle(kept_from)
             count = min(max(missing, self.capacity // _AT_ONCE), len(idle))
-            rows = np.concatenate([rows, self._drop(self._rarest(idle, count))])
+            rows = np.concatenate(
+                [rows, self._drop(least(idle, (self.counts_V, self._last_V), count))]
+            )
         return rows
 
     def _idle(self, before: int) -> np.ndarray:
         """Return the rows in use that were last seen before this step."""
         old = self._last_V[: self.used] < before
         return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
-
-    def _rarest(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Those with the fewest sightings, then the oldest, then the lowest; in rising order."""
-        chosen = []
-        for of_V in (self.counts_V, self._last_V):
-            values = of_V[rows]
-            limit = np.partition(values, count - 1)[count - 1]
-            chosen.append(rows[values < limit])
-            rows, count = rows[values == limit], count - len(chosen[-1])
-        return np.sort(np.concatenate([*chosen, rows[:count]]))
 
     def _drop(self, rows: np.ndarray) -> np.ndarray:
         self._index.remove(rows)
@@ -294,11 +281,6 @@ class KeyMap:
             self._string_bytes -= sum(map(len, self._strings_V[rows]))
             self._strings_V[rows] = None
         return rows
-
-
-def fingerprints(strings: tf.Tensor) -> tf.Tensor:
-    """A hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
-    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
 
 
 def key_bytes(kind: str, min_sightings: int) -> int:
