@@ -249,8 +249,8 @@ class KeyMap:
         count = len(idle) - np.count_nonzero(self._last_V[seen] < kept_from)
         if 0 < missing > count:
             raise RunError(
-                f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                f"only {count} were not just used; give more --table_gb or --min_count, or fewer ids"
+                f"the table's {self.capacity} rows are full and {missing} more are needed; "
+                f"only {count} were not just used; raise --table_gb or --min_count, or give fewer"
             )
 
     def _evict(self, wanted: int, kept_from: int) -> np.ndarray:
