@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import UsageError
-from app.tables.initial import Initial
-from app.tables.keys import KeyMap, fingerprints
+from app.tables.initial import Initial, fingerprints
+from app.tables.keys import KeyMap
 from app.tables.rows import parts
 from app.tables.slab import Slab
 

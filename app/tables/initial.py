@@ -20,6 +20,7 @@ _STEP = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST_SHIFT = 31
 _BITS = 24  # of a float32's mantissa
+_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,11 @@ def rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tenso
     if hasattr(initial, "rows"):
         return initial.rows(ids_U, shape[1])
     return tf.gather(initial(shape), ids_U)
+
+
+def fingerprints(strings: tf.Tensor) -> tf.Tensor:
+    """Return a hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
+    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
 
 
 def _uniform(ids_V: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:

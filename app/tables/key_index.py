@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 # The finaliser of SplitMix64 (see `tables.initial`).
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -16,7 +15,6 @@ _PLACES_PER_ROW = 2
 _WASTED = 8  # of so many places one may be wasted on removed keys, before all are filled anew
 _BLOCK = 1 << 20
 _FREE, _REMOVED = 0, -1
-_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
 
 
 class KeyIndex:
@@ -106,14 +104,23 @@ class KeyIndex:
         return places
 
 
+def least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return `count` of the rows, those with the least values, in rising order.
+
+    values: By row; each of them decides where those before it are equal, then the row's number.
+    """
+    chosen = []
+    for of_V in values:
+        found = of_V[rows]
+        limit = np.partition(found, count - 1)[count - 1]
+        chosen.append(rows[found < limit])
+        rows, count = rows[found == limit], count - len(chosen[-1])
+    return np.sort(np.concatenate([*chosen, rows[:count]]))
+
+
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
     """Evenly spread uint64 numbers, one to one with the int64 hashes."""
     values = hashes_U.view(np.uint64)
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(_LAST_SHIFT))
-
-
-def fingerprints(strings: tf.Tensor) -> tf.Tensor:
-    """A hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
-    return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)

@@ -11,9 +11,9 @@ import tensorflow as tf
 from app.checked_files import damaged, read_json
 from app.errors import RunError
 from app.tables import arrays
-from app.tables.eviction import idle, rarest
+from app.tables.initial import fingerprints
 from app.tables.key_files import INT64, SHAPE, STATE, STRING, read_arrays
-from app.tables.key_index import KeyIndex, fingerprints
+from app.tables.key_index import KeyIndex, least
 from app.tables.sketch import DEPTH, MOST, Sketch
 
 _PER_ROW = 4  # counters of the sketch, for each hash function
@@ -257,9 +257,9 @@ class KeyMap:
         count = len(self._idle(kept_from)) - np.count_nonzero(self._last_V[seen] < kept_from)
         if count < missing:
             raise RunError(
-                f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                f"only {count} were not just used; give a greater --table_gb, a greater "
-                "--min_count or smaller blocks and batches"
+                f"the table's {self.capacity} rows are full and {missing} more are needed, but only "
+                f"{count} were not just used; raise --table_gb or --min_count, or lower "
+                "--batch_tokens, --steps_per_call or --block_bytes"
             )
 
     def _evict(self, wanted: int, kept_from: int) -> np.ndarray:
@@ -273,13 +273,14 @@ class KeyMap:
             may_go = self._idle(kept_from)
             count = min(max(missing, self.capacity // _AT_ONCE), len(may_go))
             rows = np.concatenate(
-                [rows, self._drop(rarest(may_go, count, self.counts_V, self._last_V))]
+                [rows, self._drop(least(may_go, (self.counts_V, self._last_V), count))]
             )
         return rows
 
     def _idle(self, before: int) -> np.ndarray:
         """Return the rows in use that were last seen before this step."""
-        return idle(self.counts_V[: self.used], self._last_V[: self.used], before)
+        old = self._last_V[: self.used] < before
+        return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
 
     def _drop(self, rows: np.ndarray) -> np.ndarray:
         self._index.remove(rows)

@@ -69,7 +69,7 @@ class Locating(InPlace):
                 raise RunError(
                     f"table {name!r} has {self._dynamic[name].rows:,} rows, and {steps} steps, "
                     f"which are made in one call, need {ids_U.shape[0]:,} different ones; give a "
-                    "greater --table_gb, or fewer --batch_tokens or --steps_per_call"
+                    "greater --table_gb, or a lower --batch_tokens or --steps_per_call"
                 )
         rows = {}
         for name, (ids_U, inverse_N, counts_U) in found.items():

@@ -85,17 +85,3 @@ def test_a_map_of_another_kind_is_refused(other, words, tmp_path):
     KeyMap(30).save(tmp_path / "keys")
     with pytest.raises(RunError, match=words):
         KeyMap(**{"capacity": 30} | other).load(tmp_path / "keys")
-
-
-@pytest.mark.parametrize("policy", [{"max_age": 2**31}, {"max_age": 2**31, "pinned": 1}])
-def test_an_age_of_more_steps_than_there_will_be(policy, tmp_path):
-    keys = KeyMap(4, **policy)
-    see(keys, [1, -1], 1)
-    assert not len(see(keys, [2], 2**31).evicted_rows)
-    keys.save(tmp_path / "keys")
-    other = KeyMap(4, **policy)
-    other.load(tmp_path / "keys")
-    for each in (keys, other):
-        assert not len(see(each, [2], 2**31 + 1).evicted_rows)
-        late = 2**31 + 2**28  # by an eighth
-        assert see(each, [2], late).evicted_rows.tolist() == [0, 1]
