@@ -257,8 +257,8 @@ class KeyMap:
         count = len(self._idle(kept_from)) - np.count_nonzero(self._last_V[seen] < kept_from)
         if count < missing:
             raise RunError(
-                f"the table's {self.capacity} rows are full and {missing} more are needed, but only "
-                f"{count} were not just used; raise --table_gb or --min_count, or lower "
+                f"the table's {self.capacity} rows are full and {missing} more are needed, but "
+                f"only {count} were not just used; raise --table_gb or --min_count, or lower "
                 "--batch_tokens, --steps_per_call or --block_bytes"
             )
 
