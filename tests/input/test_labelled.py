@@ -118,11 +118,12 @@ def test_a_line_longer_than_a_block(tmp_path):
         labelled_files.read(given, config(block_bytes=1024))
 
 
-def test_a_cell_longer_than_a_block(tmp_path):
+def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.input.delimited.LONGEST", 1024)
     # Not even a cell that goes over many lines fills the memory.
     text = 'review,kind\n"' + "one two\n" * 1000 + '",a\n'
     given = written(tmp_path / "a.csv", text)
-    with pytest.raises(UsageError, match=r"a.csv, line \d+ .*1024.*--block_bytes"):
+    with pytest.raises(UsageError, match=r"a.csv, line \d+: .*1024"):
         labelled_files.read(given, config(**COLUMNS, block_bytes=1024))
 
 

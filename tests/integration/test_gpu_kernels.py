@@ -14,9 +14,13 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import app.keras
-from app import build, devices, placing, settings
-from app.optimizers.rows import slots
+from app import build, devices, placing, settings, updates
+from app.optimizers.rows import slots, update
 from app.tables import sharded
+from app.tables.device import DeviceTable
+from app.tables.initial import Uniform
+from app.tables.keys import KeyMap
+from app.tables.slab import Slab
 from app.training.step import lookup_function, train_function
 from app.training.workdir import Workdir
 from tests.integration.replicas import write_data
@@ -97,13 +101,12 @@ SELDOM = [
         for loss in ("one_vs_all", "hierarchical_softmax", "class_softmax", "sampled_softmax")
     ),
     (CLASSIFY | {"table": "host"}, {HOME}),
+    *((CLASSIFY | {"table": table}, set()) for table in ("sharded", "dynamic")),
     (CLASSIFY | {"micro_batches": 2}, set()),
     *((RECOMMEND | {"loss": loss}, set()) for loss in ("bpr", "squared_error")),
     *((RECOMMEND | {"loss": "bpr", "model": model}, set()) for model in ("gmf", "mlp", "neumf")),
-    (RECOMMEND | {"table": "host"}, set()),
+    *((RECOMMEND | {"table": table}, set()) for table in ("host", "sharded", "dynamic")),
 ]
-# Without a GPU kernel by design: keys of a dynamic table are looked up by Python.
-ON_THE_HOST = {"PyFunc"}
 
 
 def named(values) -> str:
@@ -155,6 +158,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
         if config.table.table == "host":
             batches = job.staging.ahead(batches, 0)
         _, batch = next(iter(batches))
+        batch = job.staging.locate(batch, tf.constant(0, tf.int64))
         tables = job.staging.tables
         for name, table in tables.items():
             if job.model.tables()[name].trained and config.table.table != "host":
@@ -190,8 +194,7 @@ def waits(report) -> set[tuple[str, str]]:
 
 
 def check(report, expected) -> None:
-    lacking = {name: kind for kind, name in report.lacking.items() if kind[0] not in ON_THE_HOST}
-    assert not lacking
+    assert not report.lacking
     assert waits(report) == expected
     for function in report.compiled.values():
         assert "ENTRY" in gpu.lowered(function)
@@ -211,11 +214,45 @@ def test_another_step_on_a_gpu(data, tmp_path, values, expected):
     check(traced(data, tmp_path, values), expected)
 
 
-@pytest.mark.slow
-def test_keys_of_a_dynamic_table_are_looked_up_by_python(data, tmp_path):
-    report = traced(data, tmp_path, CLASSIFY | {"table": "dynamic"})
-    check(report, set())
-    assert {kind for kind, *_ in report.lacking} <= ON_THE_HOST
+TABLES = {
+    "device": DeviceTable,
+    "slots of a map": lambda *shape, **options: Slab(KeyMap(shape[0]), *shape[1:], **options),
+    "sharded": lambda *shape, **options: sharded.make(*shape, [GPU, GPU], **options),
+}
+DTYPES = [
+    (tf.float32, "nearest"),
+    *((dtype, rule) for dtype in (tf.bfloat16, tf.float16) for rule in ("nearest", "stochastic")),
+]
+
+
+SPECS = ([None], [None, 8], [], []), (tf.int32, tf.float32, tf.float32, tf.int64)
+
+
+def writer(optimizer, table):
+    """The part of a step that changes rows."""
+
+    def write(ids_U, gradients_UD, rate, number):
+        rows_UD = table.gather(ids_U)
+        gradients_UD = optimizer.clip({"rows": gradients_UD})["rows"]
+        update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_rule_on_every_table_of_every_dtype(kind):
+    # A step reads and writes its rows in the same way, whatever task, model and loss need them.
+    for name in settings.fields()["optimizer"].metadata["choices"]:
+        values = {"optimizer": name, "clip_row_norm": 1.0, "clip_global_norm": 1.0}
+        optimizer = updates.optimizer(settings.from_names(values).optimizer)
+        for dtype, rounding in DTYPES:
+            table = TABLES[kind](
+                40, 8, Uniform(0.1, 1), dtype=dtype, slot_dtype=dtype, rounding=rounding, seed=1
+            )
+            slots(optimizer, table)
+            _move_to_gpu(table)
+            report = report_of(writer(optimizer, table), *map(tf.TensorSpec, *SPECS))
+            assert not report.lacking, (name, dtype, rounding)
 
 
 def test_ids_to_stage_are_looked_up_without_the_device(data, tmp_path):

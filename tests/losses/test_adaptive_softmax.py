@@ -15,7 +15,7 @@ from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.tables.rows import distinct
 from app.training.step import step
-from app.types import Rows
+from app.types import Batch, Rows
 from tests.losses import toy
 
 WORDS, COLUMNS = 60, 40
@@ -96,7 +96,8 @@ def gradients(loss, tables, predictions):
     tables = {"input": inputs, **tables}
     before = {name: table.values.numpy() for name, table in tables.items()}
     model = Toy(loss, predictions)
-    total, _ = step(model, tables, sgd(), tf.zeros(2), tf.constant(1.0), tf.constant(1, tf.int64))
+    batch = Batch(None, tf.zeros(2, tf.int64))
+    total, _ = step(model, tables, sgd(), batch, tf.constant(1.0), tf.constant(1, tf.int64))
     return total, {name: before[name] - table.values.numpy() for name, table in tables.items()}
 
 

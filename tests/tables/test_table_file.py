@@ -235,6 +235,13 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path):
     np.testing.assert_allclose(run.rows()[0], before + 200, rtol=1e-6)
 
 
+def train_for_ever(folder):
+    """Trains until it is killed, and says when it has begun."""
+    run = Run(Path(folder))
+    print("begun", flush=True)
+    run.train(sys.maxsize)
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, kills):
     command = f"from tests.tables import test_table_file as t; t.train_for_ever({str(tmp_path)!r})"

@@ -41,9 +41,9 @@ def test_every_name_of_one_line_is_kept(tmp_path):
         '"',
         "\ufeff",
     ]
-    names.save(Vocabulary(odd, np.arange(len(odd)), 0), tmp_path / "users.tsv")
+    names.save(Vocabulary(odd, np.arange(1, len(odd) + 1), 0), tmp_path / "users.tsv")
     found = names.load(tmp_path / "users.tsv")
-    assert found.tokens == odd and found.counts.tolist() == [*range(len(odd))]
+    assert found.tokens == odd and found.counts.tolist() == [*range(1, len(odd) + 1)]
 
 
 def test_a_name_of_two_lines_is_refused(tmp_path):
