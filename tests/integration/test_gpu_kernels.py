@@ -239,7 +239,10 @@ def writer(optimizer, table):
     return write
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    "kind",
+    ["slots of a map", *(pytest.param(k, marks=pytest.mark.slow) for k in ("device", "sharded"))],
+)
 def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
     for name in settings.fields()["optimizer"].metadata["choices"]:
