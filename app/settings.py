@@ -62,7 +62,7 @@ def fault(field: dataclasses.Field, value: Any) -> str | None:
     choices = field.metadata["choices"]
     if choices and value not in choices:
         return f"not one of {', '.join(choices)}"
-    minimum, maximum, below = (field.metadata[name] for name in ("minimum", "maximum", "below"))
+    minimum, maximum, below = map(field.metadata.get, ("minimum", "maximum", "below"))
     if minimum is not None and not value >= minimum:
         return f"give at least {minimum:.15g}"
     if maximum is not None and value > maximum:
@@ -156,6 +156,8 @@ def check_micro_batches(config: Config) -> None:
     micro = max(1, settings.micro_batches)
     texts = config.run.task in fields()["row_tokens"].metadata["only"]
     unit = settings.row_tokens if texts else 1
+    if micro > (most := settings.batch_tokens):
+        raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")
     if config.run.task != "classify" and settings.batch_tokens % (micro * unit):
         raise UsageError(
             f"--batch_tokens={settings.batch_tokens} is no multiple of {micro * unit}, which is "

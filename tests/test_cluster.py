@@ -78,6 +78,7 @@ def cluster(tmp_path):
         process.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize(
     "number",

@@ -29,9 +29,10 @@ FORKED = tuple(
 
 # Sections that need nothing of those before them, so that they can run beside them; and of those
 # the quick ones.
-QUICK = ("Classify text", "Recommend items")
+QUICK = ("Recommend items",)
 APART = (
     *QUICK,
+    "Classify text",
     "Rescue a Keras model",
     "Predict words out of ten million",
     "Train a table that outgrows the device",
@@ -130,7 +131,10 @@ def ends_well(command: str, folder: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     "section",
-    ["rest", *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in APART[len(QUICK) :])],
+    [
+        *QUICK,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("rest", *APART[len(QUICK) :])),
+    ],
 )
 def test_every_command_runs(furnished, section):
     for command in commands_in(sections(README)[section]):

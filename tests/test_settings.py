@@ -65,6 +65,10 @@ def test_a_number_that_is_too_small(name, least):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        (
+            {"task": "classify", "loss": "softmax", "batch_tokens": 64, "micro_batches": 65},
+            "--micro_batches=65: give at most --batch_tokens=64",
+        ),
         ({"batch_tokens": 100}, "--batch_tokens=100 is no multiple of --row_tokens=32; change"),
         ({"batch_tokens": 16}, "--batch_tokens=16 is no multiple of --row_tokens=32; change"),
         ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from app import outputs
 from app.config import Config
+from app.errors import RunError, UsageError
 from app.evaluation import closing, report
 from app.exporting import projector
 from app.input.tokens import PAD
@@ -60,9 +61,16 @@ def scores(table: Table, known: Vocabulary) -> dict[str, float]:
 
 
 def close(workdir: Workdir) -> str:
-    """Writes the vectors for TensorBoard's projector, and tells their scores."""
+    """Write the vectors for TensorBoard's projector, and return their scores as text.
+
+    Raises:
+        RunError: The vectors cannot be written.
+    """
     trained = vectors.load(workdir.path)
-    projector.write(trained, workdir.tensorboard)
+    try:
+        projector.write(trained, workdir.tensorboard)
+    except UsageError as error:  # the run is done, so this is no refusal
+        raise RunError(str(error)) from error
     return closing.closing(trained, shlex.quote(str(workdir.path)))
 
 

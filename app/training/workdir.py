@@ -59,11 +59,14 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Makes the folder and keeps other jobs out of it for the length of the block.
+        """Make the folder and keep other jobs out of it for the length of the block.
 
-        The lock goes with the process, so that a killed job leaves none; the half-written files
-        that it may have left are removed. UsageError if the folder cannot be written or another
-        job holds it.
+        The lock goes with the process, so that a killed job leaves none. The half-written files
+        that it may have left are removed.
+
+        Raises:
+            UsageError: The folder cannot be written, another job holds it, or a folder or a device
+                has the name of a file to write.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -81,6 +84,12 @@ class Workdir:
                 ) from error
             names = (self.vocabulary, self.labels, self.users, self.items, self.known)
             written = (self.flags, *names, self.corpus, self.owner, self.metrics)
+            for path in written:  # before anything is trained or changed
+                if path.exists() and not path.is_file():
+                    raise UsageError(
+                        f"{path} is a folder or a device, not a file; remove it, or choose another "
+                        "--workdir"
+                    )
             folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
             for path in (*written, *(folder / "*" for folder in folders)):
                 sweep(path)

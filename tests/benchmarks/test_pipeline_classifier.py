@@ -35,8 +35,8 @@ def test_there_is_a_program_for_every_side():
 
 @pytest.mark.parametrize(
     "side",
-    ["ours", "prefetch"]
-    + [pytest.param(side, marks=pytest.mark.slow) for side in ("naive", "parallel")],
+    ["prefetch"]
+    + [pytest.param(side, marks=pytest.mark.slow) for side in ("ours", "naive", "parallel")],
 )
 def test_a_side_writes_what_it_measured(tmp_path, side):
     pipeline_classifier.main(job(tmp_path, side=side))
@@ -47,6 +47,7 @@ def test_a_side_writes_what_it_measured(tmp_path, side):
     assert 0 < values["waiting"] < 1 and 0 <= values["accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_ours_learns(machine):
     examples = pipelines.make(1000, seed=2)
     trained = pipeline_classifier.SIDES["ours"](examples, 40, seed=2)

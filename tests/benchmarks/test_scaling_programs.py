@@ -91,6 +91,7 @@ def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
     assert found[0] <= 4 * 9 * 40 and found[-1] <= 4 * 9 * (128 + 160 + negatives)
 
 
+@pytest.mark.slow
 def test_the_share_of_a_replica(run_before, tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "use_machine", lambda settings: None)
     monkeypatch.setattr(scaling_share, "_SECONDS", 0.0)

@@ -114,6 +114,7 @@ def test_the_same_without_a_profile(config, sleeping):
     assert not list(place.path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_cache_is_measured_once_it_is_full(config, sleeping):
     cached = dataclasses.replace(config, input=dataclasses.replace(config.input, cache="memory"))
     found = live.measure(job(cached)[0], config.run.seed, seconds=0.3)

@@ -84,6 +84,7 @@ def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog):
     assert "here" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "killed",
     [

@@ -111,6 +111,7 @@ def test_from_texts_to_predictions(tmp_path):
     np.testing.assert_allclose(served["probabilities"][:, 0], chances, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_columns_with_several_labels(tmp_path):
     corpus = write_columns(tmp_path / "a.csv", make_texts(several=True))
     columns = ("--text_column=text", "--label_column=kind", "--label_separator=|")
@@ -157,6 +158,7 @@ def test_every_table(tmp_path, table):
         assert tensors(tmp_path / "run") == tensors(tmp_path / "device")
 
 
+@pytest.mark.slow
 def test_vectors_to_start_from(tmp_path):
     corpus = write_lines(tmp_path / "a.txt", make_texts())
     vectors = tmp_path / "vectors.txt"

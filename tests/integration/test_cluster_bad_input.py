@@ -132,6 +132,7 @@ def test_a_server_with_other_flags(tmp_path, corpus):
     assert f"{name} has --dim=9 and the chief 8; start every process with the same flags" in line
 
 
+@pytest.mark.slow
 def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
     """A worker that was started again at the very end is not to be started again for ever."""
     assert Command(tmp_path, *train(tmp_path / "run", corpus)).ended().code == 0

@@ -239,10 +239,10 @@ def writer(optimizer, table):
     return write
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["slots of a map", *(pytest.param(k, marks=pytest.mark.slow) for k in ("device", "sharded"))],
-)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("device", "sharded")]
+
+
+@pytest.mark.parametrize("kind", ["slots of a map", *SLOW])
 def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
     for name in settings.fields()["optimizer"].metadata["choices"]:
@@ -283,15 +283,11 @@ def test_a_shape_that_the_device_computes_is_found():
     assert not waits(report_of(lambda given: tf.zeros([tf.maximum(given[0], 0)]), spec))
 
 
+OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "SGD")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "LazyAdam",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "SGD")
-        ),
-    ],
+    "name", ["LazyAdam", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_a_step_of_a_keras_model(name):
     inputs = keras.Input((5,), dtype="int32")

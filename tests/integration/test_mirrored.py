@@ -26,6 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none-mirrored", "mirrored-none"])
 def test_a_run_goes_on_with_another_strategy(folder, name):
     """And so each of them gives what the other does."""

@@ -87,6 +87,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["there", "back"])
 def test_one_worker_trains_the_same_rows_and_checkpoints_go_both_ways(folder, name):
     assert_same(folder / "straight", folder / name)

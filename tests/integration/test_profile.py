@@ -66,6 +66,7 @@ def test_live_leaves_the_workdir_as_it_is(tmp_path, profiled):
     assert f"{found['both']:,.0f} words/s" in ended.out and "bounds the run" in ended.out
 
 
+@pytest.mark.slow
 def test_live_needs_no_workdir(tmp_path, corpus):
     flags = [flag for flag in train("", corpus) if flag != "--workdir="]
     ended = done(tmp_path, "app.profile", *flags[1:], "--live", "--seconds=0.1", "--cache=disk")

@@ -23,7 +23,7 @@ SLOW = pytest.mark.slow  # the same in another way
 
 
 @pytest.mark.parametrize(
-    "cache", ["memory", *(pytest.param(cache, marks=SLOW) for cache in ("none", "disk"))]
+    "cache", [pytest.param(cache, marks=SLOW) for cache in ("memory", "none", "disk")]
 )
 def test_killed_three_times(tmp_path, corpus, trained, cache):
     workdir, last = tmp_path / "run", newest_step(trained)

@@ -65,6 +65,7 @@ def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
     assert "table 'output' of kind file becomes one of kind device" in ended.err
 
 
+@pytest.mark.slow
 def test_a_file_of_another_run_is_refused(tmp_path, corpus):
     done(tmp_path, *train(tmp_path / "one", corpus, *in_file(tmp_path)))
     before = (tmp_path / "rows").read_bytes()
@@ -91,6 +92,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, corpus, flags, said):
     assert said in refusal(run(tmp_path, *train(tmp_path / "run", corpus, *flags)))
 
 
+@pytest.mark.slow
 def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
     flags = "--plan_only", "--cache=disk", "--dim=100000", *STAGED[1:]
     command = train(tmp_path / "run", corpus, *flags)

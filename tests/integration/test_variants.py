@@ -54,6 +54,7 @@ def test_a_variant(tmp_path, packing, flags, words):
     assert tensors(killed) == tensors(whole)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_other_text_leaves_the_rate_to_fall_evenly(tmp_path):
     """The learning rate goes by the length of the text, which such a vocabulary does not tell."""
     lines = (f"{word}\t{90_000 - rank}\n" for rank, word in enumerate(WORDS))

@@ -48,6 +48,7 @@ def test_more_epochs_on_a_finished_run(tmp_path, workdir, trained):
     assert tensors(workdir) == former
 
 
+@pytest.mark.slow
 def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
     vocabulary = (workdir / "vocab.tsv").read_bytes()
     other = write_corpus(tmp_path / "other.txt", 1000, seed=5)
@@ -153,6 +154,7 @@ def test_a_full_disk_while_saving(tmp_path, corpus):
     assert 1.8 < newest_step(workdir) / int(min(before)[5:17]) < 2.2
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_caching(tmp_path, corpus):
     ended = run(tmp_path, *train(tmp_path / "run", corpus, "--cache=disk"), file_limit=20_000)
     assert ended.code == 0 and "Traceback" not in ended.err

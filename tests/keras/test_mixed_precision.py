@@ -29,7 +29,7 @@ def first_batch():
     return (left[:BATCH], right[:BATCH]), y[:BATCH]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.slow), "bfloat16"])
 def test_the_state_of_a_narrow_table_is_float32(dtype):
     """float16 has no second moment this small, and bfloat16 cannot let it fall."""
     rows = {}
@@ -50,7 +50,11 @@ def held(model):
     return {v.path: v.numpy() for v in (*model.variables, *model.optimizer.variables)}
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"], indirect=True)
+@pytest.mark.parametrize(
+    "policy",
+    ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_it_trains_as_the_dense_model_in_the_same_precision(policy):
     ours, theirs = LazyAdam(0.02), keras.optimizers.Adam(0.02)
     if policy == "mixed_float16":

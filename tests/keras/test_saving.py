@@ -200,6 +200,7 @@ def test_a_cloned_model_has_tables_of_its_own():
     assert (clone([left, right]) != model([left, right])).numpy().any()
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_saved_and_loaded(tmp_path):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((3,), dtype="int32"), RowEmbedding(WORDS, 4)])

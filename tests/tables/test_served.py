@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.integration.commands import done
 from tests.tables import two_servers
 
 
+@pytest.mark.slow
 def test_servers_change_rows_as_a_table_at_home_and_one_after_the_other(tmp_path):
     found = json.loads(done(tmp_path, "tests.tables.two_servers").out)
     for name in two_servers.OPTIMIZERS:

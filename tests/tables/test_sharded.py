@@ -147,6 +147,7 @@ def test_parts_are_stored_and_rounded_as_asked_each_with_draws_of_its_own():
         assert np.mean(ups) == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_two_devices_hold_their_own_rows_and_train_as_one():
     ended = fresh("tests.tables.two_shards")
     assert ended.code == 0, ended.err

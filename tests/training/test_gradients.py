@@ -138,6 +138,7 @@ def test_gradients_are_clipped_after_they_are_summed():
         assert values.tobytes() == before[name].tobytes()
 
 
+@pytest.mark.slow
 def test_the_state_of_each_micro_batch_is_its_own():
     """Two streams in one batch, and one in each of two: the states and the losses are the same."""
     tokens_SBL = np.random.default_rng(0).integers(0, 9, (3, 2, 6)).astype(np.int32)

@@ -97,7 +97,9 @@ def test_the_text_comes_word_for_word(tmp_path, text):
     np.testing.assert_array_equal(run.slabs[1].gather(run.keys.in_use()), np.zeros_like(first))
 
 
-@pytest.mark.parametrize("block_bytes", [40, 700])  # far less than a batch, and more
+@pytest.mark.parametrize(
+    "block_bytes", [pytest.param(40, marks=pytest.mark.slow), 700]
+)  # far less than a batch, and more
 def test_words_keep_their_rows_until_they_are_trained(tmp_path, text, block_bytes):
     run = Run(tmp_path, text, capacity=45, block_bytes=block_bytes, max_age=16)
     found, rows = [], set()

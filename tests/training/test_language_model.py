@@ -189,6 +189,7 @@ def test_scoring_changes_nothing(whole):
     assert whole.state() == before
 
 
+@pytest.mark.slow
 def test_a_trained_model_scores_other_text(tmp_path, corpus):
     other = tmp_path / "other.txt"
     other.write_text(planted(lines=8, seed=9) + "a x\n")

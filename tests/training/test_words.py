@@ -191,8 +191,8 @@ def of_text(rows_NL):
 @pytest.mark.parametrize(
     ("micro", "cache"),
     [
-        (3, "memory"),
-        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((2, "none"), (2, "disk"))),
+        pytest.param(*both, marks=pytest.mark.slow)
+        for both in ((3, "memory"), (2, "none"), (2, "disk"))
     ],
 )
 def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micro):

@@ -21,6 +21,14 @@ def test_a_folder_is_made_and_held_by_one_job(tmp_path):
             assert str(raised.value).startswith(expected)
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_path):
+    place = Workdir(tmp_path)
+    place.metrics.mkdir()
+    with pytest.raises(UsageError, match="metrics.jsonl is a folder or a device"), place.held():
+        pass
+    assert place.metrics.is_dir()
+
+
 def test_an_error_within_lets_go(tmp_path):
     place = Workdir(tmp_path)
     with pytest.raises(BlockingIOError, match="mine"), place.held():
