@@ -21,7 +21,7 @@ from app.config import CorpusConfig, InputConfig
 from app.input.tokens import PAD, decode, encode
 from app.text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
 from app.text.reading import Progress
-from app.text.tokenize import tokenizer
+from app.text.tokenize import splitter
 from app.text.vocabulary import Vocabulary, lookup_table
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
@@ -93,10 +93,11 @@ def block_tokens(
 
     lookup: from words (N,) to ids (N,) int32, below zero for an unknown one.
     """
-    tokenize = tokenizer(corpus)
+    # A token that is too long is in no vocabulary, so it is left out with the unknown ones.
+    split = splitter(corpus)
 
     def tokens(text: tf.Tensor) -> tf.Tensor:
-        words = tokenize(split_documents(text, corpus.documents))
+        words = split(split_documents(text, corpus.documents))
         ids = lookup(words.flat_values)
         known = ids >= 0
         documents = tf.boolean_mask(words.value_rowids(), known)

@@ -35,7 +35,7 @@ def config(tmp_path):
 @pytest.fixture
 def sleeping(monkeypatch):
     """Makes the pipeline sleep for each block that it tokenises."""
-    tokenizer = pipeline.tokenizer
+    splitter = pipeline.splitter
 
     def slow(corpus):
         def sleep(text):
@@ -46,10 +46,10 @@ def sleeping(monkeypatch):
             slept = tf.numpy_function(sleep, [texts], tf.string)
             return inner(tf.ensure_shape(slept, texts.shape))
 
-        inner = tokenizer(corpus)
+        inner = splitter(corpus)
         return tokenize
 
-    monkeypatch.setattr(pipeline, "tokenizer", slow)
+    monkeypatch.setattr(pipeline, "splitter", slow)
 
 
 def job(config):
