@@ -261,6 +261,15 @@ def _set_up_logging() -> None:
     handler.addFilter(
         lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
     )
+    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
+    # every variable that it had not read by then.
+    unread = (
+        "Value in checkpoint could not be found",
+        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
+    )
+    std_logging.getLogger("tensorflow").addFilter(
+        lambda record: not record.getMessage().startswith(unread)
+    )
 
 
 def _end(error: object, code: int) -> None:
