@@ -1,35 +1,10 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from app.errors import DamagedError, RunError
-from app.tables.keys import INT64, STRING, KeyMap
-
-
-def see(keys, names, step, sightings=None):
-    """What a map of either kind makes of small numbers as keys."""
-    given = np.array(names, np.int64)
-    if keys.kind == STRING:
-        given = np.array([f"word {name}".encode() for name in names] or [], object)
-    counts = np.ones(len(names), np.int64) if sightings is None else np.array(sightings)
-    return keys.see(given, counts, step)
-
-
-def contents(keys):
-    """Row -> key, sightings, age."""
-    parts = keys.in_use(), keys.keys(), keys.counts(), keys.ages()
-    return {row: rest for row, *rest in zip(*(part.tolist() for part in parts), strict=True)}
-
-
-both = pytest.mark.parametrize("kind", [INT64, STRING])
-
-
-def many_steps(seed, steps=120):
-    random = np.random.default_rng(seed)
-    for step in range(1, steps):
-        names = random.choice(60, random.integers(0, 12), replace=False)
-        yield step, names, random.integers(1, 4, len(names))
+from app.tables.keys import STRING, KeyMap
+from tests.tables.test_keys import both, contents, many_steps, see
 
 
 @both

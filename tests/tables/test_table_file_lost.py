@@ -12,67 +12,11 @@ import tensorflow as tf
 from app.errors import DamagedError, RunError, UsageError
 from app.tables import journal
 from app.tables.file import read_rows
-from app.tables.table_file import TableFile
+from tests.tables.test_table_file import Run, assert_same, checkpoints
 
 ROWS, COLUMNS = 40, {"words": 3, "words.moment": 1}
 
 EVERY, KEEP = 2, 3  # steps between checkpoints, and how many of these are kept
-
-
-class Run:
-    """Trains as a run does: rows of both sections at every step, a checkpoint now and then."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        found = checkpoints(folder)
-        self.file = TableFile(folder / "rows", "me", resume=bool(found))
-        self.numbers = [
-            self.file.section(name, ROWS, columns, tf.zeros, tf.float32)
-            for name, columns in COLUMNS.items()
-        ]
-        self.step = 0
-        if found:
-            self.step = int(found[0].name.removeprefix("step-"))
-            self.file.revert(found[0])
-
-    def train(self, steps):
-        while self.step < steps:
-            self.step += 1
-            for number, (ids_U, rows_UD) in zip(self.numbers, changes(self.step), strict=True):
-                self.file.write(number, ids_U, lambda rows_UD=rows_UD: rows_UD)
-            if self.step % EVERY == 0:
-                self.save()
-
-    def save(self):
-        temporary, path = self.folder / "new", self.folder / f"step-{self.step:06d}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        self.file.snapshot(temporary)
-        temporary.rename(path)
-        for old in checkpoints(self.folder)[KEEP:]:
-            shutil.rmtree(old)
-        for _ in COLUMNS:
-            self.file.committed(checkpoints(self.folder))
-
-    def rows(self):
-        return [self.file.read(number, np.arange(ROWS)) for number in self.numbers]
-
-
-def checkpoints(folder):
-    return sorted(folder.glob("step-*"), reverse=True)
-
-
-def changes(step):
-    """The ids and the rows that a step writes to each section."""
-    random = np.random.default_rng(step)
-    for columns in COLUMNS.values():
-        ids_U = random.choice(ROWS, 5, replace=False)
-        yield ids_U, random.normal(size=(5, columns)).astype(np.float32)
-
-
-def assert_same(found, expected):
-    for found_VD, expected_VD in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(found_VD, expected_VD)
 
 
 @pytest.mark.parametrize("what", ["journal", "another file", "snapshot"])

@@ -1,81 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from app.config import RunConfig
 from app.errors import RunError
-from app.optimizers.adagrad import adagrad
-from app.optimizers.schedules import factor
-from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import loop, workdir
 from app.training.workdir import Workdir
-
-STEPS = 2  # of a call
-
-
-class Model:
-    """Draws the rows that a batch names towards a number that the step draws."""
-
-    def tables(self):
-        return {"input": TableSpec(10, 4, tf.zeros)}
-
-    def lookups(self, batch):
-        return {"input": tf.reshape(batch.data, [-1])}
-
-    def loss(self, batch, rows):
-        target = tf.random.stateless_uniform([], batch.seed)
-        values_ND = tf.gather(rows["input"].values_UD, rows["input"].positions_N)
-        return tf.reduce_sum(tf.square(values_ND - target)), tf.cast(tf.size(values_ND), tf.float32)
-
-
-class Run:
-    """A run on `length` batches an epoch; `asked` for are (epochs, first batch)."""
-
-    def __init__(self, folder, length=5, expected=5, rate=0.1, words=100, during=lambda *_: None):
-        self.place = Workdir(folder)
-        self.asked, self.during, self.length = [], during, length
-        self.table = DeviceTable(10, 4, tf.zeros)
-        self.job = loop.Job(
-            model=Model(),
-            tables={"input": self.table},
-            optimizer=adagrad(0.1),
-            learning_rate=lambda done: rate * factor("linear", 0.0, done),
-            batches=self.batches,
-            expected_batches=expected,
-            words=words,
-            steps_per_batch=STEPS,
-            device="CPU:0",
-        )
-
-    def batches(self, epochs, first):
-        self.asked.append((epochs, first))
-        for epoch in epochs:
-            for batch in range(first if epoch == epochs.start else 0, self.length):
-                self.during(epoch, batch)
-                draw = np.random.default_rng([epoch, batch])
-                yield epoch, tf.constant(draw.integers(0, 10, (STEPS, 2, 3)), tf.int32)
-
-    def train(self, epochs=2, **settings):
-        settings = {"log_seconds": 0.0, "workdir": str(self.place.path), **settings}
-        return loop.train(self.job, RunConfig(epochs=epochs, **settings), self.place)
-
-    def state(self):
-        slot = self.table.slots["accumulator"].values.numpy().tobytes()
-        return self.table.values.numpy().tobytes(), slot
-
-    def rows(self):
-        return [json.loads(line) for line in self.place.metrics.read_text().splitlines()]
-
-    def steps(self):
-        return sorted(int(path.name[5:]) for path in self.place.checkpoints.iterdir())
+from tests.training.test_loop import Run
 
 
 def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
