@@ -79,6 +79,17 @@ def place(
     }
 
 
+def require_words(rows: int, config: Config) -> None:
+    """Check that the machine can hold a map of words, before anything of its size is made.
+
+    Raises:
+        UsageError: The map alone does not fit.
+    """
+    items, free = [_keys("words", rows, storage.word_bytes(config))], _free(config, [])
+    if plan.too_much(items, free):
+        raise plan.refusal(items, free, [_less(config)])
+
+
 def decide(
     model: Model,
     batches: Callable[[], Iterable],
@@ -125,7 +136,7 @@ def decide(
             if not plan.too_much(placing(_changed(config, changes)).items, free)
         ]
         if config.table.table == "dynamic":
-            helping = [f"give less than --table_gb={config.table.table_gb}"]
+            helping = [_less(config)]
         raise plan.refusal(found.items, free, helping)
     return found
 
@@ -147,7 +158,7 @@ def _placing(
         else:
             rows, what = max(spec.rows for spec in specs.values()), "words"
             each = storage.word_bytes(config)
-        others = [*others, Item(f"{what} and their counts", f"{rows:,} {what}", HOST, rows * each)]
+        others = [*others, _keys(what, rows, each)]
         specs = {
             name: dataclasses.replace(spec, rows=rows_of.get(name, spec.rows))
             for name, spec in specs.items()
@@ -180,6 +191,14 @@ def _placing(
             if not plan.too_much(items(chosen), free):
                 break
     return Placing(items(chosen), chosen)
+
+
+def _keys(kind: str, rows: int, each: int) -> Item:
+    return Item(f"{kind} and their counts", f"{rows:,} {kind}", HOST, rows * each)
+
+
+def _less(config: Config) -> str:
+    return f"give less than --table_gb={config.table.table_gb}"
 
 
 def _tables(

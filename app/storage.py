@@ -195,21 +195,27 @@ def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
     return sum(item.bytes for item in items)
 
 
-def key_map(model: Model, optimizer: Optimizer, config: Config) -> KeyMap:
-    """A map of as many words as --table_gb has room for, with rows as those of the model.
+def rows_of_words(model: Model, optimizer: Optimizer, config: Config) -> int:
+    """Return for how many words --table_gb has room, with rows like those of a model.
 
-    At most --max_vocab_size. UsageError if that is none.
+    Raises:
+        UsageError: There is no room for a single word.
     """
-    settings, admits = config.table, config.vocabulary.min_count
     specs = model.tables().values()
     row_bytes = sum(_row_bytes(spec, optimizer, config) for spec in specs) + word_bytes(config)
     most = config.vocabulary.max_vocab_size or 2**31 - 2
-    rows = min(int(settings.table_gb * 1e9) // row_bytes, most)
+    rows = min(int(config.table.table_gb * 1e9) // row_bytes, most)
     if not rows:
         raise UsageError(
-            f"--table_gb={settings.table_gb}: a word takes {row_bytes} bytes; give more"
+            f"--table_gb={config.table.table_gb}: a word takes {row_bytes} bytes; give more"
         )
-    return KeyMap(rows, STRING, admits, settings.max_age, growing.PINNED)
+    return rows
+
+
+def key_map(rows: int, config: Config) -> KeyMap:
+    """Return an empty map that gives words their rows."""
+    admits = config.vocabulary.min_count
+    return KeyMap(rows, STRING, admits, config.table.max_age, growing.PINNED)
 
 
 def word_bytes(config: Config) -> int:

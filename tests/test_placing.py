@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from app import placing, storage, system
-from app.config import Config, InputConfig, OptimizerConfig, RunConfig, TableConfig
+from app.config import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
 from app.tables.base import TableSpec
 from app.tables.file import FileTable
+from app.tasks import words
 from app.training import plan
 from app.training.plan import FILE, HOST
 from app.training.staging import InPlace, Staging
@@ -173,3 +175,20 @@ def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, k
     settings, place = config(table="host", **kind), Workdir(tmp_path / "run")
     tables = storage.make(specs, settings, ["GPU:0", "GPU:1"], place)
     assert [table.device for table in tables.values()] == ["GPU:0", "GPU:1"]
+
+
+def test_words_that_no_machine_holds_are_refused_before_anything_of_their_size_is_made(
+    tmp_path, memory
+):
+    memory(100_000_000)
+    (tmp_path / "corpus").write_text("a b " * 1000)
+    table = TableConfig(table="dynamic", table_gb=1e6, device_memory=1e6)
+    corpus, run = CorpusConfig(corpus=str(tmp_path / "corpus")), RunConfig(plan_only=True)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="do not fit.* give less than --table_gb=1000000.0"):
+            words.job(Config(corpus=corpus, table=table, run=run), Workdir(tmp_path), False)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < 10_000_000
