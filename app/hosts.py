@@ -15,14 +15,13 @@ from typing import Any
 
 from absl import logging
 
+from app.config.addresses import is_address
 from app.errors import UsageError
 
 JOBS = ("chief", "worker", "ps")
 # A process: its job, and its place in the list of that job.
 Task = tuple[str, int]
 
-# A name, an IPv4 address, or an IPv6 address in brackets; then a port.
-_ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
 _NUMBER = re.compile("[0-9]{1,9}")
 _NEEDED = {"parameter_server": JOBS, "multi_worker": ()}
 _EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
@@ -120,12 +119,6 @@ def of_environment(strategy: str, text: str | None) -> Hosts | None:
         )
     _check(strategy, tasks)
     return Hosts(tasks, kind, index)
-
-
-def is_address(text: str) -> bool:
-    """Whether it is HOST:PORT, with a port that can be."""
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found["port"]) < 2**16
 
 
 def host_and_port(address: str) -> tuple[str, int]:

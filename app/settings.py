@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from app.config import Config
+from app.config.addresses import is_address
 from app.errors import UsageError
-from app.hosts import is_address
 
 # Ids are numbers of 32 bits, in files and in tensors.
 MOST_ROWS = 2**31 - 1

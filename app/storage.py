@@ -25,7 +25,7 @@ from app.tables.initial import Unwritten
 from app.tables.keys import INT64, STRING, KeyMap
 from app.tables.slab import Slab
 from app.tables.table_file import TableFile
-from app.training import checkpoint, growing, plan, stored
+from app.training import checkpoint, plan, stored
 from app.training import workdir as files
 from app.training.checkpoint import Checkpoints, Position
 from app.training.locating import Locating
@@ -212,10 +212,10 @@ def rows_of_words(model: Model, optimizer: Optimizer, config: Config) -> int:
     return rows
 
 
-def key_map(rows: int, config: Config) -> KeyMap:
-    """Return an empty map that gives words their rows."""
+def key_map(rows: int, config: Config, pinned: int) -> KeyMap:
+    """Return an empty map that gives words their rows; pinned: see `KeyMap`."""
     admits = config.vocabulary.min_count
-    return KeyMap(rows, STRING, admits, config.table.max_age, growing.PINNED)
+    return KeyMap(rows, STRING, admits, config.table.max_age, pinned)
 
 
 def word_bytes(config: Config) -> int:

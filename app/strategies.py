@@ -52,8 +52,11 @@ def about(config: Config, hosts: Hosts | None, replicas: int) -> str:
     if strategy == "none":
         return ""
     if strategy == "parameter_server" and hosts is not None:
-        workers, servers = (len(hosts.tasks[job]) for job in ("worker", "ps"))
-        return f"{strategy}: {workers} worker(s) at their own pace, {servers} parameter server(s)"
+        workers_count, servers_count = (len(hosts.tasks[job]) for job in ("worker", "ps"))
+        return (
+            f"{strategy}: {workers_count} worker(s) at their own pace, "
+            f"{servers_count} parameter server(s)"
+        )
     return f"{strategy}: {replicas} replica(s) in step, {micro} micro-batch(es) a step"
 
 

@@ -25,11 +25,11 @@ def servers_of(cluster) -> dict[int, str]:
     found = {}
     for pid in path.read_text().split():
         try:
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue  # it has just ended
-        if "app.training.server" in words:
-            found[int(pid)] = words[words.index("app.training.server") + 1]
+        if "app.training.server" in arguments:
+            found[int(pid)] = arguments[arguments.index("app.training.server") + 1]
     return found
 
 

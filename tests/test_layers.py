@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 # layers before its own; modules inside one package may import each other, without a cycle.
 LAYERS = (
     {"errors"},
-    {"config", "hosts"},
-    {"settings"},
+    {"config"},
+    {"hosts", "settings"},
     {"files", "checked_files", "flagfiles", "console", "system"},
     {"types"},
     {"text", "tables"},

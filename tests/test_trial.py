@@ -15,6 +15,7 @@ import sys
 import pytest
 
 from app import hosts
+from app.config.addresses import is_address
 from app.errors import RunError
 from app.training import cluster, ports
 from tests.integration.commands import ROOT, SECONDS, refusal, run
@@ -236,7 +237,7 @@ def test_a_data_service_beside_it(tmp_path):
     (mine,) = (tmp_path / "run").glob("worker-1.*")
     flags, config = json.loads(mine.read_text())
     address = flags[-1].removeprefix("--data_service=")
-    assert hosts.is_address(address) and address not in config["cluster"]["worker"]
+    assert is_address(address) and address not in config["cluster"]["worker"]
 
 
 def test_when_training_began(tmp_path, monkeypatch):

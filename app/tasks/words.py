@@ -57,7 +57,7 @@ def _growing(config: Config, text: words.Text, workdir: Workdir) -> Job:
     # Words that have no row yet are not drawn, until `reweigh` says otherwise.
     rows = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
     placing.require_words(rows, config)
-    keys = storage.key_map(rows, config)
+    keys = storage.key_map(rows, config, growing.PINNED)
     model = _model(config, np.arange(keys.capacity) == 0)
     stored = placing.place(
         model, lambda *_: iter(()), _rows(config), config, optimizer, workdir, keys=keys
