@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
-from app import flags
-from app.benchmarks import machine, options, picture
-from app.benchmarks.options import (
+from app.benchmarks.harness import machine, options, picture
+from app.benchmarks.harness.options import (
     AdamOptions,
     ClassifyOptions,
     Options,
@@ -27,9 +26,10 @@ from app.benchmarks.options import (
     TablesOptions,
     WordsOptions,
 )
-from app.benchmarks.report import Report
+from app.benchmarks.harness.report import Report
+from app.cli import flags
 from app.errors import UsageError
-from app.files import replacing
+from app.system.files import replacing
 
 
 class Case(NamedTuple):
@@ -40,9 +40,10 @@ class Case(NamedTuple):
 
 
 def _run(name: str, settings: Options) -> Report:
-    """Run a case, whose module has its name."""
+    """Run a case; its module has its name."""
+    folder = "sparse" if name == "adam" else name
     flags.start_tensorflow()  # quietly, which the import of a case would do in its own way
-    return importlib.import_module(f"app.benchmarks.{name}").run(settings)
+    return importlib.import_module(f"app.benchmarks.{folder}.{name}_case").run(settings)
 
 
 CASES = {

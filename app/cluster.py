@@ -19,9 +19,10 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from app import flags, settings
+from app.cli import flags
+from app.config import settings
+from app.distributed import local_cluster
 from app.errors import UsageError
-from app.training import cluster
 
 _MOST = 1000  # processes of a kind: a slip of the finger, where it is more
 _OWN = ("workers", "ps", "data_workers", "port", "kill_worker_after")
@@ -33,21 +34,21 @@ def main(arguments: Sequence[str]) -> None:
     workers, servers, port = given.workers, given.ps, given.port
     _check(arguments)
     if not workers:
-        cluster.serve_data(given.data_workers, port)
+        local_cluster.serve_data(given.data_workers, port)
         return
     services = min(given.data_workers, 1)
-    ports = cluster.chosen_ports(services + bool(servers) + workers + servers, port)
+    ports = local_cluster.chosen_ports(services + bool(servers) + workers + servers, port)
     more = [f"--strategy={'parameter_server' if servers else 'multi_worker'}"]
     if services:
-        more.append(f"--data_service={cluster.HOST}:{ports[0]}")
-    trial = cluster.Trial(
-        cluster.hosts(workers, servers, ports[services:]),
+        more.append(f"--data_service={local_cluster.HOST}:{ports[0]}")
+    trial = local_cluster.Trial(
+        local_cluster.hosts(workers, servers, ports[services:]),
         _completed(arguments, more),
         given.data_workers,
         ports[0],
         given.kill_worker_after,
     )
-    sys.exit(cluster.train(trial, flags.parsed().run))
+    sys.exit(local_cluster.train(trial, flags.parsed().run))
 
 
 def define() -> None:

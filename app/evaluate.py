@@ -12,10 +12,11 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from app import flags, settings
+from app.cli import flags
+from app.config import settings
 from app.errors import UsageError
-from app.evaluation import report
-from app.files import replacing
+from app.evaluation import score_report
+from app.system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -24,11 +25,11 @@ def main(_: Sequence[str]) -> None:
     if given.heldout:
         text, record = _heldout(given.workdir, given.heldout)
     else:
-        scores = report.run(
+        scores = score_report.run(
             *(flags.vectors(), given.benchmarks, given.pairs, given.analogies),
             *(given.case, given.restrict),
         )
-        text, record = report.table(scores), report.summary(scores)
+        text, record = score_report.table(scores), score_report.summary(scores)
     print(text)
     if given.json:
         with replacing(given.json) as temporary:
@@ -39,7 +40,7 @@ def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
     absl_flags.DEFINE(flags.Paths(), "heldout", "", "Files as of --corpus to score the run on.")
-    names = ",".join(report.benchmarks)
+    names = ",".join(score_report.benchmarks)
     several = flags.Names()
     absl_flags.DEFINE(several, "benchmarks", names, f"Of {names}; empty for none.")
     text = "Files of one's own word pairs: word, word, score a line."
@@ -58,18 +59,19 @@ def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     stored |= {"top": top} if top else {}
     task = stored.get("task")
     flags.start_tensorflow()
-    from app import build, devices
-    from app.training.workdir import Workdir
+    from app.checkpoints.workdir import Workdir
+    from app.system import devices
+    from app.tasks import all_tasks
 
-    if task not in build.SCORES:
+    if task not in all_tasks.SCORES:
         found = f"holds a run of --task={task}" if task else "no trained run there"
         raise UsageError(
             f"--workdir={folder}: {found}; --heldout={heldout} scores --task="
-            f"{' and '.join(build.SCORES)} only"
+            f"{' and '.join(all_tasks.SCORES)} only"
         )
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    return build.SCORES[task](config, Workdir(folder), heldout)
+    return all_tasks.SCORES[task](config, Workdir(folder), heldout)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
-from app import flags, settings
-from app.config import Config
+from app.checkpoints.workdir import Workdir
+from app.cli import flags
+from app.config import Config, settings
 from app.errors import UsageError
 from app.exporting import projector, word2vec
-from app.training.workdir import Workdir
 from app.types import WordVectors
 
 
@@ -50,16 +50,16 @@ def main(_: Sequence[str]) -> None:
 def _formats(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
     """Those of a task whose runs are more, or other, than word vectors."""
     flags.start_tensorflow()
-    from app import build
+    from app.tasks import all_tasks
 
-    return build.EXPORTS.get(task, {})
+    return all_tasks.EXPORTS.get(task, {})
 
 
 def _exported(
     formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
 ) -> str:
     """Writes what a run of this task has in the format; what to say of it."""
-    from app import devices
+    from app.system import devices
 
     given = absl_flags.FLAGS
     if given.format not in formats:

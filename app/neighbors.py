@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from app import flags
+from app.cli import flags
 from app.errors import UsageError
-from app.evaluation import neighbours
+from app.evaluation import nearest_words
 from app.evaluation.lexicon import lexicon
 
 
@@ -19,9 +19,9 @@ def main(words: Sequence[str]) -> None:
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')
     known = lexicon(flags.vectors(), given.case, given.restrict)
     if given.analogy:
-        asked, found = [given.analogy], [neighbours.solve(known, given.analogy, given.k)]
+        asked, found = [given.analogy], [nearest_words.solve(known, given.analogy, given.k)]
     else:
-        asked, found = words, neighbours.nearest(known, words, given.k)
+        asked, found = words, nearest_words.nearest(known, words, given.k)
     for word, nearest in zip(asked, found, strict=True):
         print(word)
         for neighbour in nearest:

@@ -13,9 +13,10 @@ from typing import BinaryIO
 from absl import flags as absl_flags
 from absl import logging
 
-from app import flags, settings
+from app.cli import flags
+from app.config import settings
 from app.errors import UsageError
-from app.files import BYTE_ORDER_MARK, LONGEST_LINE
+from app.system.files import BYTE_ORDER_MARK, LONGEST_LINE
 
 _BYTES = 1 << 20  # read at a time, or as many as there are
 
@@ -30,13 +31,13 @@ def main(_: Sequence[str]) -> None:
             "python -m app.train --task=classify"
         )
     flags.start_tensorflow()
-    from app import devices
-    from app.tasks import classify
-    from app.training.workdir import Workdir
+    from app.checkpoints.workdir import Workdir
+    from app.system import devices
+    from app.tasks.classify import classify_job
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    predict = classify.predictor(config, Workdir(given.workdir))
+    predict = classify_job.predictor(config, Workdir(given.workdir))
     shown = _as_json if given.json else _as_text
     cut = 0
     for texts, more in _lines(sys.stdin.buffer):

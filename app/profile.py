@@ -16,13 +16,13 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from app import flags, settings
-from app.benchmarks import picture as drawing
-from app.config import TableConfig
-from app.diagnosis import picture, profiles, report
+from app.benchmarks.harness import picture as drawing
+from app.checkpoints import workdir
+from app.cli import flags
+from app.config import TableConfig, settings
 from app.errors import UsageError
-from app.files import replacing
-from app.training import workdir
+from app.profiling import profile_picture, profile_report, profiles
+from app.system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ def _recorded() -> tuple[str, dict[str, Any]]:
     if not given.workdir:
         raise UsageError("--workdir= is empty; name the folder of a run, or give --live")
     found = _diagnosed("workdir", given.workdir)
-    text, record = report.text(found), report.record(found)
+    text, record = profile_report.text(found), profile_report.record(found)
     drawn = [("now", found)] if given.before else [(given.workdir, found)]
     if given.before:
         before = _diagnosed("before", given.before)
@@ -63,34 +63,35 @@ def _recorded() -> tuple[str, dict[str, Any]]:
                 f"--before={given.before}: only one of both is a run of app.train, so that their "
                 "steps cannot be compared; name two runs"
             )
-        text += "\n" + report.compared(before, found)
-        record["before"] = report.record(before)
+        text += "\n" + profile_report.compared(before, found)
+        record["before"] = profile_report.record(before)
         drawn.insert(0, ("before", before))
     if given.plot:
-        picture.draw(drawn, given.plot)
+        profile_picture.draw(drawn, given.plot)
     return text, record
 
 
-def _diagnosed(flag: str, path: str) -> report.Diagnosis:
+def _diagnosed(flag: str, path: str) -> profile_report.Diagnosis:
     profile = profiles.newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
     stored = flags.stored_in(profile.resolve().parents[3])
     config = settings.from_names(stored) if stored else None
-    return report.diagnose(profile, config)
+    return profile_report.diagnose(profile, config)
 
 
 def _live() -> tuple[str, dict[str, Any]]:
     # The input is measured, and the file of a run's tables must not be touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()
-    from app import build, devices
-    from app.diagnosis import live
+    from app.profiling import live
+    from app.system import devices
+    from app.tasks import all_tasks
 
     devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)
-        job = build.JOBS[config.run.task](config, place, True)
+        job = all_tasks.JOBS[config.run.task](config, place, True)
         found = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
     return live.text(found, job.unit), found._asdict()
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags as absl_flags
 
-from app import flags, settings
+from app.cli import flags
+from app.config import settings
 from app.errors import UsageError
 
 
@@ -22,14 +23,14 @@ def main(users: Sequence[str]) -> None:
     lines = (line.decode(errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
     asked = users or [line for line in lines if line.strip()]
     flags.start_tensorflow()
-    from app import devices
-    from app.evaluation.ranking import Ranker
-    from app.tasks import recommend
-    from app.training.workdir import Workdir
+    from app.checkpoints.workdir import Workdir
+    from app.system import devices
+    from app.tasks.recommend import recommend_job
+    from app.tasks.recommend.ranking_metrics import Ranker
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    found = recommend.trained(config, Workdir(given.workdir))
+    found = recommend_job.trained(config, Workdir(given.workdir))
     ids = {key: number for number, key in enumerate(found.users.tokens)}
     users_N = np.array([ids[user] for user in asked if user in ids], np.int32)
     ranker = Ranker(found.model, found.tables, given.k)

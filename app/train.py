@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from app import flags
+from app.checkpoints import workdir
+from app.cli import flags
+from app.config.settings import by_name
+from app.distributed.cluster_spec import of_environment
 from app.errors import RunError
-from app.hosts import of_environment
-from app.settings import by_name
-from app.training import workdir
 
 
 def main(_: Sequence[str]) -> None:
@@ -26,8 +26,12 @@ def main(_: Sequence[str]) -> None:
     planned = settings.run.plan_only  # which needs nobody else
     hosts = None if planned else of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
-    from app import build, devices, strategies
-    from app.training import banner, checkpoint, loop, serving
+    from app.build import strategies
+    from app.checkpoints import checkpoint
+    from app.distributed import serving
+    from app.system import devices
+    from app.tasks import all_tasks
+    from app.training import banner, loop
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
@@ -47,7 +51,7 @@ def main(_: Sequence[str]) -> None:
         at = checkpoint.newest_position(place.checkpoints)
         config = strategies.settled(settings, runner.replicas, at)
         with runner.scope():
-            job = build.JOBS[settings.run.task](config, place, loop.is_finished(place))
+            job = all_tasks.JOBS[settings.run.task](config, place, loop.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
             about = strategies.about(config, hosts, runner.replicas)

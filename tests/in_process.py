@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.hosts import Hosts
-from app.training import ports
+from app.distributed.cluster_spec import Hosts
+from app.system import ports
 
 
 def start(workers: int, servers: int) -> tuple[Hosts, list[tf.distribute.Server]]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from app.training import ports
+from app.system import ports
 from tests.integration.commands import SECONDS
 
 

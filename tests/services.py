@@ -11,7 +11,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from unittest import mock
 
-from app.training import server
+from app.distributed import server
 from tests.integration.commands import SECONDS
 
 

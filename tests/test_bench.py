@@ -6,9 +6,9 @@ import pytest
 from absl import flags
 
 from app import bench
-from app.benchmarks import options
-from app.benchmarks.options import SparseOptions, WordsOptions
-from app.benchmarks.report import Measure, Report, panels, results, table
+from app.benchmarks.harness import options
+from app.benchmarks.harness.options import SparseOptions, WordsOptions
+from app.benchmarks.harness.report import Measure, Report, panels, results, table
 from app.errors import UsageError
 from tests.integration.commands import fresh, refusal
 

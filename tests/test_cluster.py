@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
+from app.checkpoints.workdir import Workdir
 from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.input import service
-from app.training import words
-from app.training.workdir import Workdir
+from app.tasks.words import words_data
 from tests.integration.commands import ROOT, SECONDS, write_corpus
 from tests.processes import is_running, until
 
@@ -28,8 +28,8 @@ def servers_of(cluster) -> dict[int, str]:
             arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue  # it has just ended
-        if "app.training.server" in arguments:
-            found[int(pid)] = arguments[arguments.index("app.training.server") + 1]
+        if "app.distributed.server" in arguments:
+            found[int(pid)] = arguments[arguments.index("app.distributed.server") + 1]
     return found
 
 
@@ -42,10 +42,10 @@ def check_it_serves(address: str, folder: pathlib.Path, caplog) -> None:
         input=InputConfig(data_service=address, block_bytes=1024),
     )
     place = Workdir(folder / "run")
-    text = words.text(config, place, finished=False)
-    words.record(text, place)
+    text = words_data.text(config, place, finished=False)
+    words_data.record(text, place)
     caplog.clear()
-    assert list(words.batches(text, config, place)(range(1), 0))
+    assert list(words_data.batches(text, config, place)(range(1), 0))
     assert "data service" not in caplog.text
 
 

@@ -13,22 +13,18 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lowest first. A unit (a module or a package directly under app/) may import only units of the
 # layers before its own; modules inside one package may import each other, without a cycle.
 LAYERS = (
-    {"errors"},
+    {"errors", "types"},
     {"config"},
-    {"hosts", "settings"},
-    {"files", "checked_files", "flagfiles", "console", "system"},
-    {"types"},
+    {"system"},
     {"text", "tables"},
-    {"input", "optimizers", "losses"},
-    {"models"},
+    {"auditing", "input", "optimizers", "losses"},
+    {"models", "checkpoints"},
     {"training", "evaluation", "exporting", "keras"},
-    {"diagnosis"},
-    {"devices", "outputs", "storage", "strategies", "updates"},
-    {"placing"},
-    {"tasks"},
+    {"distributed", "profiling"},
     {"build"},
+    {"tasks"},
     {"benchmarks"},
-    {"flags"},
+    {"cli"},
     {
         "train",
         "evaluate",
@@ -42,7 +38,7 @@ LAYERS = (
     },
 )
 DEPTH = {unit: depth for depth, layer in enumerate(LAYERS) for unit in layer}
-FLAG_READERS = {"flags"} | LAYERS[-1]
+FLAG_READERS = {"cli"} | LAYERS[-1]
 # What a constant may be made of: neither allocates a tensor nor starts TensorFlow's runtime.
 DESCRIPTIONS = {"tf.TensorSpec", "tf.RaggedTensorSpec", "tf.function"}
 

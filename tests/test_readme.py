@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from app.hosts import of_environment
+from app.distributed.cluster_spec import of_environment
 from tests.integration.commands import Command, Ended
 from tests.replaced import REPLACED
 

@@ -14,10 +14,10 @@ import sys
 
 import pytest
 
-from app import hosts
 from app.config.addresses import is_address
+from app.distributed import cluster_spec, local_cluster
 from app.errors import RunError
-from app.training import cluster, ports
+from app.system import ports
 from tests.integration.commands import ROOT, SECONDS, refusal, run
 from tests.processes import is_running, listening, until
 
@@ -73,7 +73,7 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
     for line in lines:
         variable, *command = shlex.split(line)
         text = variable.removeprefix("TF_CONFIG=")
-        found = hosts.of_environment(strategy, text)
+        found = cluster_spec.of_environment(strategy, text)
         told.add(f"{found.kind}-{found.index}")
         assert command[:2] == ["python", "-m"] and command[-1] == f"--strategy={strategy}"
         (mine,) = (tmp_path / "run").glob(f"{found.kind}-{found.index}.*")
@@ -142,10 +142,10 @@ class Ended:
 
 def test_who_is_started_again(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
-    trial = cluster.Trial(cluster.hosts(3, 2, range(1, 7)), [])
+    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
+    trial = local_cluster.Trial(local_cluster.hosts(3, 2, range(1, 7)), [])
     workers = {("worker", index): Ended(code) for index, code in enumerate((-9, 1, 0))}
-    others = cluster._Others(trial, workers)
+    others = local_cluster._Others(trial, workers)
     others.look(None)
     assert [process.revived for process in workers.values()] == [1, 1, 0]
     others.ending = True  # then one that was asked to stop has done so
@@ -156,7 +156,7 @@ def test_who_is_started_again(monkeypatch):
         (("ps", 1), 1, None, 60),
         (("worker", 1), 2, None, 20),
     ):
-        others = cluster._Others(trial, {task: Ended(code)})
+        others = local_cluster._Others(trial, {task: Ended(code)})
         others.look(training)
         clock[0] += seconds - 1
         others.look(training)
@@ -167,10 +167,10 @@ def test_who_is_started_again(monkeypatch):
 
 def test_a_worker_that_may_be_missing(monkeypatch, caplog):
     clock = [0.0]
-    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
     for servers in (1, 0):
-        trial = cluster.Trial(cluster.hosts(2, servers, range(1, 5)), [])
-        others = cluster._Others(trial, {("worker", 1): Ended(2)})
+        trial = local_cluster.Trial(local_cluster.hosts(2, servers, range(1, 5)), [])
+        others = local_cluster._Others(trial, {("worker", 1): Ended(2)})
         others.look(5.0)
         clock[0] += 1000
         with contextlib.nullcontext() if servers else pytest.raises(RunError):
@@ -226,7 +226,7 @@ def test_ports_that_are_taken(tmp_path):
 
 
 def test_another_run_in_the_workdir(tmp_path):
-    with cluster.Workdir(tmp_path / "run").held():
+    with local_cluster.Workdir(tmp_path / "run").held():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
         assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))
 
@@ -242,10 +242,10 @@ def test_a_data_service_beside_it(tmp_path):
 
 def test_when_training_began(tmp_path, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n')
-    began = cluster._Began(path)
+    began = local_cluster._Began(path)
     (tmp_path / "new").write_text('{"step": 1}\n')  # as a run does that goes on from step 1
     (tmp_path / "new").rename(path)
     assert began.seconds() is None

@@ -1,20 +1,20 @@
 """Every setting of a run: frozen dataclasses, one per concern.
 
-A field is a flag: `app.flags` turns its name, type, default and help into an absl flag, so that a
-new setting is one new field here. Standard library only, so that any layer may import it.
+A field is a flag: `app.cli.flags` turns its name, type, default and help into an absl flag, so that
+a new setting is one new field here. Standard library only, so that any layer may import it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from app.config.labelled import LabelledConfig
-from app.config.learning import ModelConfig, OptimizerConfig
-from app.config.ratings import RatingsConfig
-from app.config.run import RunConfig
+from app.config.labelled_config import LabelledConfig
+from app.config.learning_config import ModelConfig, OptimizerConfig
+from app.config.ratings_config import RatingsConfig
+from app.config.run_config import RunConfig
 from app.config.setting import setting
-from app.config.tables import TableConfig
-from app.config.text import CorpusConfig, InputConfig, VocabularyConfig
+from app.config.table_config import TableConfig
+from app.config.text_config import CorpusConfig, InputConfig, VocabularyConfig
 
 __all__ = [
     "Config",

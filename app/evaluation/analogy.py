@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.errors import UsageError
-from app.evaluation.files import numbered_lines
+from app.evaluation.benchmark_files import numbered_lines
 from app.evaluation.lexicon import CASES, Lexicon, first_row, protocol, unit_rows
 from app.evaluation.scores import Score
 from app.evaluation.search import nearest_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.evaluation import neighbours, report
+from app.evaluation import nearest_words, score_report
 from app.evaluation.lexicon import lexicon
 from app.types import WordVectors
 
@@ -13,7 +13,7 @@ _NEIGHBOURS = 5
 def closing(vectors: WordVectors, workdir: str) -> str:
     """Scores on the carried benchmarks, neighbours of some words, and commands to go on with."""
     shown = _sample(vectors)
-    found = neighbours.nearest(lexicon(vectors), shown, k=_NEIGHBOURS)
+    found = nearest_words.nearest(lexicon(vectors), shown, k=_NEIGHBOURS)
     width = max((len(word) for word in shown), default=0)
     near = [
         f"  {word.ljust(width)}  {', '.join(neighbour.word for neighbour in row)}"
@@ -21,7 +21,7 @@ def closing(vectors: WordVectors, workdir: str) -> str:
     ]
     return "\n".join(
         (
-            report.table(report.run(vectors), parts=False),
+            score_report.table(score_report.run(vectors), parts=False),
             "nearest words:",
             *near,
             "next:",

@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from app.errors import UsageError
-from app.files import replacing
+from app.system.files import replacing
 from app.types import WordVectors
 
 # Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under

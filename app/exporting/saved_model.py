@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from app.errors import RunError, UsageError
 from app.exporting.unique import unique
-from app.files import replacing_folder
+from app.system.files import replacing_folder
 from app.types import WordVectors
 
 

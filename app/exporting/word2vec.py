@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from app.errors import UsageError
-from app.files import opener, replacing
+from app.system.files import opener, replacing
 from app.types import WordVectors
 
 _ROWS_PER_WRITE = 4_096

@@ -21,7 +21,7 @@ from absl import logging
 
 from app.errors import UsageError
 from app.exporting.unique import unique
-from app.files import BYTE_ORDER_MARK, open_stream, opener
+from app.system.files import BYTE_ORDER_MARK, open_stream, opener
 from app.types import WordVectors
 
 _AGAIN = "copy or download the file again"

@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from app.errors import RunError, UsageError
-from app.files import open_regular, replacing
+from app.system.files import open_regular, replacing
 from app.text.blocks import without_tuning_thread
 from app.text.reading import Progress
 

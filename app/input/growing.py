@@ -1,7 +1,7 @@
 """Text whose words have no ids yet: each block's distinct words, and its tokens as places in those.
 
-What does not depend on rows is made in parallel ahead of the steps; see `training.growing` for what
-has to wait for its turn.
+What does not depend on rows is made in parallel ahead of the steps; see `tasks.words.growing_words`
+for what has to wait for its turn.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline
 from app.input.tokens import encode
-from app.text.blocks import (
-    as_written,
-    block_dataset,
-    split_documents,
-    without_tuning_thread,
-)
+from app.text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
 from app.text.reading import Progress
 from app.text.tokenize import splitter, without_long
 

@@ -17,9 +17,9 @@ import tensorflow as tf
 from absl import logging
 
 from app.config import Config, InputConfig
+from app.config.settings import service_address
 from app.errors import RunError, UsageError
 from app.input import pipeline
-from app.settings import service_address
 from app.text import spans
 from app.text.blocks import as_written, without_tuning_thread
 from app.text.reading import Progress

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.keras.backend import in_place, require_tensorflow
 from app.keras.constraints import by_row
-from app.tables.ids import checked
+from app.tables.id_checks import checked
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from app.keras.backend import in_place, require_tensorflow
 from app.keras.constraints import by_row, constrained
 from app.keras.merged import Merged
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.base import Rule
 from app.tables.variable import VariableRows
 

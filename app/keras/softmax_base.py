@@ -13,11 +13,11 @@ from app.keras import softmax_counts, softmax_gradients
 from app.keras.backend import require_tensorflow
 from app.losses import inference
 from app.losses.base import Normalised
-from app.tables.ids import checked
+from app.tables.id_checks import checked
 
 
 class OutputLayer(keras.layers.Layer):
-    """Predicts one of V words from a hidden vector; `app.keras.softmax` tells how to use it.
+    """Predicts one of V words from a hidden vector; `app.keras.softmax_layers` tells how to use it.
 
     A class gives `make_loss`, and the arguments of its own in `get_config`.
     """

@@ -10,8 +10,8 @@ import tensorflow as tf
 from app.keras.merged import Merged
 from app.losses import inference, stream
 from app.losses.base import Gather, Normalised, Predictions
-from app.losses.sampled import Sampled
-from app.tables.rows import distinct
+from app.losses.sampled.sampled import Sampled
+from app.tables.row_reads import distinct
 from app.tables.variable import VariableRows
 from app.types import Rows
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from app.losses import stream
 from app.losses.base import Gather, Normalised, Predictions
-from app.tables.rows import distinct
+from app.tables.row_reads import distinct
 from app.types import Rows
 
 

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from app.losses import sampling
 from app.losses.base import Part, Predictions
+from app.losses.candidate_scores import pair_scores
 from app.losses.logistic import logistic
-from app.losses.scores import pair_scores
 from app.tables.base import TableSpec
-from app.tables.rows import take
+from app.tables.row_reads import take
 from app.types import HOST, Rows
 
 

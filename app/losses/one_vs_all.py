@@ -12,7 +12,7 @@ from app.tables.base import TableSpec
 from app.types import Rows
 
 _TABLE = "output"
-# Numbers of rows, and scores, at once: 32 MB of either, as of `losses.levels`.
+# Numbers of rows, and scores, at once: 32 MB of either, as of `losses.classes.levels`.
 _AT_ONCE = 8 << 20
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.losses.logistic import logistic
-from app.tables.rows import sum_rows
+from app.tables.row_reads import sum_rows
 
 _TINY = np.finfo(np.float32).tiny  # a probability may round to 0
 

@@ -12,7 +12,7 @@ from app.models.base import Outcome
 from app.models.window import pairs
 from app.models.words import input_table, outcome, seed_of
 from app.tables.base import TableSpec
-from app.tables.rows import take
+from app.tables.row_reads import take
 from app.types import Batch, Rows
 
 

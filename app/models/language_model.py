@@ -16,7 +16,7 @@ from app.models.base import Outcome
 from app.models.words import initial_seed, outcome, seed_of
 from app.tables.base import TableSpec
 from app.tables.initial import Uniform
-from app.tables.rows import take
+from app.tables.row_reads import take
 from app.types import HOST, Batch, Rows
 
 # Of the word vectors at first, as of keras.layers.Embedding.

@@ -15,7 +15,7 @@ from app.models.factorization import Kernels, Scorer
 from app.models.words import initial_seed, seed_of
 from app.tables.base import TableSpec
 from app.tables.initial import LastColumn, Uniform
-from app.tables.rows import take
+from app.tables.row_reads import take
 from app.types import Batch, Rows
 
 # About the length of a vector at first, whatever its columns; it matters little: NDCG@20 of LastFM

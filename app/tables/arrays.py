@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from app import system
-from app.checked_files import COUNT, damaged, missing, read_bytes, read_json
 from app.errors import RunError
+from app.system import host_memory
+from app.system.checked_files import COUNT, damaged, missing, read_bytes, read_json
 
 _BLOCK = 1 << 24  # bytes read at a time
 _FLOAT = 4  # bytes
@@ -167,7 +167,7 @@ def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
 
     folder: where the file would be, which is seen by nobody.
     """
-    if math.prod(shape) * _FLOAT < system.free_bytes() // 2:
+    if math.prod(shape) * _FLOAT < host_memory.free_bytes() // 2:
         return np.empty(shape, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from app.tables.initial import Constant, Initial, Unwritten
 from app.tables.rounding import stochastic
-from app.tables.rows import parts
+from app.tables.row_reads import parts
 from app.tables.variable import VariableRows
 
 # The names of a table's variables, by which they are known where variables are made.

@@ -39,7 +39,7 @@ class VariableRows:
     values: the variable, or one of a `tf.distribute` strategy: in a replica its copy there is read
     and written; outside of replicas the first copy is read, and all are written. Ids are int32 or
     int64, and are not checked: on a CPU TensorFlow refuses one out of range, a GPU reads zeros and
-    writes nothing, and code compiled by XLA takes the nearest row (see `tables.ids.checked`).
+    writes nothing, and code compiled by XLA takes the nearest row (see `tables.id_checks.checked`).
     """
 
     def __init__(self, values: tf.Variable):

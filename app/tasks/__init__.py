@@ -1,1 +1,1 @@
-"""What can be trained, a file each: from settings to a `training.loop.Job`."""
+"""The tasks, a folder each: what can be trained, from settings to a `training.job.Job`."""

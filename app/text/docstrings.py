@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from absl import logging
 
 from app.errors import UsageError
-from app.files import replacing
+from app.system.files import replacing
 from app.text.meter import meter
 
 # `stdlib` stands for the standard library, which is no package.

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 from absl import logging
 
 from app.errors import RunError
-from app.files import replacing
+from app.system.files import replacing
 from app.text.meter import meter
 
 _CHUNK_BYTES = 1 << 20

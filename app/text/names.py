@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checked_files import COUNT, damaged, read_bytes
 from app.errors import UsageError
-from app.files import replacing
+from app.system.checked_files import COUNT, damaged, read_bytes
+from app.system.files import replacing
 from app.text.vocabulary import Vocabulary
 
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from app.errors import RunError
-from app.files import BYTE_ORDER_MARK, open_regular, opener
+from app.system.files import BYTE_ORDER_MARK, open_regular, opener
 
 BLOCK_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.files import opener
+from app.system.files import opener
 from app.text import reading
 from app.text.blocks import in_turn, reported
 

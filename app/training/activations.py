@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from app.auditing.graphs import CALLS, VIEWS, executed
 from app.models.base import Model
 from app.optimizers.base import Optimizer
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
 from app.tables.base import Table
-from app.tables.graphs import CALLS, VIEWS, executed
 from app.training.step import step
 from app.types import Batch
 

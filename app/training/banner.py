@@ -7,8 +7,8 @@ import os
 import tensorflow as tf
 
 from app.config import Config
-from app.settings import by_name, default, fields
-from app.training import plan
+from app.config.settings import by_name, default, fields
+from app.training import memory_plan
 from app.training.job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
@@ -31,14 +31,15 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
     defaults = {name: default(field, task) for name, field in fields().items()}
     told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
     tables = ", ".join(
-        f"{item.name} {item.size} ({plan.shown(item.bytes)})"
+        f"{item.name} {item.size} ({memory_plan.shown(item.bytes)})"
         for item in job.memory
         if item.name in job.model.tables()
     )
     totals = ", ".join(
-        f"{place} {plan.shown(count)}" for place, count in plan.totals(job.memory).items()
+        f"{place} {memory_plan.shown(count)}"
+        for place, count in memory_plan.totals(job.memory).items()
     )
-    whole = plan.lines(job.memory) if settings.run.plan_only else ()
+    whole = memory_plan.lines(job.memory) if settings.run.plan_only else ()
     steps = settings.run.epochs * job.expected_batches * job.steps_per_batch
     return "\n".join(
         (

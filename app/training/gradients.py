@@ -15,7 +15,7 @@ import tensorflow as tf
 from app.losses import stream
 from app.losses.base import Gather, Part
 from app.models.base import Model, Outcome
-from app.tables.rows import distinct
+from app.tables.row_reads import distinct
 from app.types import HOST, PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from app.checkpoints.workdir import Workdir
 from app.models.base import Model
 from app.optimizers.base import Optimizer
 from app.tables.base import Kept, Table
-from app.training import plan
+from app.training import memory_plan
 from app.training.staging import InPlace, Staging
-from app.training.workdir import Workdir
 from app.types import Batches
 
 
@@ -48,7 +48,7 @@ class Job:
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
     watched: Callable[[Mapping[str, float]], float] | None = None
-    memory: Sequence[plan.Item] = ()
+    memory: Sequence[memory_plan.Item] = ()
     kept: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
     staging: InPlace | Staging | None = None
     unit: str = "words"

@@ -1,4 +1,4 @@
-"""Finds the rows of dynamic tables before the steps that need them (see `tables.dynamic`).
+"""Finds the rows of dynamic tables before the steps that need them (see `tables.dynamic.dynamic`).
 
 Keys are looked up on the host. In a compiled step that is an operation of Python, for which there
 is no kernel on a GPU, and for which the other operations of the step wait. So the ids of all steps
@@ -16,7 +16,7 @@ import tensorflow as tf
 from app.errors import RunError
 from app.models.base import Model
 from app.tables.base import Table
-from app.tables.dynamic import DynamicTable
+from app.tables.dynamic.dynamic import DynamicTable
 from app.training.staging import InPlace
 from app.training.step import lookup_function
 from app.types import Located

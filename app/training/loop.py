@@ -11,22 +11,23 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from app.auditing.findings import Findings
+from app.checkpoints import stored
+from app.checkpoints.checkpoint import Checkpoints, Position, newest_position
+from app.checkpoints.workdir import Workdir, read_flags, write_flags
 from app.config import RunConfig
 from app.errors import RunError, UsageError
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
+from app.system.signals import asked_to_stop
 from app.tables.base import Table
-from app.tables.findings import Findings
-from app.training import profiling, stored
-from app.training.checkpoint import Checkpoints, Position, newest_position
+from app.training import profile_hooks
 from app.training.interval import Interval, not_finite
 from app.training.job import Job
 from app.training.metrics import Display, Metrics, Quiet
-from app.training.profiling import Profiler
+from app.training.profile_hooks import Profiler
 from app.training.runner import Here, Runner
 from app.training.scoring import Scoring
-from app.training.signals import asked_to_stop
 from app.training.staging import InPlace
-from app.training.workdir import Workdir, read_flags, write_flags
 
 
 def is_finished(workdir: Workdir, wanted: int | None = None) -> bool:
@@ -69,7 +70,7 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
         at = _expecting(newest_position(workdir.checkpoints) or Position(), job)
         left = (settings.epochs - at.done) * at.batches * job.steps_per_batch
-        profiling.check(settings, at.step, job.steps_per_batch, at.step + round(left))
+        profile_hooks.check(settings, at.step, job.steps_per_batch, at.step + round(left))
 
 
 def train(

@@ -1,7 +1,7 @@
 """Who makes the calls of a run: what the loop knows of it, and the plain case, this process alone.
 
-Others are the replicas of `training.replicas`, in step with one another, and the workers of
-`training.servers`, each at its own pace.
+Others are the replicas of `distributed.replicas`, in step with one another, and the workers of
+`distributed.parameter_server`, each at its own pace.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from app.auditing.findings import Findings
+from app.auditing.step_audit import audit
+from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.tables.base import Table
-from app.tables.findings import Findings
-from app.training.auditing import audit
 from app.training.job import Job
 from app.training.step import train_function
-from app.training.workdir import Workdir
 
 
 class Runner(Protocol):
@@ -51,7 +51,7 @@ class Runner(Protocol):
         ...
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """What such a call would do to whole tables; see `training.auditing`."""
+        """What such a call would do to whole tables; see `auditing.step_audit`."""
         ...
 
     def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:

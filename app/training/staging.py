@@ -1,4 +1,4 @@
-"""Brings rows to the device ahead of the steps that need them (see `tables.staged`).
+"""Brings rows to the device ahead of the steps that need them (see `tables.cached`).
 
 Steps come in chunks. While one trains, a thread asks the model for the ids of the next one's
 batches, and reads those rows at home that have no place on the device. Between the two, rows change
@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from app.models.base import Model
 from app.optimizers.base import Optimizer
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
 from app.tables.base import Table, TableSpec
-from app.tables.staged import Moves, Places, StagedTable
+from app.tables.cached import Moves, Places, StagedTable
 from app.training.step import lookup_function
 
 # Places for cold rows, as a multiple of those that the first chunk needs: later text may need more,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from app.losses import stream
 from app.losses.base import Part
 from app.models.base import Model
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.base import Optimizer
 from app.tables.base import Table
 from app.training import gradients

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from app import settings
+from app.config import settings
 from app.errors import RunError, UsageError
 from app.input import delimited, labelled_files
 from app.text.reading import Progress

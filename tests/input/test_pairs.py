@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.config import Config, InputConfig
-from app.config.ratings import RatingsConfig
+from app.config.ratings_config import RatingsConfig
 from app.errors import UsageError
 from app.input import pairs
 from app.input.ratings import Ratings

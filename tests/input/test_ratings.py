@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from app.config.ratings import RatingsConfig
+from app.config.ratings_config import RatingsConfig
 from app.errors import RunError, UsageError
 from app.input import delimited, layouts, ratings
 

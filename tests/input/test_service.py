@@ -9,11 +9,11 @@ import socket
 import numpy as np
 import pytest
 
+from app.checkpoints.workdir import Workdir
 from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
 from app.input import service
-from app.training import words
-from app.training.workdir import Workdir
+from app.tasks.words import words_data
 from tests.integration.commands import write_corpus
 from tests.services import running
 
@@ -56,8 +56,8 @@ def served(config, address):
 
 
 def batches(config, place):
-    text = words.text(config, place, finished=False)  # of which nothing is in the workdir yet
-    return words.batches(text, config, place)
+    text = words_data.text(config, place, finished=False)  # of which nothing is in the workdir yet
+    return words_data.batches(text, config, place)
 
 
 def arrays(found):

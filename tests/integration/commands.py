@@ -46,7 +46,9 @@ SMALL = (
 WORDS = [first + second for first in "bdfgkl" for second in "aeiouy\u00e4\u00f6\u00fc\u00e9"]
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["app.build", "app.training.banner", "app.evaluation.report"])
+_SERVER.set_forkserver_preload(
+    ["app.tasks.all_tasks", "app.training.banner", "app.evaluation.score_report"]
+)
 
 
 class Ended(NamedTuple):

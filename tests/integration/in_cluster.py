@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 
-from app.training import notes
+from app.distributed import notes
 
 
 def main() -> None:

@@ -16,12 +16,15 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app import build, devices, settings, strategies
-from app.config import Config
-from app.hosts import of_environment
-from app.training import checkpoint, loop, ports
+from app.build import strategies
+from app.checkpoints import checkpoint
+from app.checkpoints.workdir import Workdir
+from app.config import Config, settings
+from app.distributed.cluster_spec import of_environment
+from app.system import devices, ports
+from app.tasks import all_tasks
+from app.training import loop
 from app.training.runner import Runner
-from app.training.workdir import Workdir
 from tests.integration.commands import Command, done, write_corpus
 
 TEXT = {
@@ -94,7 +97,7 @@ def train(config: Config, runner: Runner) -> None:
     at = checkpoint.newest_position(workdir.checkpoints)
     config = strategies.settled(config, runner.replicas, at)
     with runner.scope():
-        job = build.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
+        job = all_tasks.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
         loop.prepare(job, config.run, workdir)
     assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 

@@ -14,9 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from app import devices
+from app.checkpoints import checkpoint, stored
 from app.config import Config
-from app.training import checkpoint, servers, stored
+from app.distributed import parameter_server
+from app.system import devices
 from app.training.runner import Here
 from tests import in_process
 from tests.integration import replicas
@@ -32,10 +33,10 @@ def main() -> None:
     devices.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
     with (
-        mock.patch.object(servers.joining, "present", lambda *_: contextlib.nullcontext()),
-        mock.patch.object(servers.joining, "await_all"),
+        mock.patch.object(parameter_server.joining, "present", lambda *_: contextlib.nullcontext()),
+        mock.patch.object(parameter_server.joining, "await_all"),
     ):
-        coordinator = servers.Coordinator(configs[0], hosts)
+        coordinator = parameter_server.Coordinator(configs[0], hosts)
     for config in configs:
         served = config.run.strategy == "parameter_server"
         replicas.train(config, coordinator if served else Here())

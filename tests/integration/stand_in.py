@@ -47,10 +47,12 @@ def main() -> None:
 def launch() -> None:
     """app.cluster with processes of this module."""
     from app import cluster as command
-    from app import flags
-    from app.training import cluster
+    from app.cli import flags
+    from app.distributed import local_cluster
 
-    cluster.Trial = functools.partial(cluster.Trial, module="tests.integration.stand_in")
+    local_cluster.Trial = functools.partial(
+        local_cluster.Trial, module="tests.integration.stand_in"
+    )
     sys.argv = ["cluster", *sys.argv[2:]]
     command.define()
     flags.run(command.main, arguments=True)

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from app.training import vectors
+from app.tasks import trained_vectors
 from tests.integration.commands import (
     WORDS,
     done,
@@ -87,7 +87,7 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path):
     path = write(tmp_path / "a.txt", b"one two one\xff two\xfe\xfe one two\n" * 9)
     ended = done(tmp_path, *train(tmp_path / "run", path, "--subsample=0"))
     assert f"{path}: 27 sequences are not UTF-8; replaced by U+FFFD" in ended.err
-    assert "one\N{REPLACEMENT CHARACTER}" in vectors.load(tmp_path / "run").tokens
+    assert "one\N{REPLACEMENT CHARACTER}" in trained_vectors.load(tmp_path / "run").tokens
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_a_loss_that_is_not_finite(tmp_path, corpus, when):
     # Nothing is saved of it, so that going on as it says helps.
     assert newest_step(workdir) == -1
     done(tmp_path, "app.train", f"--workdir={workdir}", "--learning_rate=0.01", "--epochs=1")
-    assert np.isfinite(vectors.load(workdir).matrix).all()
+    assert np.isfinite(trained_vectors.load(workdir).matrix).all()
 
 
 def test_a_text_of_one_word(tmp_path):
     path = write(tmp_path / "a.txt", b"word " * 50)
     done(tmp_path, *train(tmp_path / "run", path))
-    assert vectors.load(tmp_path / "run").tokens == ["word"]
+    assert trained_vectors.load(tmp_path / "run").tokens == ["word"]
 
 
 def test_a_plan_needs_no_workdir_and_leaves_nothing(tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ import pathlib
 
 import pytest
 
-from app.hosts import Hosts
-from app.training import cluster, ports
+from app.distributed import local_cluster
+from app.distributed.cluster_spec import Hosts
+from app.system import ports
 from tests.integration.commands import Command, Ended, refusal, train, write_corpus
 from tests.processes import listening
 
@@ -45,7 +46,7 @@ class Member:
 
 
 def hosts_of(workers: int, servers: int) -> Hosts:
-    return cluster.hosts(workers, servers, ports.free(workers + servers + bool(servers)))
+    return local_cluster.hosts(workers, servers, ports.free(workers + servers + bool(servers)))
 
 
 def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:

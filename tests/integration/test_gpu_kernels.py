@@ -14,15 +14,18 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import app.keras
-from app import build, devices, placing, settings, updates
-from app.optimizers.rows import slots, update
+from app.build import placing, updates
+from app.checkpoints.workdir import Workdir
+from app.config import settings
+from app.optimizers.row_updates import slots, update
+from app.system import devices
 from app.tables import sharded
 from app.tables.device import DeviceTable
+from app.tables.dynamic.keys import KeyMap
+from app.tables.dynamic.slab import Slab
 from app.tables.initial import Uniform
-from app.tables.keys import KeyMap
-from app.tables.slab import Slab
+from app.tasks import all_tasks
 from app.training.step import lookup_function, train_function
-from app.training.workdir import Workdir
 from tests.integration.replicas import write_data
 from tests.reference import gpu
 
@@ -153,7 +156,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
 
     config = config_of(data, folder, values)
     with tf.variable_creator_scope(creator):
-        job = build.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
+        job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
         batches = job.batches(range(1), 0)
         if config.table.table == "host":
             batches = job.staging.ahead(batches, 0)

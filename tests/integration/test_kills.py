@@ -17,8 +17,8 @@ import time
 
 import pytest
 
-from app.training.checkpoint import paths
-from app.training.stored import Stored
+from app.checkpoints.checkpoint import paths
+from app.checkpoints.stored import Stored
 from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.training import vectors
+from app.tasks import trained_vectors
 from tests.integration.commands import done, refusal, run
 
 
@@ -28,7 +28,7 @@ def test_gensim_loads_what_we_export(trained, exported, name):
     models = pytest.importorskip("gensim.models")
     binary = name == "word2vec_binary"
     loaded = models.KeyedVectors.load_word2vec_format(str(exported / name), binary=binary)
-    words = vectors.load(trained)
+    words = trained_vectors.load(trained)
     assert loaded.index_to_key == words.tokens
     np.testing.assert_array_equal(loaded.vectors, words.matrix)
 
@@ -38,7 +38,7 @@ def test_the_saved_model_answers_for_words(tmp_path, trained):
     export = ("app.export", f"--workdir={trained}", "--format=saved_model", f"--output={folder}")
     done(tmp_path, *export)
     lookup = tf.saved_model.load(str(folder)).signatures["lookup"]
-    words = vectors.load(trained)
+    words = trained_vectors.load(trained)
     found = lookup(words=tf.constant([*words.tokens, "strange"]))
     np.testing.assert_array_equal(found["known"], [True] * len(words.tokens) + [False])
     np.testing.assert_array_equal(found["vectors"][:-1], words.matrix)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.hosts import Hosts
-from app.training import ports
+from app.distributed.cluster_spec import Hosts
+from app.system import ports
 from tests.integration.commands import Command, done, logged, newest_step, train, write_corpus
 from tests.integration.replicas import CASES, write_data
 from tests.integration.served import assert_same

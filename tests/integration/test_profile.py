@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from app.training.workdir import read_flags
+from app.checkpoints.workdir import read_flags
 from tests.integration.commands import done, fresh, logged, refusal, run, train
 
 

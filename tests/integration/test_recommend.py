@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from app.training.checkpoint import paths
-from app.training.stored import Stored
+from app.checkpoints.checkpoint import paths
+from app.checkpoints.stored import Stored
 from tests.integration.commands import (
     ROOT,
     done,

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.training.checkpoint import paths
-from app.training.stored import Stored
+from app.checkpoints.checkpoint import paths
+from app.checkpoints.stored import Stored
 from tests.integration.commands import (
     done,
     refusal,

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from app.checkpoints.workdir import Workdir
 from app.training import loop
-from app.training.workdir import Workdir
 from tests.integration.commands import fresh, train, write_corpus
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app import outputs, storage
+from app.build import outputs, storage
+from app.checkpoints.workdir import Workdir
 from app.config import Config, ModelConfig
-from app.losses import classes
+from app.losses.classes import classes
 from app.models.cbow import Cbow
 from app.optimizers.adagrad import rowwise_adagrad
 from app.training.step import train_function
-from app.training.workdir import Workdir
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_tokens
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import outputs
+from app.build import outputs
 from app.config import ModelConfig
 from tests.losses import toy
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.input.bags import Bags
-from app.losses.class_softmax import ClassSoftmax
+from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.one_vs_all import OneVsAll
 from app.models.bag import Bag
 from app.optimizers.adam import lazy_adam

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.input.tokens import PAD
-from app.losses.class_softmax import ClassSoftmax
+from app.losses.classes.class_softmax import ClassSoftmax
 from app.models import recurrent
 from app.models.language_model import LanguageModel
 from app.optimizers.sgd import sgd

@@ -12,7 +12,7 @@ from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
-from app.tables.rows import distinct
+from app.tables.row_reads import distinct
 from app.training.step import step
 from app.types import Batch, Rows
 

@@ -10,7 +10,7 @@ from app.input.tokens import PAD
 from app.losses import sampling
 from app.losses.negative_sampling import NegativeSampling
 from app.models.words import input_table, seed_of
-from app.tables.rows import distinct
+from app.tables.row_reads import distinct
 from app.types import Rows
 from tests.reference.batches import (
     GROUP,

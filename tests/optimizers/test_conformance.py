@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 
 from app import optimizers
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
-from app.tables.rows import distinct, take
+from app.tables.row_reads import distinct, take
 from app.types import Rows
 from tests.reference import dense_optimizers, tables
 from tests.reference import optimizers as reference

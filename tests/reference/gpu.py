@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-from app.tables.graphs import CALLS, executed
+from app.auditing.graphs import CALLS, executed
 
 HOST, DEVICE = "host", "device"
 _XLA = "_XlaMustCompile"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.tables import graphs
+from app.auditing import graphs
 
 
 def executed(function) -> list[str]:

@@ -8,12 +8,12 @@ import tempfile
 import numpy as np
 
 from app.tables import sharded
+from app.tables.cached import Places, StagedTable
 from app.tables.device import DeviceTable
-from app.tables.dynamic import DynamicTable
-from app.tables.file import FileTable
-from app.tables.keys import KeyMap
-from app.tables.staged import Places, StagedTable
-from app.tables.table_file import TableFile
+from app.tables.disk.file import FileTable
+from app.tables.disk.table_file import TableFile
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.keys import KeyMap
 
 
 class Chunked(StagedTable):

@@ -14,7 +14,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app.optimizers import rows as writer
+from app.distributed import parameter_server
+from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.base import Optimizer
@@ -22,7 +23,6 @@ from app.tables import served, sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
 from app.tables.served import Served
-from app.training import servers
 from tests import in_process
 
 ROWS, COLUMNS, STEPS, CALLS = 37, 3, 5, 30
@@ -36,7 +36,7 @@ OPTIMIZERS = {
 def main() -> None:
     """Updates by one worker against those of this process, then updates of two that race."""
     hosts, kept = in_process.start(2, 2)
-    strategy = servers._strategy(hosts)
+    strategy = parameter_server._strategy(hosts)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     found = {name: differ(coordinator, OPTIMIZERS[name]) for name in OPTIMIZERS}
     print(json.dumps({**found, **raced(coordinator)}))

@@ -10,7 +10,7 @@ import json
 
 import tensorflow as tf
 
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.adam import lazy_adam
 from app.tables import sharded
 from app.tables.device import DeviceTable

@@ -10,13 +10,15 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from app import build, settings
-from app.config import Config
+from app.checkpoints import workdir
+from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.workdir import Workdir
+from app.config import Config, settings
 from app.errors import RunError, UsageError
-from app.tasks import classify, recommend
-from app.training import loop, vectors, workdir
-from app.training.checkpoint import Checkpoints, Position
-from app.training.workdir import Workdir
+from app.tasks import all_tasks, trained_vectors
+from app.tasks.classify import classify_job
+from app.tasks.recommend import recommend_job
+from app.training import loop
 
 TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
 PAIRS = "".join(f"user{number % 20} item{number % 7}\n" for number in range(200))
@@ -107,7 +109,7 @@ def make(folder, text: str, flags: dict) -> Run:
 
 
 def jobs(run: Run):
-    return build.JOBS[run.config.run.task](run.config, run.place, False)
+    return all_tasks.JOBS[run.config.run.task](run.config, run.place, False)
 
 
 def resume(run: Run) -> None:
@@ -120,11 +122,11 @@ def resume(run: Run) -> None:
 def use(run: Run) -> None:
     """Loads a run as the commands that use one do."""
     if run.config.run.task == "classify":
-        classify.load(run.config, run.place)
+        classify_job.load(run.config, run.place)
     elif run.config.run.task == "recommend":
-        recommend.trained(run.config, run.place)
+        recommend_job.trained(run.config, run.place)
     else:
-        vectors.load(run.place.path)
+        trained_vectors.load(run.place.path)
 
 
 @pytest.fixture(scope="module")

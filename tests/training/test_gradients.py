@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from app.input.tokens import PAD
-from app.losses.class_softmax import ClassSoftmax
-from app.losses.hierarchical_softmax import HierarchicalSoftmax
+from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
 from app.models.language_model import LanguageModel
 from app.models.recurrent import gru
 from app.optimizers import clipping
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.optimizers.adam import lazy_adam
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 from tests.reference import tables

@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints.checkpoint import Checkpoints
+from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.losses.base import Part
 from app.models.base import Outcome
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
 from app.optimizers.sgd import sgd
 from app.tables.base import TableSpec
-from app.tables.dynamic import DynamicTable
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.keys import KeyMap
 from app.tables.initial import Uniform
-from app.tables.keys import KeyMap
-from app.tables.rows import take
-from app.tasks import recommend
+from app.tables.row_reads import take
+from app.tasks.recommend import recommend_job
 from app.training import loop
-from app.training.checkpoint import Checkpoints
 from app.training.locating import Locating
 from app.training.runner import Here
 from app.training.step import train_function
-from app.training.workdir import Workdir
-from tests.tasks.test_recommend import blocks, config_of
+from tests.tasks.recommend.test_recommend_job import blocks, config_of
 
 RATE, COLUMNS, INITIAL = 0.25, 3, Uniform(1.0, seed=3)
 KEYS = np.array([*range(-1, 40), 2**63 - 1, -(2**63)])
@@ -168,7 +168,7 @@ def operations(function):
 def job_of(folder, **values):
     config = config_of(folder, blocks(), learning_rate=0.05, heldout_share=0.0, **values)
     workdir = Workdir(config.run.workdir)
-    return config, workdir, recommend.job(config, workdir, False)
+    return config, workdir, recommend_job.job(config, workdir, False)
 
 
 def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):

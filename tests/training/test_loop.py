@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints.workdir import Workdir
 from app.config import RunConfig
 from app.errors import RunError
 from app.optimizers.adagrad import adagrad
@@ -15,7 +16,6 @@ from app.optimizers.schedules import factor
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import loop
-from app.training.workdir import Workdir
 
 STEPS = 2  # of a call
 

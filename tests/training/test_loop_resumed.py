@@ -7,11 +7,12 @@ import signal
 import pytest
 import tensorflow as tf
 
+from app.checkpoints import workdir
+from app.checkpoints.workdir import Workdir
 from app.config import RunConfig
 from app.errors import RunError
 from app.tables.device import DeviceTable
-from app.training import loop, workdir
-from app.training.workdir import Workdir
+from app.training import loop
 from tests.training.test_loop import Run
 
 

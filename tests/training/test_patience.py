@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints import workdir
 from app.config import RunConfig
 from app.errors import UsageError
-from app.training import loop, workdir
+from app.training import loop
 from app.training.runner import Here
 from tests.training.test_loop import Run
 

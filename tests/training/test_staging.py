@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
-from app.optimizers.rows import slots
+from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import staging

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.input.tokens import PAD, decode
 from app.optimizers import clipping
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.ftrl import ftrl

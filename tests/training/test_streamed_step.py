@@ -9,19 +9,19 @@ import pytest
 import tensorflow as tf
 
 from app.input.tokens import decode
-from app.losses.class_softmax import ClassSoftmax
-from app.losses.classes import partition
+from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.classes.classes import partition
 from app.models.base import Outcome
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.optimizers import clipping
-from app.optimizers import rows as writer
+from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.training.step import step, train_function
 from app.types import Batch
-from tests.losses.test_class_softmax import dense_log_probability
+from tests.losses.classes.test_class_softmax import dense_log_probability
 from tests.losses.toy import counts, make_tables
 from tests.reference import words
 from tests.reference.batches import WINDOW, make_batch, make_tokens, reach_of

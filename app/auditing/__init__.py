@@ -1,0 +1,1 @@
+"""Find what a traced training step does to whole tables."""

@@ -1,0 +1,282 @@
+"""Which operations of a traced function read, copy or write whole tables, and what that costs.
+
+A step that trains a table row by row never does: one pass over 793,471 x 512 float32 numbers takes
+as long as twenty such steps. The walk goes through the graph of a `tf.function`, and through the
+functions that it calls, without running anything.
+
+When TensorFlow copies a table is in tensorflow/core/kernels/resource_variable_ops.cc and
+training_op_helpers.h. A ReadVariableOp gives the variable's own buffer, for nothing. But the first
+operation that takes or writes single rows by the variable's handle (`EnsureSparseVariableAccess`)
+puts the variable in copy-on-read mode for good: from then on every ReadVariableOp copies all of
+it, and so does every write of the whole before it writes. Code compiled by XLA has no such mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from app.auditing.findings import Finding, Findings, Touch, explained
+from app.auditing.graphs import CALLS, VIEWS, executed, number, shape_of
+
+# A pass over less than this, read and written at the 30 GB/s of two cores, takes about a
+# millisecond: no more than a step on rows has to spend.
+LEAST_BYTES = 16 << 20
+
+_XLA = "_XlaMustCompile"
+
+# Of a variable's handle: these take or write single rows, and these look at no row at all.
+_BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparse", "ResourceStridedSliceAssign")
+_ASIDE = ("VariableShape", "VarIsInitializedOp", "DisableCopyOnRead")
+# Of a tensor: these take rows, these a part, these look at its shape.
+_TAKES = ("Gather", "GatherV2", "GatherNd", "SparseSegment")
+_SLICES = ("Slice", "StridedSlice")
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+# Not made at each step, or made by somebody else.
+_GIVEN = ("Placeholder", "Const")
+
+
+def findings(
+    function: Any,
+    variables: Mapping[str, tf.Variable],
+    least_bytes: int = LEAST_BYTES,
+    tables: set[str] | None = None,
+    explain: Callable[[Touch], tuple[str, str]] = explained,
+) -> Findings:
+    """What a call of the function does to whole tables of at least `least_bytes`, heaviest first.
+
+    function: a ConcreteFunction. variables: its variables by name; where a tensor could belong to
+    several, the first is named. tables: the names of those to report on, or None for all; the
+    others keep tensors of the same shape from being taken for a table's. explain: the cause of a
+    `Touch` and what to use instead.
+
+    Bytes are those read and written, at most: both branches of a condition count, and a loop's body
+    counts once; XLA, which fuses operations, moves fewer. A read that is the variable's own buffer
+    is no finding, nor is one that only asks for the shape; what computes with it is.
+    """
+    merged: dict[tuple, Finding] = {}
+    for table, operation, name, moved in _Walk(function, variables, least_bytes).touches():
+        if not moved or not (tables is None or table.name in tables):
+            continue
+        cause, instead = explain(Touch(table.name, operation, name))
+        key = (table, operation.type, cause)
+        count = 1
+        if key in merged:
+            moved, count = moved + merged[key].bytes, count + merged[key].count
+        merged[key] = Finding(table.name, table.shape, operation.type, cause, moved, count, instead)
+    return Findings(merged.values(), least_bytes)
+
+
+def taken_by_row(
+    function: Any, variables: Mapping[str, tf.Variable], least_bytes: int = LEAST_BYTES
+) -> set[str]:
+    """The names of the variables that the function takes or writes single rows of: the tables."""
+    return _Walk(function, variables, least_bytes).by_row()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """A variable; as the value of a tensor, the variable's handle."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclasses.dataclass(eq=False)
+class _Origin:
+    """Where a tensor's numbers come from; `table` is None until an operation tells."""
+
+    table: _Table | None
+    shape: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """The value of a tensor as large as a table."""
+
+    origin: _Origin
+    bytes: int
+    elements: int
+
+
+class _Walk:
+    """One pass through the operations in the order in which they run."""
+
+    def __init__(self, function: Any, variables: Mapping[str, tf.Variable], least_bytes: int):
+        self._touches: list[tuple[_Origin, tf.Operation, str, int, dict[_Table, int]]] = []
+        self._copied: set[_Table] = set()  # in copy-on-read mode
+        self._by_row: list[_Origin] = []
+        self._of_shape: dict[tuple[int, ...], _Table] = {}
+        self._least_bytes = least_bytes
+        handles = self._handles(variables)
+        graph = function.graph
+        inner = {internal.name: handles.get(id(outer)) for outer, internal in graph.captures}
+        compiled = _is_compiled(function.function_def)
+        self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
+
+    def touches(self) -> Iterator[tuple[_Table, tf.Operation, str, int]]:
+        """Table, operation, its name with those of the calls around it, and bytes."""
+        for origin, operation, name, moved, copies in self._touches:
+            moved += sum(bytes_ for table, bytes_ in copies.items() if table in self._copied)
+            yield self._table(origin), operation, name, moved
+
+    def by_row(self) -> set[str]:
+        return {self._table(origin).name for origin in self._by_row}
+
+    def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
+        """The variables as large as those asked for, by the identity of their handles."""
+        known = {}
+        for name, variable in variables.items():
+            shape = tuple(variable.shape)
+            known[_Table(name, shape, _bytes(shape, variable.dtype))] = variable
+        large = {table.shape for table in known if table.bytes >= self._least_bytes}
+        handles = {}
+        for table, variable in known.items():
+            if table.shape not in large:
+                continue
+            self._of_shape.setdefault(table.shape, table)
+            several = isinstance(variable, tf.distribute.DistributedValues)
+            for part in variable.values if several else (variable,):
+                handles.setdefault(id(part.handle), table)
+        return handles
+
+    def _table(self, origin: _Origin) -> _Table:
+        return origin.table or self._of_shape[origin.shape]
+
+    def _walk(
+        self, graph: tf.Graph, arguments: Sequence[Any], scope: str, compiled: bool
+    ) -> list[Any]:
+        """The values of the graph's outputs from those of its inputs; None is for all others."""
+        values = {t.name: v for t, v in zip(graph.inputs, arguments, strict=True) if v is not None}
+        running = executed(graph)
+        used = {t.name for op in running if op.type not in _SHAPES for t in op.inputs}
+        used |= {t.name for t in graph.outputs}
+        for op in running:
+            inputs = [values.get(tensor.name) for tensor in op.inputs]
+            if op.type in CALLS:
+                results = self._call(op, inputs, values, scope, compiled)
+            elif op.type == "ReadVariableOp" and op.outputs[0].name not in used:
+                continue  # TensorFlow prunes it
+            elif any(isinstance(value, _Table) for value in inputs):
+                results = self._handle(op, inputs, scope, compiled)
+            else:
+                results = self._compute(op, inputs, values, scope)
+            pairs = zip(op.outputs, results, strict=False)
+            values |= {tensor.name: value for tensor, value in pairs if value is not None}
+        return [values.get(tensor.name) for tensor in graph.outputs]
+
+    def _call(
+        self, op: tf.Operation, inputs: list, values: dict, scope: str, compiled: bool
+    ) -> list[Any]:
+        attributes, skipped = CALLS[op.type]
+        compiled |= _is_compiled(op.node_def)
+        # Shapes are inferred within one function; a number that gives one may come from outside.
+        pairs = zip(inputs, op.inputs, strict=True)
+        arguments = [number(t, values) if value is None else value for value, t in pairs]
+        results = []
+        for attribute in attributes:
+            named = op.get_attr(attribute)
+            for function in named if isinstance(named, list) else [named]:
+                graph = op.graph._get_function(function.name).graph
+                inside = f"{scope}{op.name}/"
+                results.append(self._walk(graph, arguments[skipped:], inside, compiled))
+        # Of a While the first is its condition: one output, which is no tensor of a table.
+        outputs = [[r[i] for r in results if i < len(r)] for i in range(len(op.outputs))]
+        return [next((v for v in known if v is not None), None) for known in outputs]
+
+    def _handle(self, op: tf.Operation, inputs: list, scope: str, compiled: bool) -> list[Any]:
+        """An operation on variables; every one that is not known counts as a write."""
+        tables = [value for value in inputs if isinstance(value, _Table)]
+        if op.type in VIEWS:
+            return inputs
+        whole = [value for value in inputs if isinstance(value, _Whole)]
+        origin = _Origin(tables[0])
+        _bind(whole, origin)
+        moved = sum(value.bytes for value in whole)
+        if op.type in _ASIDE:
+            return []
+        if op.type == "ReadVariableOp":
+            size = tables[0].bytes
+            self._touch(origin, op, scope, 0, {} if compiled else {tables[0]: 2 * size})
+            return [_Whole(origin, size, math.prod(tables[0].shape))]
+        if op.type.startswith(_BY_ROW):
+            self._by_row += [_Origin(table) for table in tables]
+            self._copied.update([] if compiled else tables)
+            self._touch(origin, op, scope, moved, {})
+        elif op.type == "AssignVariableOp":
+            size = tables[0].bytes
+            self._touch(origin, op, scope, size, {} if compiled else {tables[0]: size})
+        else:
+            copies = {} if compiled else {table: 2 * table.bytes for table in tables}
+            moved += sum(2 * table.bytes for table in tables)
+            self._touch(origin, op, scope, moved, copies)
+        return []
+
+    def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
+        """An operation on tensors: it reads those as large as a table, and makes such ones."""
+        if op.type in VIEWS:
+            made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]
+            pairs = zip(inputs, made, strict=False)
+            return [old if isinstance(old, _Whole) else new for old, new in pairs]
+        whole = [value for value in inputs if isinstance(value, _Whole)]
+        origin = next((v.origin for v in whole if v.origin.table), None)
+        origin = origin or (whole[0].origin if whole else _Origin(None))
+        _bind(whole, origin)
+        if op.type.startswith(_TAKES):
+            if isinstance(inputs[0], _Whole):
+                self._by_row.append(inputs[0].origin)
+            whole = []
+        elif op.type in _SLICES and whole:
+            self._touch(origin, op, scope, 2 * self._large(op, values), {})
+            return []
+        results = [self._result(tensor, whole, origin, values) for tensor in op.outputs]
+        if op.type not in _SHAPES + _GIVEN:
+            made = [value.bytes for value in results if value]
+            self._touch(origin, op, scope, sum(value.bytes for value in whole) + sum(made), {})
+        return results
+
+    def _result(
+        self, tensor: tf.Tensor, whole: list, origin: _Origin, values: dict
+    ) -> _Whole | None:
+        shape = shape_of(tensor, values)
+        if shape is None:
+            return None
+        elements = math.prod(shape)
+        if shape in self._of_shape:
+            origin.shape = origin.shape or shape
+        elif all(value.elements != elements for value in whole):
+            return None
+        return _Whole(origin, _bytes(shape, tensor.dtype), elements)
+
+    def _large(self, op: tf.Operation, values: dict) -> int:
+        """Bytes of the result, or 0 if it is no large part of a table."""
+        shape = shape_of(op.outputs[0], values)
+        size = 0 if shape is None else _bytes(shape, op.outputs[0].dtype)
+        return size if size >= self._least_bytes else 0
+
+    def _touch(
+        self, origin: _Origin, op: tf.Operation, scope: str, moved: int, copies: dict[_Table, int]
+    ) -> None:
+        if moved or copies:
+            self._touches.append((origin, op, scope + op.name, moved, copies))
+
+
+def _bind(whole: list[_Whole], origin: _Origin) -> None:
+    """Makes tensors as large as the origin's table that are of no table yet tensors of that one."""
+    for value in whole:
+        if origin.table and value.elements == math.prod(origin.table.shape):
+            value.origin.table = value.origin.table or origin.table
+
+
+def _is_compiled(definition: Any) -> bool:
+    """Whether XLA compiles the function, or the call of it, that is so defined."""
+    return _XLA in definition.attr and definition.attr[_XLA].b
+
+
+def _bytes(shape: Sequence[int], dtype: tf.DType) -> int:
+    return math.prod(shape) * tf.as_dtype(dtype).size

@@ -1,0 +1,1 @@
+"""What the benchmark cases share: runs, peers, reports and pictures."""

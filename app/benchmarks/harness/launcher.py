@@ -1,0 +1,37 @@
+"""Runs a command and writes what it took: python -m app.benchmarks.harness.launcher RESULT COMMAND…
+
+A program of its own, of the standard library only: Linux counts the memory of the process that
+starts a program into that program's peak, so what starts it must be small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Writes {"code", "started" (seconds since 1970), "seconds", "peak_bytes"} as JSON."""
+    result, *command = arguments
+    started, clock = time.time(), time.perf_counter()
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - clock
+    process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2)
+    values = {
+        "code": process.returncode,
+        "started": started,
+        "seconds": seconds,
+        "peak_bytes": usage.ru_maxrss * unit,
+    }
+    Path(result).write_text(json.dumps(values), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Input pipelines, beside the usual ways to write one."""

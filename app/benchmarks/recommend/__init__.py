@@ -1,0 +1,1 @@
+"""Items for users, beside implicit."""

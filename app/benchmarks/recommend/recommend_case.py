@@ -1,0 +1,181 @@
+"""Items for users: `app.train --task=recommend` beside implicit's ALS and BPR on the same pairs.
+
+Every run is a process of its own, one at a time. Ours reads the files; implicit gets the same pairs
+as arrays, which is not timed. Each trains with its own settings, but for the columns, and for the
+confidence of ALS (--alpha), and leaves vectors of users and items. Of each side is measured:
+
+- recall, NDCG, hit rate, MRR and coverage of all items, those that a user has in training left out,
+  by `app.tasks.recommend.ranking_metrics` from the vectors of either side;
+- seconds of training: of the loop, TensorFlow's compilation included; of implicit's `fit`;
+- pairs/s: of all epochs, or iterations; an iteration of ALS solves for all vectors;
+- seconds end to end: from the start of the process to its end, with the vectors saved (ours are two
+  processes, app.train and app.export);
+- peak memory: the most that a process had resident, and that less the peak of one that only imports
+  the side's library.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from app.benchmarks.harness import child_processes, machine, trainer, trials
+from app.benchmarks.harness.options import RecommendOptions, numbers
+from app.benchmarks.harness.report import Measure, Report, panels, results, table
+from app.benchmarks.harness.trainer import OURS, Peer
+
+if TYPE_CHECKING:
+    from app.benchmarks.recommend.recommend_ratings import Data
+
+_METRICS = ("recall", "ndcg", "hit_rate", "mrr", "coverage")
+_FIXED = {
+    "task": "recommend",
+    "heldout": "",
+    "heldout_share": 0,
+    "patience": 0,
+    "vocab": "",
+    "min_count": 1,
+    "plan_only": False,
+}
+
+
+class Job(NamedTuple):
+    """One run of one side, which leaves users.npy and items.npy in the folder."""
+
+    folder: Path
+    data: Data
+    dim: int
+    alpha: float
+    seed: int
+    train_flags: list[str]
+
+
+def run(options: RecommendOptions) -> Report:
+    """Runs every side `options.repeats` times and reports.
+
+    UsageError for a peer, a file or a flag that cannot be; RunError when a side fails.
+    """
+    from app.benchmarks.recommend import recommend_ratings
+
+    sides = [OURS, *trainer.peers(options.peers, _PEERS, "recommend")]
+    tops = numbers("top", options.top, "items")
+    train_flags = trainer.flags(options.train_flags, {*_FIXED, "dim", "seed", "corpus", "workdir"})
+    described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
+    bare = {
+        library: child_processes.importing(library) for library in {_LIBRARIES[s] for s in sides}
+    }
+    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
+        arrays = Path(scratch) / "pairs.npz"
+        data = recommend_ratings.read(options.corpus, options.heldout, arrays)
+
+        def run_one(side: str, repeat: int) -> dict[str, Any]:
+            folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
+            folder.mkdir(exist_ok=True)
+            job = Job(folder, data, options.dim, options.alpha, repeat + 1, train_flags)
+            values = SIDES[side](job)
+            above = values["peak_bytes"] - bare[_LIBRARIES[side]].peak_bytes
+            speed = values.pop("pairs") / values["train_seconds"]
+            more = {"pairs_per_second": speed, "peak_bytes_above_import": above}
+            return values | more | recommend_ratings.score(folder, data, tops)
+
+        runs = trials.alternate(sides, options.repeats, run_one)
+    measures = _measures(tops)
+    found = results(runs, measures)
+    sizes = {
+        "users": len(data.split.users.tokens),
+        "items": len(data.split.items.tokens),
+        "pairs": len(data.split.train.users_N),
+        "heldout": len(data.split.heldout.users_N),
+        "heldout_left_out": data.split.left_out,
+    }
+    record = {
+        "case": "recommend",
+        "machine": described,
+        "settings": {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags},
+        "data": sizes,
+        "imports": {library: usage._asdict() for library, usage in bare.items()},
+        **found,
+    }
+    drawn = {f"{name}@{tops[-1]}" for name in ("recall", "ndcg", "coverage")}
+    drawn |= {"train_seconds", "total_seconds", "peak_bytes_above_import"}
+    shown = [measure for measure in measures if measure.key in drawn]
+    text = (
+        f"{table(found, measures)}\n\n{sizes['heldout']:,} pairs held out, but for "
+        f"{sizes['heldout_left_out']:,} of users or items that nothing is known of"
+    )
+    times = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
+    title = (
+        f"{sizes['pairs']:,} pairs of {sizes['users']:,} users and {sizes['items']:,} items, "
+        f"{options.dim} columns; {times} a side"
+    )
+    return Report(title, record, text, panels(found, shown))
+
+
+def _measures(tops: Sequence[int]) -> list[Measure]:
+    return [
+        *(
+            Measure(f"{name}@{k}", f"{name}@{k}", ".4f", better="higher", by_difference=True)
+            for k in tops
+            for name in _METRICS
+        ),
+        Measure("train_seconds", "training, s", ",.1f", better="lower"),
+        Measure("pairs_per_second", "pairs/s of training", ",.0f", better="higher"),
+        Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
+        Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
+        Measure("peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower"),
+    ]
+
+
+def _lexrow(job: Job) -> dict[str, Any]:
+    named = {"corpus": job.data.corpus, "dim": job.dim, "seed": job.seed}
+    with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
+        settings = _FIXED | named | {"workdir": workdir}
+        log = job.folder / "train.log"
+        trained, metrics = trainer.train("recommend", job.train_flags, settings, log)
+        output = Path(workdir) / "vectors"
+        export = ["-m", "app.export", f"--workdir={workdir}", f"--output={output}"]
+        log = job.folder / "export.log"
+        exported = child_processes.run("app.export", [*export, "--format=vectors"], log)
+        split = job.data.split
+        for name, wanted in (("users", split.users.tokens), ("items", split.items.tokens)):
+            keys = (output / f"{name}.tsv").read_text(encoding="utf-8").split("\n")
+            places = {key: place for place, key in enumerate(keys)}
+            rows = np.load(output / f"{name}.npy")[[places[key] for key in wanted]]
+            np.save(job.folder / f"{name}.npy", rows)
+    return {
+        "pairs": metrics[-1]["pairs"],
+        "train_seconds": metrics[-1]["train_seconds"],
+        "total_seconds": trained.seconds + exported.seconds,
+        "peak_bytes": max(trained.peak_bytes, exported.peak_bytes),
+    }
+
+
+def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
+    """implicit, as it comes but for the settings."""
+    result = job.folder / "result.json"
+    common = {"factors": job.dim, "random_state": job.seed, "num_threads": machine.cores()}
+    spec = {
+        "model": model,
+        "pairs": str(job.data.arrays),
+        "settings": common | settings,
+        "folder": str(job.folder),
+        "result": str(result),
+    }
+    arguments = ["-m", "app.benchmarks.recommend.implicit_ranking", json.dumps(spec)]
+    usage = child_processes.run(model, arguments, job.folder / "train.log")
+    values = json.loads(result.read_text(encoding="utf-8"))
+    return values | {"total_seconds": usage.seconds, "peak_bytes": usage.peak_bytes}
+
+
+SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {
+    OURS: _lexrow,
+    "als": lambda job: _implicit("als", job, alpha=job.alpha),
+    "bpr": lambda job: _implicit("bpr", job),
+}
+_PEERS = {"als": Peer("implicit", "implicit"), "bpr": Peer("implicit", "implicit")}
+_LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}

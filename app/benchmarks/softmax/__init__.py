@@ -1,0 +1,1 @@
+"""Output layers for large vocabularies, beside TensorFlow's."""

@@ -1,0 +1,104 @@
+"""The peers of `softmax`: output layers as one writes them in TensorFlow without Lexrow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from app.optimizers import row_updates as writer
+from app.optimizers.base import Optimizer
+from app.tables.base import Table
+from app.tables.device import DeviceTable
+from app.tables.row_reads import distinct
+
+
+def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
+    """A row a word, with an accumulator of Adagrad for each of its numbers."""
+    table = DeviceTable(words, columns, tf.zeros)
+    table.slot("accumulator", columns, 0.1)  # TensorFlow's initial value
+    return {"output": table}
+
+
+def dense(
+    tables: Mapping[str, DeviceTable],
+    hidden_ND: tf.Tensor,
+    targets_N: tf.Tensor,
+    rate: tf.Tensor,
+    number: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
+
+    Gives the loss, summed, and its gradient by the hidden vectors, (N, D).
+    """
+    values = tables["output"].values
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([hidden_ND, values])
+        scores_NV = tf.matmul(hidden_ND, values, transpose_b=True)
+        losses_N = tf.nn.sparse_softmax_cross_entropy_with_logits(targets_N, scores_NV)
+        loss = tf.reduce_sum(losses_N)
+    by_hidden, by_values = tape.gradient(loss, [hidden_ND, values])
+    tf.raw_ops.ResourceApplyAdagradV2(
+        var=values.handle,
+        accum=tables["output"].slots["accumulator"].values.handle,
+        lr=rate,
+        epsilon=tf.constant(0.0),
+        grad=by_values,
+    )
+    return loss, by_hidden
+
+
+def class_size(words: int) -> int:
+    """Words of a class of which there are about as many as words in each."""
+    return math.isqrt(words - 1) + 1
+
+
+def copies_tables(words: int, columns: int) -> dict[str, DeviceTable]:
+    """A row a word, to whole classes; and a row a class."""
+    size = class_size(words)
+    classes = -(-words // size)
+    return {
+        "output": DeviceTable(classes * size, columns, tf.zeros),
+        "classes": DeviceTable(classes, columns, tf.zeros),
+    }
+
+
+def copies(
+    tables: Mapping[str, Table],
+    words: int,
+    optimizer: Optimizer,
+    hidden_ND: tf.Tensor,
+    targets_N: tf.Tensor,
+    rate: tf.Tensor,
+    number: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A step of the two-level class softmax in which every target has a copy of its class.
+
+    The gradient of the words comes as `tf.IndexedSlices` do: one for each copied row, which are
+    then summed by row for the optimizer. Gives what `dense` does.
+    """
+    size = class_size(words)
+    classes_N, places_N = targets_N // size, targets_N % size
+    ids_NS = classes_N[:, tf.newaxis] * size + tf.range(size)
+    rows_ND = tables["output"].gather(tf.reshape(ids_NS, [-1]))
+    classes_CD = tables["classes"].gather(tf.range(tables["classes"].rows))
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([hidden_ND, rows_ND, classes_CD])
+        rows_NSD = tf.reshape(rows_ND, [-1, size, hidden_ND.shape[1]])
+        scores_NS = tf.linalg.matvec(rows_NSD, hidden_ND)
+        scores_NS = tf.where(ids_NS < words, scores_NS, scores_NS.dtype.min)
+        scores_NC = tf.matmul(hidden_ND, classes_CD, transpose_b=True)
+        loss = tf.reduce_sum(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(places_N, scores_NS)
+            + tf.nn.sparse_softmax_cross_entropy_with_logits(classes_N, scores_NC)
+        )
+    by_hidden, by_rows, by_classes = tape.gradient(loss, [hidden_ND, rows_ND, classes_CD])
+
+    ids_U, positions_N = distinct(ids_NS)
+    summed_UD = tf.math.unsorted_segment_sum(by_rows, positions_N, tf.size(ids_U))
+    changes = {"output": (ids_U, tables["output"].gather(ids_U), summed_UD)}
+    changes["classes"] = (tf.range(tables["classes"].rows), classes_CD, by_classes)
+    for name, change in changes.items():
+        writer.update(optimizer, tables[name], *change, rate, number)
+    return loss, by_hidden

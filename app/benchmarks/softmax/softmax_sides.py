@@ -1,0 +1,254 @@
+"""One side of `softmax`, a program of its own: python -m app.benchmarks.softmax.softmax_sides JOB
+
+A step predicts words, drawn anew by Zipf's law, from hidden vectors. The gradient by these goes to
+a vector that is added to all of them, as it would go to the layer below. Draws and hidden vectors
+are the same for every side; all but the dense one train by row-wise Adagrad.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from app.benchmarks.softmax import softmax_by_hand, softmax_traffic
+from app.build import outputs
+from app.config import ModelConfig
+from app.errors import RunError
+from app.losses.base import Loss, Predictions
+from app.models.base import Outcome
+from app.optimizers import row_updates as writer
+from app.optimizers.adagrad import rowwise_adagrad
+from app.tables.base import Table, TableSpec
+from app.tables.device import DeviceTable
+from app.training.step import step
+from app.types import Batch, Rows
+
+# The speed of no side depends on it.
+RATE = 0.1
+
+# Steps, and seconds, after which enough have been made to be warm, and to count what they move.
+_WARM = (5, 10.0)
+_COUNTED = (5, 10.0)
+# A slow side makes fewer steps than it is asked for, so that they take about so long.
+_TIMED_SECONDS = 20.0
+
+# A step on these tables, from targets, (N,) int32, and the number of the step, int64, to the loss.
+Step = Callable[[Mapping[str, Table], tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Case(NamedTuple):
+    """What every side gets. hidden_ND: float32, of N targets. counts_V: int64 occurrences."""
+
+    hidden_ND: tf.Variable
+    counts_V: np.ndarray
+
+
+class Side(NamedTuple):
+    """What is trained, and how.
+
+    tables: by name; `shift` is what is added to the hidden vectors. traffic: what a step moves, if
+    no table sees it.
+    """
+
+    tables: dict[str, DeviceTable]
+    step: Step
+    traffic: dict[str, float] | None = None
+
+
+def main(job: dict[str, Any]) -> None:
+    """Measures, and writes what it measured.
+
+    job: `side`, `settings` (of the loss, for ours), `compute_dtype` (likewise), `words`, `targets`,
+    `dim`, `steps` (at most), `seed`, and `result` (JSON, to write): `step_ms` (the median over
+    steps), `steps_ms`, `rows` (that a step writes, on average), `read_bytes` and `written_bytes`
+    (likewise, of tables and slots), `table_bytes` (of tables and slots) and `device_peak_bytes` (of
+    a GPU, else None); or `left_out`, the reason, where the memory of the device does not suffice.
+    """
+    try:
+        values = _measured(job)
+    except tf.errors.ResourceExhaustedError:
+        values = {"left_out": "the memory of the device does not suffice"}
+    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
+
+
+def _measured(job: dict[str, Any]) -> dict[str, Any]:
+    case = make_case(job["words"], job["targets"], job["dim"], job["seed"])
+    settings = ModelConfig(**job["settings"], compute_dtype=job["compute_dtype"])
+    side = SIDES[job["side"]](case, settings)
+    batches = _batches(case, job["seed"])
+    traffic = side.traffic or _counted(side, batches)
+    train = compiled(side.step, side.tables, job["targets"])
+    _seconds(train, batches, *_WARM)
+    seconds = _seconds(train, batches, job["steps"], _TIMED_SECONDS)
+    _check(job, side)
+    device = tf.config.list_logical_devices("GPU")
+    return {
+        "step_ms": 1000 * statistics.median(seconds),
+        "steps_ms": [1000 * value for value in seconds],
+        **traffic,
+        "table_bytes": sum(table.bytes() for table in side.tables.values()),
+        "device_peak_bytes": (
+            tf.config.experimental.get_memory_info("GPU:0")["peak"] if device else None
+        ),
+    }
+
+
+def make_case(words: int, targets: int, dim: int, seed: int) -> Case:
+    """Hidden vectors of about length 1; counts in proportion to 1 / rank, the rarest word's 10."""
+    hidden_ND = np.random.default_rng(seed).standard_normal((targets, dim), np.float32)
+    return Case(
+        tf.Variable(hidden_ND / math.sqrt(dim), trainable=False),
+        10 * words // np.arange(1, words + 1),
+    )
+
+
+def _batches(case: Case, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Targets, (N,) int32, and the number of the step, int64, without end."""
+    random = np.random.default_rng([seed, 1])
+    cumulative_V = np.cumsum(case.counts_V)
+    number = 0
+    while True:
+        number += 1
+        drawn_N = random.integers(0, cumulative_V[-1], case.hidden_ND.shape[0])
+        targets_N = np.searchsorted(cumulative_V, drawn_N, side="right")
+        yield tf.constant(targets_N, tf.int32), tf.constant(number, tf.int64)
+
+
+def compiled(step: Step, tables: Mapping[str, Table], targets: int) -> Callable[..., tf.Tensor]:
+    """The step on the tables, traced once."""
+    specs = [tf.TensorSpec([targets], tf.int32), tf.TensorSpec([], tf.int64)]
+    function = tf.function(lambda *given: step(tables, *given), autograph=False)
+    return function.get_concrete_function(*specs)
+
+
+def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> list[float]:
+    """What each of some steps took: as many, but none more once they took `enough` seconds."""
+    found: list[float] = []
+    while len(found) < steps and sum(found) < enough:
+        batch = next(batches)
+        start = time.perf_counter()
+        train(*batch).numpy()  # waits for the device
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _counted(side: Side, batches: Iterator) -> dict[str, float]:
+    """What a step moves, averaged over a few."""
+    totals = softmax_traffic.totals()
+    tables = {
+        name: table if name == "shift" else softmax_traffic.Counting(table, totals)
+        for name, table in side.tables.items()
+    }
+    targets_N, number = next(batches)
+    train = compiled(side.step, tables, targets_N.shape[0])
+    steps = len(_seconds(train, batches, *_COUNTED))
+    return {name: int(total.numpy()) / steps for name, total in totals.items()}
+
+
+def _check(job: dict[str, Any], side: Side) -> None:
+    """RunError when the side did not train, for then its speed means nothing."""
+    shift_1D = side.tables["shift"].gather(tf.constant([0])).numpy()
+    if not (shift_1D.any() and np.isfinite(shift_1D).all()):
+        raise RunError(
+            f"{job['side']}: no gradient came back to the hidden vectors, or no finite one; so its "
+            "speed means nothing"
+        )
+
+
+class _Given(NamedTuple):
+    """A model (`models.base.Model`) whose hidden vectors are given, but for the shift."""
+
+    hidden_ND: tf.Variable
+    output: Loss
+    dtype: tf.DType
+
+    def tables(self) -> dict[str, TableSpec]:
+        return {"shift": _shift(self.hidden_ND), **self.output.tables()}
+
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        vectors = self.hidden_ND.shape[0]
+        wanted = self.output.lookups(batch.data, vectors, batch.seed)
+        return {"shift": tf.constant([0]), **wanted}
+
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
+        hidden_ND = self.hidden_ND + rows["shift"].values_UD
+        targets_N1 = batch.data
+        weights_N11 = tf.ones((*targets_N1.shape, 1))
+        hidden_N1D = tf.cast(hidden_ND, self.dtype)[:, tf.newaxis]
+        predictions = Predictions(hidden_N1D, targets_N1, weights_N11)
+        total, parts = self.output.loss(predictions, rows)
+        return Outcome(tf.convert_to_tensor(total), tf.constant(1.0), parts)
+
+
+def _ours(case: Case, settings: ModelConfig) -> Side:
+    targets, columns = case.hidden_ND.shape
+    output = outputs.make(settings, outputs.Wanted(case.counts_V, columns, targets, seed=0))
+    dtype = tf.as_dtype(settings.compute_dtype)
+    model, rule = _Given(case.hidden_ND, output, dtype), rowwise_adagrad()
+    tables = {
+        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        for name, spec in model.tables().items()
+    }
+
+    def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        seed = tf.stack([tf.constant(0, tf.int64), number])
+        batch = Batch(targets_N[:, tf.newaxis], seed)
+        return step(model, tables, rule, batch, tf.constant(RATE), number)[0]
+
+    return Side(tables, train)
+
+
+def _dense(case: Case, settings: ModelConfig) -> Side:
+    words, columns = len(case.counts_V), case.hidden_ND.shape[1]
+    tables = softmax_by_hand.dense_tables(words, columns)
+    moved = 4.0 * words * columns
+    # Scores, the gradient of the hidden vectors, and Adagrad with its accumulator.
+    traffic = {"rows": float(words), "read_bytes": 4 * moved, "written_bytes": 2 * moved}
+    return _peer(case, tables, softmax_by_hand.dense, traffic)
+
+
+def _copies(case: Case, settings: ModelConfig) -> Side:
+    words, columns = len(case.counts_V), case.hidden_ND.shape[1]
+    tables = softmax_by_hand.copies_tables(words, columns)
+    rule = rowwise_adagrad()
+
+    def run(tables, hidden_ND, targets_N, rate, number):
+        return softmax_by_hand.copies(tables, words, rule, hidden_ND, targets_N, rate, number)
+
+    return _peer(case, tables, run, None)
+
+
+def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) -> Side:
+    """run: from tables, hidden vectors, targets, rate and number to loss and gradient, (N, D)."""
+    spec, rule = _shift(case.hidden_ND), rowwise_adagrad()
+
+    def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        rate, place = tf.constant(RATE), tf.constant([0])
+        shift_1D = tables["shift"].gather(place)
+        loss, by_hidden = run(tables, case.hidden_ND + shift_1D, targets_N, rate, number)
+        gradient_1D = tf.reduce_sum(by_hidden, axis=0, keepdims=True)
+        writer.update(rule, tables["shift"], place, shift_1D, gradient_1D, rate, number)
+        return loss
+
+    shift = DeviceTable(spec.rows, spec.columns, spec.initial)
+    return Side({"shift": shift, **tables}, train, traffic)
+
+
+def _shift(hidden_ND: tf.Variable) -> TableSpec:
+    return TableSpec(1, hidden_ND.shape[1], tf.zeros)
+
+
+SIDES = {"ours": _ours, "dense": _dense, "copies": _copies}
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

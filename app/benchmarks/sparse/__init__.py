@@ -1,0 +1,1 @@
+"""Steps of large embedding tables, beside Keras and TensorFlow."""

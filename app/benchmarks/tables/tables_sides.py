@@ -1,0 +1,166 @@
+"""Run one side of the benchmark `tables` in TensorFlow: python -m MODULE JOB
+
+A step brings the vectors of its ids nearer to a target (squared error), as the trainer makes it.
+Ids are drawn by Zipf's law; initial rows, ids and target are the same for every side.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from app.benchmarks.tables import tables_measure
+from app.benchmarks.tables.tables_case import STEPS
+from app.benchmarks.tables.tables_measure import LIMIT, RATE, Case, Side
+from app.benchmarks.tables.tables_naive import Naive
+from app.optimizers import adagrad, adam
+from app.optimizers.base import Optimizer
+from app.tables import sharded
+from app.tables.base import Table, TableSpec
+from app.tables.device import DeviceTable
+from app.tables.disk.file import FileTable
+from app.tables.disk.table_file import TableFile
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.keys import KeyMap
+from app.tables.initial import Uniform
+from app.tables.row_reads import take
+from app.training import staging
+from app.training.staging import InPlace, Staging
+from app.training.step import train_function
+from app.types import Batch, Rows
+
+_OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
+    "lazy_adam": adam.lazy_adam,
+    "rowwise_adagrad": adagrad.rowwise_adagrad,
+}
+_NAME = "table"
+
+
+class _Nearer(NamedTuple):
+    """A model (`models.base.Model`) that brings the vectors it looks up nearer to the target."""
+
+    case: Case
+
+    def tables(self) -> dict[str, TableSpec]:
+        rows, dim, initial = self.case.job.rows, self.case.job.dim, _initial(self.case)
+        return {_NAME: TableSpec(rows, dim, initial, by_frequency=True)}
+
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        return {_NAME: batch.data}
+
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.error(rows[_NAME]), tf.constant(1.0)
+
+    def error(self, rows: Rows) -> tf.Tensor:
+        """Half the sum of squared differences."""
+        return tf.nn.l2_loss(take(rows, tf.float32) - self.case.target_D)
+
+
+def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
+    """The trainer's step on a table, which is staged where some of its rows are to be hot."""
+    model, optimizer, job = _Nearer(case), _OPTIMIZERS[case.job.optimizer](), case.job
+    with tf.device("CPU:0"):
+        batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
+    brought: InPlace | Staging = InPlace({_NAME: home})
+    if job.hot is not None:
+        needed = staging.needs(model, batches, 0, device, staging.calls(job.stage_steps, STEPS))
+        room = staging.room(model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100)
+        brought = Staging(
+            model,
+            {_NAME: home},
+            optimizer,
+            seed=0,
+            device=device,
+            rooms={_NAME: room},
+            stage_steps=job.stage_steps,
+            steps_per_batch=STEPS,
+        )
+
+    def calls() -> Iterator[tf.Tensor]:
+        train = None
+        for number, (_, ids_SN) in enumerate(brought.ahead(batches, 0)):
+            # Staged tables are there with their first rows.
+            train = train or train_function(model, brought.tables, optimizer, seed=0)
+            with tf.device(device):
+                first = tf.constant(number * STEPS, tf.int64)
+                loss, _ = train(ids_SN, first, tf.constant(RATE))
+            yield loss
+
+    return Side(calls(), lambda: {**brought.values(), **_gpu_peak()})
+
+
+def _initial(case: Case) -> Uniform:
+    return Uniform(LIMIT, case.seed)
+
+
+def _gpu_peak() -> dict[str, float]:
+    if not tf.config.list_logical_devices("GPU"):
+        return {}
+    return {"device_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"]}
+
+
+def _device(case: Case, **options: Any) -> Side:
+    device = sharded.local_devices()[0]
+    with tf.device(device):
+        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), **options)
+    return _ours(case, table, device)
+
+
+def _bfloat16(case: Case) -> Side:
+    half = tf.bfloat16
+    return _device(case, dtype=half, slot_dtype=half, rounding="stochastic", seed=1)
+
+
+def _host(case: Case) -> Side:
+    with tf.device("CPU:0"):
+        home = DeviceTable(case.job.rows, case.job.dim, _initial(case))
+    return _ours(case, home, sharded.local_devices()[0])
+
+
+def _disk(case: Case) -> Side:
+    file = TableFile(Path(case.folder) / "rows", owner=case.folder, resume=False)
+    home = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case))
+    return _ours(case, home, sharded.local_devices()[0])
+
+
+def _sharded(case: Case) -> Side:
+    if not tf.config.list_physical_devices("GPU"):
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, halves)
+    devices = sharded.local_devices()
+    table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices)
+    return _ours(case, table, devices[0])
+
+
+def _dynamic(case: Case) -> Side:
+    device = sharded.local_devices()[0]
+    with tf.device(device):
+        table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case))
+    return _ours(case, table, device, tf.int64)
+
+
+def _naive(case: Case) -> Side:
+    optimizer, error = _OPTIMIZERS[case.job.optimizer](), _Nearer(case).error
+    side = Naive(case, optimizer, _initial(case), error).side()
+    return Side(side.calls, lambda: {**side.told(), **_gpu_peak()})
+
+
+SIDES: dict[str, Callable[[Case], Side]] = {
+    "device": _device,
+    "host": _host,
+    "disk": _disk,
+    "sharded": _sharded,
+    "dynamic": _dynamic,
+    "bfloat16": _bfloat16,
+    "naive": _naive,
+}
+
+
+if __name__ == "__main__":
+    tables_measure.main(SIDES, json.loads(sys.argv[1]), tf.errors.ResourceExhaustedError)

@@ -1,0 +1,1 @@
+"""Word vectors, beside gensim."""

@@ -1,0 +1,58 @@
+"""Run gensim's side of the benchmark `words`, as a program: python -m MODULE JOB
+
+It does what gensim's own documentation asks for on several cores: `corpus_file`, a worker a core.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main(job: dict[str, Any]) -> None:
+    """Trains, saves, and writes what it measured.
+
+    job: `text` (a file of short lines), `vectors` (word2vec binary, to write), `result` (JSON, to
+    write), `workers`, and the settings of both sides by the names of our flags. The result:
+    `words` (raw, over all epochs), `train_seconds` (of `Word2Vec.train`), and `vocabulary_time`
+    (seconds since 1970 when the vocabulary stood).
+    """
+    from gensim.models import Word2Vec  # optional
+
+    hierarchical = job["loss"] == "hierarchical_softmax"
+    model = Word2Vec(
+        sg=int(job["model"] == "skipgram"),
+        vector_size=job["dim"],
+        window=job["window"],
+        min_count=job["min_count"],
+        hs=int(hierarchical),
+        negative=0 if hierarchical else job["negatives"],
+        sample=job["subsample"],
+        epochs=job["epochs"],
+        seed=job["seed"],
+        workers=job["workers"],
+    )
+    model.build_vocab(corpus_file=job["text"])
+    vocabulary_time = time.time()
+    clock = time.perf_counter()
+    _, words = model.train(
+        corpus_file=job["text"],
+        total_words=model.corpus_total_words,
+        total_examples=model.corpus_count,
+        epochs=job["epochs"],
+    )
+    train_seconds = time.perf_counter() - clock
+    model.wv.save_word2vec_format(job["vectors"], binary=True)
+    values = {
+        "words": words,
+        "train_seconds": train_seconds,
+        "vocabulary_time": vocabulary_time,
+    }
+    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

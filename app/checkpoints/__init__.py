@@ -1,0 +1,1 @@
+"""Checkpoints and the folder of a run."""

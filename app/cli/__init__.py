@@ -1,0 +1,1 @@
+"""What every command shares: its flags and how it ends."""

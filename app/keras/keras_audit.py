@@ -1,0 +1,265 @@
+"""The densify guard: what a training step of a Keras model does to its whole tables, and why."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from app.auditing import whole
+from app.auditing.findings import Findings, Touch, instead, source_line
+from app.keras.backend import require_tensorflow
+
+_OPTIMIZERS = {
+    "Adam": "LazyAdam",
+    "AdamW": "LazyAdamW",
+    "Adagrad": "Adagrad or RowwiseAdagrad",
+    "SGD": "SGD",
+}
+# Files of Keras that name the cause of what is made there.
+_KERAS = pathlib.PurePath(keras.__file__).parent
+_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
+_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
+_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
+_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
+
+
+def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_BYTES) -> Findings:
+    """The operations of a training step that read, copy or write a whole table, heaviest first.
+
+    Print the result; it is empty where every table is trained row by row. A table is a variable of
+    at least `least_bytes` that the step takes single rows of, and what the optimizer keeps for it;
+    the kernel of a Dense layer, which every step needs whole, is none. For what counts as bytes of
+    a step see `app.auditing.whole.findings`.
+
+    model: compiled; functional, Sequential or subclassed. data: a batch, (x, y) or (x, y, weights),
+    or a tf.data.Dataset of such; the model's own train_step is traced on their shapes and dtypes.
+    Without data, which a subclassed model or one with a train_step of its own cannot do without,
+    the inputs are the model's, and the mean of its outputs stands for the loss.
+
+    Trains nothing and changes no weight. What the first step of `fit` would make is made: the
+    optimizer's slots, and the weights of layers that are not built. ValueError for a model that is
+    not compiled, or that needs data.
+    """
+    require_tensorflow()
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(f"{model.name} has no optimizer; call model.compile first")
+    function = _traced(model, data)
+    variables = _variables(model, function)
+    tables = whole.taken_by_row(function, variables, least_bytes)
+    tables |= {name for name in variables if any(_is_slot(name, table) for table in tables)}
+    return whole.findings(function, variables, least_bytes, tables, _Causes(model).explain)
+
+
+def _traced(model: keras.Model, data: Any) -> Any:
+    """A concrete function of one training step, compiled as `fit` would."""
+    if data is None:
+        batch, train = _input_specs(model), _stand_in(model)
+    else:
+        batch, train = _data_specs(data), model.train_step
+    known = len(_kept(model))
+    function = _trace(model, train, batch)
+    # With a strategy, a trace that makes variables also holds what gives them their first values.
+    new = model._distribute_strategy is not None and len(_kept(model)) > known
+    return _trace(model, train, batch) if new else function
+
+
+def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
+    # As Keras' own functions: autograph would convert neither.
+    step = tf.function(train, autograph=False, jit_compile=model.jit_compile)
+    strategy = model.distribute_strategy
+    run = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
+    return run.get_concrete_function(batch)
+
+
+def _kept(model: keras.Model) -> list[keras.Variable]:
+    """The variables of the model, then those of its optimizers."""
+    return [*model.variables, *(v for each in _optimizers(model.optimizer) for v in each.variables)]
+
+
+def _input_specs(model: keras.Model) -> Any:
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch it takes")
+    if not getattr(model, "inputs", None):
+        raise ValueError(f"{model.name} does not tell its inputs; pass data, a batch (x, y)")
+    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    return tf.nest.map_structure(_input_spec, inputs)
+
+
+def _input_spec(value: keras.KerasTensor) -> tf.TypeSpec:
+    if value.sparse:
+        return tf.SparseTensorSpec(value.shape, value.dtype)
+    if value.ragged:
+        return tf.RaggedTensorSpec(value.shape, value.dtype)
+    return tf.TensorSpec(value.shape, value.dtype)
+
+
+def _data_specs(data: Any) -> Any:
+    if isinstance(data, tf.data.Dataset):
+        return data.element_spec
+    return tf.nest.map_structure(_spec, tuple(data) if isinstance(data, list) else data)
+
+
+def _spec(value: Any) -> Any:
+    if value is None or isinstance(value, tf.TypeSpec):
+        return value
+    try:
+        spec = tf.type_spec_from_value(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise ValueError(f"data has a {kind}; pass a batch (x, y) or a tf.data.Dataset") from None
+    if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return spec
+
+
+def _stand_in(model: keras.Model) -> Any:
+    """A training step without targets: its gradients reach the variables that the loss would."""
+
+    def train_step(x: Any) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(model(x, training=True))
+            means = [tf.reduce_mean(tf.cast(y, tf.float32)) for y in outputs if y.dtype.is_floating]
+            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
+            loss = model.optimizer.scale_loss(tf.add_n(means + losses))
+        weights = model.trainable_weights
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return loss
+
+    return train_step
+
+
+def _variables(model: keras.Model, function: Any) -> dict[str, tf.Variable]:
+    """By path: the model's weights first, then the optimizer's, then others that the step uses."""
+    named = [(variable.path, variable.value) for variable in _kept(model)]
+    named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
+    found: dict[str, tf.Variable] = {}
+    seen: set[int] = set()
+    for name, variable in named:
+        if id(variable) not in seen:
+            seen.add(id(variable))
+            while name in found:  # Keras lets variables share one
+                name += "'"
+            found[name] = variable
+    return found
+
+
+def _optimizers(optimizer: Any) -> list[Any]:
+    """The optimizer, after those that it wraps (LossScaleOptimizer, MultiOptimizer)."""
+    wrapped = getattr(optimizer, "inner_optimizer", None)
+    wrapped = getattr(optimizer, "optimizers", []) if wrapped is None else [wrapped]
+    return [*(inner for each in wrapped for inner in _optimizers(each)), optimizer]
+
+
+def _is_slot(name: str, table: str) -> bool:
+    """Whether the name is one that Keras gives to what an optimizer keeps for the table."""
+    return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")
+
+
+class _Causes:
+    """Which part of a model made an operation, told by name scope and call stack."""
+
+    def __init__(self, model: keras.Model):
+        self._optimizers = _optimizers(model.optimizer)
+        # Outer layers first, so that a variable belongs to the innermost.
+        self._layers = [layer for layer in model._flatten_layers() if layer is not model]
+        self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
+
+    def explain(self, touch: Touch) -> tuple[str, str]:
+        """The layer, optimizer or line that made the operation, and what to use instead."""
+        owner, variable = self._owner(touch.variable)
+        table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
+        files = {frame.filename for frame in touch.frames}
+        if _CONSTRAINTS in files:
+            return _constraint(table)
+        if _REGULARIZERS in files:
+            return _regularizer(table)
+        scopes = touch.name.split("/")[:-1]
+        for optimizer in self._optimizers:
+            if _within(optimizer, scopes):
+                return _optimizer(optimizer)
+        if _LOSS_SCALE in files:
+            return _optimizer(
+                next(
+                    o
+                    for o in self._optimizers
+                    if isinstance(o, keras.optimizers.LossScaleOptimizer)
+                )
+            )
+        layer = owner if owner and _within(owner, scopes) else self._innermost(scopes)
+        if layer is not None:
+            return _layer(layer, touch)
+        if _GRADIENT in files:
+            return _regularizer(table) if getattr(variable, "regularizer", None) else _sum(table)
+        return source_line(_of_step(touch.frames), _is_keras), instead(touch.operation)
+
+    def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
+        """The layer and the variable of that name, or the one that the optimizer keeps it for."""
+        if name in self._owners:
+            return self._owners[name]
+        kept = (owned for path, owned in self._owners.items() if _is_slot(name, path))
+        return next(kept, (None, None))
+
+    def _innermost(self, scopes: Iterable[str]) -> keras.layers.Layer | None:
+        for scope in reversed(list(scopes)):
+            for layer in self._layers:
+                if _within(layer, [scope]):
+                    return layer
+        return None
+
+
+def _within(named: Any, scopes: Iterable[str]) -> bool:
+    """Whether one of the scopes is that of the layer or optimizer; TensorFlow numbers repeats."""
+    return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
+
+
+def _of_step(frames: list[Any]) -> list[Any]:
+    """The part of a call stack that is within the step, not the way to it."""
+    way = [index for index, frame in enumerate(frames) if frame.filename == __file__]
+    return frames[way[-1] + 1 :] if way else frames
+
+
+def _is_keras(path: str) -> bool:
+    return path.startswith(str(_KERAS))
+
+
+def _constraint(layer: str) -> tuple[str, str]:
+    return (
+        f"the constraint of {layer}",
+        "an embeddings_constraint by row of app.keras.RowEmbedding, with an optimizer of app.keras",
+    )
+
+
+def _regularizer(layer: str) -> tuple[str, str]:
+    return (
+        f"the regularizer of {layer}",
+        "weight_decay of app.keras.LazyAdamW, or activity_regularizer, on the rows of the batch",
+    )
+
+
+def _sum(layer: str) -> tuple[str, str]:
+    return (
+        f"the gradient of {layer}",
+        "the rows of the batch wherever the table is used; one use of the whole makes it dense",
+    )
+
+
+def _optimizer(optimizer: Any) -> tuple[str, str]:
+    kind = type(optimizer)
+    cause = f"{kind.__name__} {optimizer.name!r}"
+    if kind.__module__.startswith("app.keras"):
+        return cause, "a layer with a row-sparse gradient, such as app.keras.RowEmbedding"
+    if kind.__name__ == "LossScaleOptimizer":
+        return cause, "app.keras.LossScaleOptimizer"
+    ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
+    return cause, f"app.keras.{ours}, with app.keras.RowEmbedding"
+
+
+def _layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
+    stock = isinstance(layer, keras.layers.Embedding)
+    remedy = "app.keras.RowEmbedding" if stock else instead(touch.operation)
+    return f"{type(layer).__name__} {layer.name!r}", remedy

@@ -1,0 +1,1 @@
+"""Softmax over classes of words."""

@@ -1,0 +1,170 @@
+"""Adaptive softmax: rare words in clusters, with fewer columns the rarer they are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from app.losses import softmax
+from app.losses.base import Gather, Pairs, Part, Predictions, Words
+from app.losses.classes.classes import probabilities
+from app.losses.classes.levels import Entropy, Level
+from app.tables.base import TableSpec
+from app.tables.initial import Uniform
+from app.tables.row_reads import take
+from app.types import HOST, Rows
+
+# Columns of a cluster at least, if the vectors have as many: with fewer its words look all alike.
+_LEAST = 8
+# Cutoffs are looked for among ids that grow by this factor.
+_STEP = 1.05
+
+
+class AdaptiveSoftmax:
+    """Grave et al. 2017, "Efficient softmax approximation for GPUs".
+
+    The head is a softmax over the most frequent words and one row for each cluster of the others; a
+    cluster is a softmax over its words, of the vectors projected to fewer columns. The formulas are
+    those of torch.nn.AdaptiveLogSoftmaxWithLoss, without biases. A step reads and changes all rows
+    of a cluster that a word to predict is in, and none of one that is not.
+
+    counts: (V,) occurrences, descending. columns: D. cutoffs: the ids at which clusters begin; none
+    for those of `fewest_scores`. divisor: the k-th cluster has D / divisor ** k columns, but no
+    fewer than 8. seed: of the projections. tile_rows: see `losses.classes.levels.Level`. ValueError
+    if cutoffs do not rise from at least 1 to at most V - 1.
+    """
+
+    def __init__(
+        self,
+        counts: np.ndarray,
+        columns: int,
+        cutoffs: Sequence[int] = (),
+        divisor: float = 4.0,
+        seed: int = 0,
+        tile_rows: int | None = 0,
+    ):
+        words = len(counts)
+        cutoffs = list(cutoffs) or fewest_scores(counts)
+        self._bounds = [*cutoffs, words]
+        if any(end <= start for start, end in zip([0, *cutoffs], self._bounds, strict=True)):
+            raise ValueError(
+                f"cutoffs {', '.join(map(str, cutoffs))}: give rising numbers from 1 to "
+                f"{words - 1}, as there are {words:,} words"
+            )
+        self._columns, self._seed = columns, seed
+        self._head = Level(
+            "head", np.array([0, self._bounds[0] + len(cutoffs)]), columns, tile_rows
+        )
+        self._tails = []
+        for number, size in enumerate(np.diff(self._bounds), 1):
+            least = min(columns, max(int(columns / divisor**number), _LEAST))
+            self._tails.append(Level(f"tail{number}", np.array([0, size]), least, tile_rows))
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Rows of the head and of the clusters, 0 at first, and the clusters' projections.
+
+        These start random, as a projection of zeros to rows of zeros would stay that: uniform with
+        a variance of 1 / D (LeCun et al. 1998, section 4.6).
+        """
+        found = {"head": self._head.spec()}
+        for number, tail in enumerate(self._tails, 1):
+            # A stream of random numbers for each, apart from those of a model's tables.
+            initial = Uniform(math.sqrt(3 / self._columns), (number << 48) + self._seed)
+            found[_projection(tail)] = TableSpec(tail.columns, self._columns, initial)
+            found[tail.table] = tail.spec()
+        return found
+
+    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The projections, as they are; the other rows are streamed."""
+        return self.exact_lookups()
+
+    def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
+        """A part for the head, and one for each cluster."""
+        return 0.0, self._parts(predictions, rows, softmax.total)
+
+    def exact_lookups(self) -> dict[str, tf.Tensor]:
+        """The projections."""
+        return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
+
+    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
+        """The parts of `loss`, with a loss for each vector."""
+        return self._parts(predictions, rows, softmax.each)
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of the share of each word and cluster of the head."""
+        share_V = probabilities(counts_V)
+        tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
+        return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
+
+    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+        """The words of the head, and those of each cluster, as probable as that at most."""
+        hidden_ND = tf.cast(hidden_ND, tf.float32)
+        whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)
+        blocks = self._head.words(hidden_ND, gather, whole_N1)
+        head_NH = np.concatenate([block.log_probability() for block in blocks], axis=1)
+        first = self._bounds[0]
+        words_NM = head_NH[:, :first]
+        ids_M = np.arange(first, dtype=np.int32)
+        yield Words(ids_M, words_NM.max(axis=1), lambda: words_NM)
+        for number, tail in enumerate(self._tails):
+            rows_KD = gather(_projection(tail), tf.range(tail.columns))
+            projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
+            above_N1 = head_NH[:, first + number : first + number + 1]
+            for block in tail.words(projected_NK, gather, above_N1):
+                yield block._replace(ids_M=block.ids_M + np.int32(self._bounds[number]))
+
+    def _parts(
+        self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
+    ) -> list[Part]:
+        pairs = Pairs.of(predictions)
+        targets_P, first = pairs.targets_P, self._bounds[0]
+        # 0 for the head.
+        with tf.device(HOST):
+            cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
+            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")
+            in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
+            places = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
+        found = [self._head.part(pairs._replace(targets_P=in_head_P), entropy)]
+        for number, tail in enumerate(self._tails, 1):
+            rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
+            of_tail = pairs._replace(
+                hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
+                targets_P=targets_P - self._bounds[number - 1],
+            ).some(places[number])
+            part = tail.part(of_tail, entropy)
+            # A cluster that nobody asks for is not read.
+            found.append(part._replace(groups=tf.minimum(tf.size(of_tail.targets_P), 1)))
+        return found
+
+
+def fewest_scores(counts_V: np.ndarray) -> list[int]:
+    """The one or two cutoffs at which a word needs the fewest scores on average; none if V are.
+
+    counts_V: by descending count. A word needs those of the head, and of the words of its cluster.
+    Of 67,871 words of English (data/benchmarks/README.md) 1,833 are then in the head and 13,852 in
+    the first cluster. That clusters have fewer columns is left out of account: it would leave next
+    to no words in the head. A third cutoff would save a quarter of the scores, and take from more
+    words their columns.
+    """
+    words = len(counts_V)
+    below_V = np.append(0.0, np.cumsum(probabilities(counts_V)))
+    steps = np.ceil(np.log(words) / np.log(_STEP))
+    ids_I = np.unique(np.append(np.round(_STEP ** np.arange(steps)), words)).astype(np.int64)
+    ids_I = ids_I[ids_I <= words]
+    below_I = below_V[ids_I]
+    first_I1, first_below_I1 = ids_I[:, np.newaxis], below_I[:, np.newaxis]
+    clusters_II = (first_I1 < words) * 1 + ((first_I1 < ids_I) & (ids_I < words))
+    scores_II = first_I1 + clusters_II + (below_I - first_below_I1) * (ids_I - first_I1)
+    scores_II = scores_II + (1 - below_I) * (words - ids_I)
+    scores_II[first_I1 > ids_I] = np.inf
+    one, other = np.unravel_index(np.argmin(scores_II), scores_II.shape)
+    return sorted({int(ids_I[one]), int(ids_I[other])} - {words})
+
+
+def _projection(tail: Level) -> str:
+    """The name of the table of what vectors are multiplied by for a cluster."""
+    return tail.table.replace("tail", "projection")

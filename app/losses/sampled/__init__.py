@@ -1,0 +1,1 @@
+"""Losses that score a sample of the words."""

@@ -1,0 +1,117 @@
+"""What the losses have in common that score the words to predict against samples of all words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from app.losses.base import Gather, Part, Predictions, Words
+from app.losses.candidate_scores import pair_scores
+from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.sampled.samplers import SAMPLERS
+from app.tables.base import TableSpec
+from app.tables.row_reads import take
+from app.types import HOST, Rows
+
+
+class Scores(NamedTuple):
+    """Scores less the logarithm of how often the word is expected among the samples, float32.
+
+    words_GNM: of each vector of a group and each of its words. samples_GNK: of each vector and each
+    of the step's samples. drawn_GM: whether the word is one of them, bool.
+    """
+
+    words_GNM: tf.Tensor
+    samples_GNK: tf.Tensor
+    drawn_GM: tf.Tensor
+
+
+class Sampled:
+    """A loss that needs the rows of the words to predict, and of samples for all of the step.
+
+    One product of matrices then scores all samples, and no word's rows are gathered for any vector.
+    It trains a softmax over all words, which `exact` and `words` are of.
+
+    counts: (V,) occurrences, descending. columns: D. samples: K. sampler: a key of
+    `losses.sampled.samplers.SAMPLERS`.
+    """
+
+    def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
+        self._sampler = SAMPLERS[sampler](counts, samples)
+        self._softmax = ClassSoftmax(len(counts), columns)
+        self._samples = samples
+
+    def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
+        """The loss of each vector, (G, N) float32."""
+        raise NotImplementedError
+
+    def tables(self) -> dict[str, TableSpec]:
+        """A row for each word; 0 at first."""
+        return self._softmax.tables()
+
+    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The words to predict, then the samples."""
+        ids = [tf.reshape(targets_GM, [-1]), self._sampler.draw(seed)]
+        return {"output": tf.concat(ids, axis=0)}
+
+    def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
+        """The sum of the losses of the vectors."""
+        return tf.reduce_sum(self.each(predictions, rows)), []
+
+    def each(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
+        """The loss of each vector, (G N,) float32, to be differentiated."""
+        scores = self._scores(predictions, rows["output"])
+        return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])
+
+    def exact_lookups(self) -> dict[str, tf.Tensor]:
+        """See `losses.classes.class_softmax`."""
+        return self._softmax.exact_lookups()
+
+    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
+        """The softmax over all words."""
+        return self._softmax.exact(predictions, rows)
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """The logarithm of the share of each word."""
+        return self._softmax.priors(counts_V)
+
+    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+        """The softmax over all words."""
+        return self._softmax.words(hidden_ND, gather)
+
+    def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
+        hidden_GND, targets_GM, _ = predictions
+        columns, words = hidden_GND.shape[2], tf.size(targets_GM)
+        values_ND = take(rows, hidden_GND.dtype)
+        with tf.device(HOST):
+            ids_N = tf.gather(rows.ids_U, rows.positions_N)
+        expected_N = self._sampler.log_expected(ids_N)
+        words_GMD = tf.reshape(values_ND[:words], (*_shape(targets_GM), columns))
+        words_GNM = tf.cast(pair_scores(hidden_GND, words_GMD), tf.float32)
+        expected_GM = tf.reshape(expected_N[:words], _shape(targets_GM))
+        samples_NK = tf.matmul(
+            tf.reshape(hidden_GND, (-1, columns)),
+            tf.ensure_shape(values_ND[words:], (self._samples, columns)),
+            transpose_b=True,
+        )
+        samples_NK = tf.cast(samples_NK, tf.float32) - expected_N[words:]
+        count_U = tf.math.unsorted_segment_sum(
+            tf.ones(self._samples), rows.positions_N[words:], tf.size(rows.ids_U)
+        )
+        drawn_P = tf.gather(count_U, rows.positions_N[:words]) > 0
+        return Scores(
+            words_GNM - expected_GM[:, tf.newaxis],
+            tf.reshape(samples_NK, (*_shape(hidden_GND)[:2], self._samples)),
+            tf.reshape(drawn_P, _shape(targets_GM)),
+        )
+
+
+def _shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """Its shape, with numbers where they are static."""
+    dynamic = tf.unstack(tf.shape(tensor))
+    return [
+        size if known is None else known for known, size in zip(tensor.shape, dynamic, strict=True)
+    ]

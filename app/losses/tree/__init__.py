@@ -1,0 +1,1 @@
+"""Hierarchical softmax over a Huffman tree."""

@@ -1,0 +1,1 @@
+"""The machine: devices, files, memory, signals, ports, processes, the terminal."""

@@ -1,0 +1,1 @@
+"""Tables whose rows are made when a key is first seen."""

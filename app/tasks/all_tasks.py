@@ -1,0 +1,34 @@
+"""From --task to what it does in each command: the only place that knows all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.checkpoints.workdir import Workdir
+from app.config import Config
+from app.tasks.classify import classify_job
+from app.tasks.language_model import language_model_job
+from app.tasks.recommend import recommend_job
+from app.tasks.words import words_job
+from app.training.job import Job
+
+JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
+    "words": words_job.job,
+    "classify": classify_job.job,
+    "language_model": language_model_job.job,
+    "recommend": recommend_job.job,
+}
+
+# Scores a trained run on files: for people, and for programs.
+SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] = {
+    "language_model": language_model_job.evaluate,
+    "classify": classify_job.evaluate,
+    "recommend": recommend_job.evaluate,
+}
+
+# Writes a trained run, by format, to a path, and tells what was written; besides word vectors.
+EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
+    "classify": classify_job.EXPORTS,
+    "recommend": recommend_job.EXPORTS,
+}

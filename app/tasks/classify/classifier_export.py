@@ -1,0 +1,95 @@
+"""A SavedModel that tells the labels of raw texts, for TensorFlow Serving and Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from app.errors import RunError
+from app.system.files import replacing_folder
+
+
+class Parts(NamedTuple):
+    """What a classifier is made of.
+
+    words, labels: their names. rows_VD, outputs_CD: float32. words_of: from texts (E,) to their
+    words and the text of each. features: from ids of words and the text of each to the same of
+    features. chances: from scores (E, C) to probabilities.
+    """
+
+    words: Sequence[str]
+    labels: Sequence[str]
+    rows_VD: tf.Tensor
+    outputs_CD: tf.Tensor
+    words_of: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    features: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    chances: Callable[[tf.Tensor], tf.Tensor]
+
+
+class _Classifier(tf.Module):
+    """Texts (E,) string -> labels (E, C) and their probabilities (E, C), the likeliest first."""
+
+    def __init__(self, parts: Parts, words_file: str, labels_file: str):
+        super().__init__()
+        self._parts = parts
+        with tf.device("CPU"):  # hash tables have no GPU kernel
+            self.rows_VD = tf.Variable(parts.rows_VD, trainable=False, name="rows")
+            self.outputs_CD = tf.Variable(parts.outputs_CD, trainable=False, name="outputs")
+            self.ids = _table(words_file, tf.string, tf.int64, -1)
+            self.names = _table(labels_file, tf.int64, tf.string, "")
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def classify(self, texts):
+        words_M, owners_M = self._parts.words_of(texts)
+        ids_M = self.ids.lookup(words_M)
+        known_M = tf.where(ids_M >= 0)[:, 0]
+        features = self._parts.features(
+            tf.cast(tf.gather(ids_M, known_M), tf.int32),
+            tf.cast(tf.gather(owners_M, known_M), tf.int32),
+        )
+        hidden_ED = tf.sparse.segment_mean(self.rows_VD, *features, num_segments=tf.size(texts))
+        scores_EC = tf.matmul(hidden_ED, self.outputs_CD, transpose_b=True)
+        chances_EC, ids_EC = tf.math.top_k(self._parts.chances(scores_EC), len(self._parts.labels))
+        labels_EC = self.names.lookup(tf.cast(ids_EC, tf.int64))
+        return {"labels": labels_EC, "probabilities": chances_EC}
+
+
+def write(parts: Parts, folder: str | Path) -> None:
+    """Writes a SavedModel with the signature `classify`, which is also the serving default.
+
+    It takes `texts`, (E,) strings in UTF-8, and gives `labels`, (E, C) strings, and
+    `probabilities`, (E, C) float32, of each text the likeliest label first. A program that loads it
+    needs TensorFlow alone if texts are split at white space, else tensorflow_text too. An earlier
+    SavedModel in `folder` is replaced. UsageError if the folder holds anything else; RunError if it
+    cannot be written.
+    """
+    with (
+        replacing_folder(folder, "saved_model.pb") as temporary,
+        tempfile.TemporaryDirectory() as assets,
+    ):
+        files = []
+        for kind, names in (("words", parts.words), ("labels", parts.labels)):
+            path = Path(assets) / f"{kind}.txt"
+            path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+            files.append(str(path))
+        module = _Classifier(parts, *files)
+        signatures = {"classify": module.classify, "serving_default": module.classify}
+        try:
+            tf.saved_model.save(module, str(temporary), signatures=signatures)
+        except tf.errors.OpError as error:  # TensorFlow's own file system, so no OSError
+            reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
+            raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
+
+
+def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.StaticHashTable:
+    """From the lines of a file to their numbers, or the other way."""
+    index = {
+        tf.string: tf.lookup.TextFileIndex.WHOLE_LINE,
+        tf.int64: tf.lookup.TextFileIndex.LINE_NUMBER,
+    }
+    initializer = tf.lookup.TextFileInitializer(file, key, index[key], value, index[value])
+    return tf.lookup.StaticHashTable(initializer, default)

@@ -1,0 +1,1 @@
+"""Language models: `--task=language_model`."""

@@ -1,0 +1,213 @@
+"""Training on text from its first word on: words get rows as they come, without a vocabulary."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from app.config import Config
+from app.errors import RunError, UsageError
+from app.input import growing, pipeline
+from app.input.tokens import PAD
+from app.system.checked_files import COUNT, damaged
+from app.tables import arrays
+from app.tables.dynamic import key_files
+from app.tables.dynamic.keys import KeyMap
+from app.tables.dynamic.slab import Slab, read_rows
+from app.text import reading
+from app.text import vocabulary as files
+from app.text.blocks import reported
+from app.text.reading import Progress
+from app.text.tokenize import warn_of_dropped
+from app.text.vocabulary import Vocabulary
+from app.types import WordVectors
+
+NAME = "stream"  # of a `Stream` in a checkpoint
+PINNED = 1  # steps that the map of a `Stream` has to keep rows after they were seen
+_STATE, _KEYS, _WAITING = "stream.json", "keys", "waiting"
+_SAMPLES = 8  # files whose beginning tells how long the text is
+
+
+class Stream:
+    """The batches of a text, and where it stands, which a checkpoint has (see `tables.base.Kept`).
+
+    Block after block, words are counted, those that the map admits get rows, and their tokens
+    become rows of text. Tokens of other words are left out, as are frequent ones by chance (see
+    `pipeline.keep_probability`), by the counts of the text so far.
+
+    A step of the map is as many blocks as fill a batch. So rows of text that wait for their batch
+    are of this step or the one before it, and with a map of `PINNED` steps no word of theirs is
+    evicted.
+
+    keys: of strings. slabs: of the map; what is admitted starts there. reweigh: told the sightings
+    of all rows that were ever in use, after each block. words: where the words are kept as a
+    vocab.tsv with each checkpoint.
+    """
+
+    def __init__(
+        self,
+        sources: tuple[str, ...],
+        config: Config,
+        keys: KeyMap,
+        slabs: Sequence[Slab],
+        reweigh: Callable[[np.ndarray], None],
+        words: Path,
+    ):
+        self._sources, self._config, self._words = sources, config, words
+        self._keys, self._slabs, self._reweigh = keys, slabs, reweigh
+        self._rows_of = growing.block_rows(config.model.window, config.input, config.run.seed)
+        self._count = config.input.batch_tokens // config.input.row_tokens
+        length = config.input.row_tokens + 2 * config.model.window
+        # The batch that was given out last and all after it, of the blocks taken so far.
+        self._waiting_RL = np.zeros((0, length), np.int32)
+        # The epoch, the blocks taken and the batches trained in it; the step of the next block.
+        self._epoch = self._block = self._batch = self._step = 0
+
+    def batches(self, epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
+        """See `types.Batches`; first: what the stream, if it was restored, knows.
+
+        RunError when the corpus cannot be read, and if no word gets a row in an epoch.
+        """
+        for epoch in epochs:
+            assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
+            progress = Progress.of(self._sources)
+            settings = self._config.corpus, self._config.input
+            dropped = 0
+            with reported(progress):
+                blocks = growing.blocks(self._sources, *settings, progress, self._block)
+                for block in blocks:
+                    yield from self._whole_batches()
+                    self._take(block)
+                    dropped += int(block.dropped)
+                yield from self._whole_batches()
+                if progress.error is not None:  # what waits may not be the end of the text
+                    return
+                if len(self._waiting_RL):
+                    yield epoch, self._batch_of(self._waiting_RL)
+            if epoch == 0:  # later ones drop the same
+                warn_of_dropped(dropped)
+            if not len(self._keys):
+                raise RunError(
+                    f"no word was seen {self._keys.min_sightings} times; lower --min_count or "
+                    "give more text"
+                )
+            self._waiting_RL = self._waiting_RL[:0]
+            self._epoch, self._block, self._batch = epoch + 1, 0, 0
+
+    def snapshot(self, folder: Path) -> None:
+        """Writes the map, where the text stands, and what waits. OSError if it cannot."""
+        self._keys.save(folder / _KEYS)
+        at = self._epoch, self._block, self._batch, self._step
+        arrays.save(folder / _STATE, {"at": at}, {_WAITING: self._waiting_RL})
+
+    def committed(self, folders: Sequence[Path]) -> None:
+        """Keeps the words as they are in the checkpoint. RunError if they cannot be written."""
+        words, _ = _ranked(folders[0])
+        files.save(words, str(self._words))
+
+    def revert(self, folder: Path) -> None:
+        """Goes back to the moment of a snapshot; the slabs have to as well.
+
+        Errors are those of `KeyMap.load`.
+        """
+        self._keys.load(folder / _KEYS)
+        state, parts = arrays.load(folder / _STATE, {"at": [COUNT] * 4}, {_WAITING: [np.int32]})
+        if parts[_WAITING].shape[1:] != self._waiting_RL.shape[1:]:
+            raise damaged(folder / _STATE, "its rows that wait have another shape")
+        self._epoch, self._block, self._batch, self._step = state["at"]
+        self._waiting_RL = parts[_WAITING]
+        self._weigh(self._keys.capacity)  # as more rows may have been in use
+
+    def _whole_batches(self) -> Iterator[tuple[int, tf.Tensor]]:
+        size = self._config.input.steps_per_call * self._count
+        while len(self._waiting_RL) >= size:
+            yield self._epoch, self._batch_of(self._waiting_RL[:size])
+            self._waiting_RL = self._waiting_RL[size:]
+            self._batch += 1
+
+    def _batch_of(self, rows_RL: np.ndarray) -> tf.Tensor:
+        """(S, B, L) int32, filled up by `PAD`."""
+        shape = self._config.input.steps_per_call, self._count, rows_RL.shape[1]
+        filled = np.full((shape[0] * shape[1], shape[2]), PAD, np.int32)
+        filled[: len(rows_RL)] = rows_RL
+        return tf.constant(filled.reshape(shape))
+
+    def _take(self, block: growing.Block) -> None:
+        """Gives the words of the next block rows, and lets its tokens wait."""
+        seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
+        hashes = self._keys.hashes(seen.new_keys)
+        for table in self._slabs:
+            table.admit(seen.new_rows, hashes)
+        self._weigh(self._keys.used)
+        counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
+        chances_U = pipeline.keep_probability(
+            np.where(has_row_U, counts_V[seen.rows_U], 1),
+            self._config.input.subsample,
+            counts_V.sum(),
+        )
+        rows_RL = self._rows_of(
+            tf.constant(self._epoch, tf.int64),
+            tf.constant(self._block, tf.int64),
+            tf.constant(seen.rows_U, tf.int32),
+            tf.constant(np.where(has_row_U, chances_U, 0), tf.float32),
+            block.tokens_M,
+            block.documents_M,
+        )
+        self._block += 1
+        self._waiting_RL = np.concatenate([self._waiting_RL, rows_RL])
+        if len(self._waiting_RL) >= self._config.input.steps_per_call * self._count:
+            self._step += 1
+
+    def _weigh(self, rows: int) -> None:
+        if len(self._keys):
+            self._reweigh(self._keys.counts_V[:rows])
+
+
+def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
+    """About how many words and batches an epoch has, by the beginnings of some files.
+
+    UsageError if those have no word; RunError if they cannot be read.
+    """
+    sample = sources[:: -(-len(sources) // _SAMPLES)]
+    progress, settings = Progress.of(sample), config.input
+    count: dict[bytes, int] = collections.Counter()
+    split = growing.block(config.corpus)
+    for index, path in enumerate(sample):
+        corpus = config.corpus
+        texts = reading.blocks(
+            path, corpus.documents, corpus.invalid_utf8, settings.block_bytes, progress, index
+        )
+        block = split(tf.constant(next(texts, b"")))
+        words, counts = block.words_U.numpy().tolist(), block.counts_U.numpy().tolist()
+        count.update(dict(zip(words, counts, strict=True)))
+    if not count:
+        raise UsageError(f"--corpus={config.corpus.corpus}: there is no word at its beginning")
+    sizes = [os.path.getsize(path) for path in sources]
+    counts = np.array(list(count.values())) * max(sum(sizes) / sum(progress.positions), 1.0)
+    keep = pipeline.keep_probability(counts, settings.subsample)
+    blocks = sum(-(-size // settings.block_bytes) for size in sizes)
+    kept = np.where(counts >= min_sightings, counts, 0)
+    return round(counts.sum()), pipeline.expected_batches(kept, keep, settings, blocks)
+
+
+def load(checkpoint: Path) -> WordVectors:
+    """The words of a checkpoint by descending count, with their rows of table `input`.
+
+    Raises if it is damaged, as `KeyMap.load`.
+    """
+    words, rows = _ranked(checkpoint / NAME)
+    return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
+
+
+def _ranked(folder: Path) -> tuple[Vocabulary, np.ndarray]:
+    """The words of a stream's snapshot, and their rows."""
+    words, rows, counts = key_files.read(folder / _KEYS)
+    order = np.argsort(words, kind="stable")
+    order = order[np.argsort(-counts[order], kind="stable")]
+    tokens = [word.decode() for word in words[order]]
+    return Vocabulary(tokens, counts[order], int(counts.sum())), rows[order]

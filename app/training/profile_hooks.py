@@ -1,0 +1,166 @@
+"""Recording profiles of some calls, for `app.profile` and TensorBoard's Profile tab."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import tensorflow as tf
+from absl import logging
+
+from app.checkpoints.checkpoint import Position
+from app.config import RunConfig
+from app.config.settings import windows
+from app.errors import UsageError
+
+# The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
+STEP = "train"
+
+_USUAL_CALLS = 101  # whose median is the usual time of a call
+_KNOWN_CALLS = 20  # that are needed to know it
+_SLOW_CALLS = 3  # whose median is above it before calls count as slow: one may be a checkpoint
+_RECORDED_CALLS = 20  # once they are slow
+
+Item = TypeVar("Item")
+
+
+def check(settings: RunConfig, first: int, call: int, last: int) -> None:
+    """Raises UsageError for a window of --profile_steps that this run cannot record.
+
+    first: the step that the run begins with. call: steps of a call. last: the step, as far as one
+    can tell, that it ends with.
+    """
+    begin = first + call
+    for start, stop in windows(settings.profile_steps):
+        reason = ""
+        if start < begin:
+            reason = f"steps {first} to {begin - 1} are the first call, which is compiled"
+        elif stop > last:
+            reason = f"the run ends at about step {last}"
+        elif first + -(-(start - first) // call) * call >= stop:
+            reason = f"no call begins between {start} and {stop}: they begin every {call} steps"
+        if reason:
+            remedy = (
+                f"give START,STOP from {begin} to {last}"
+                if last > begin
+                else "it is too short for a profile; give more --epochs"
+            )
+            raise UsageError(f"--profile_steps={settings.profile_steps}: {reason}; {remedy}")
+
+
+class Profiler:
+    """Records the windows of --profile_steps, and once when calls become slow.
+
+    A call makes many steps, so a window begins and ends at the edges of calls. folder:
+    TensorBoard's. A profile that cannot be recorded is warned of; the run goes on.
+    """
+
+    def __init__(self, settings: RunConfig, folder: Path):
+        self._windows = windows(settings.profile_steps)
+        self._slow = _Slowness(settings.profile_on_slow) if settings.profile_on_slow else None
+        self._folder = folder
+        self._began = self._now = 0  # the steps that the recording began with, and is at
+        self._stop: int | None = None  # where it ends
+        self._named = 0  # the second of the last profile
+        self._compiled = False
+
+    def marked(self, items: Iterator[Item], at: Position) -> Iterator[Item]:
+        """The items, each with what is done until the next one is asked for as one step of a trace.
+
+        So a step has both the wait for its input and the call. at: where the run is, kept up to
+        date by the caller.
+        """
+        items = iter(items)
+        while True:
+            self._turn(at.step)
+            began = time.perf_counter()
+            with self._trace(at.step):
+                item = next(items, None)
+                if item is None:
+                    return
+                step = at.step
+                yield item
+            if self._slow and self._compiled and self._stop is None:
+                self._watch(time.perf_counter() - began, at.step, at.step - step)
+            self._compiled = True
+
+    def close(self) -> None:
+        """Ends a recording that is still going on."""
+        if self._stop is not None:
+            self._stop = None
+            with self._warning():
+                # TensorFlow names a profile by the second, and writes over one of that name.
+                time.sleep(min(1.0, max(0.0, self._named + 1 - time.time())))
+                tf.profiler.experimental.stop()
+                self._named = int(time.time())
+                logging.info(
+                    "profile of steps %d to %d recorded; read it with: python -m app.profile "
+                    "--workdir=%s",
+                    self._began,
+                    self._now,
+                    self._folder.parent,
+                )
+
+    def _turn(self, step: int) -> None:
+        """Ends the recording that is over at a step, and begins the one that is due."""
+        self._now = step
+        if self._stop is not None and step >= self._stop:
+            self.close()
+        due = [window for window in self._windows if window[0] <= step < window[1]]
+        if due and self._compiled:
+            self._record(step, max(stop for _, stop in due))
+
+    def _watch(self, seconds: float, step: int, call: int) -> None:
+        assert self._slow is not None
+        usual, recent = self._slow.rises(seconds)
+        if usual:
+            logging.warning(
+                "step %d: calls take %.3g s, usually %.3g; recording a profile", step, recent, usual
+            )
+            self._slow = None  # once
+            self._record(step, step + _RECORDED_CALLS * call)
+
+    def _record(self, step: int, stop: int) -> None:
+        if self._stop is None:
+            with self._warning():
+                tf.profiler.experimental.start(str(self._folder))
+                self._began = step
+                self._stop = stop
+        else:
+            self._stop = max(stop, self._stop)
+
+    def _trace(self, step: int) -> contextlib.AbstractContextManager:
+        if self._stop is None:
+            return contextlib.nullcontext()
+        return tf.profiler.experimental.Trace(STEP, step_num=step, _r=1)
+
+    @contextlib.contextmanager
+    def _warning(self) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as error:
+            self._windows = []  # it would fail again at every call
+            logging.warning("no profile: %s", str(error).splitlines()[0])
+
+
+class _Slowness:
+    """Tells when calls take `factor` times as long as usual."""
+
+    def __init__(self, factor: float):
+        self._factor = factor
+        self._usual: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
+        self._recent: collections.deque[float] = collections.deque(maxlen=_SLOW_CALLS)
+
+    def rises(self, seconds: float) -> tuple[float, float]:
+        """The usual and the recent time of a call, if it has risen by this one; else zeros."""
+        known = len(self._usual) >= _KNOWN_CALLS
+        usual = statistics.median(self._usual) if known else 0.0
+        self._usual.append(seconds)
+        self._recent.append(seconds)
+        recent = statistics.median(self._recent)
+        return (usual, recent) if known and recent > self._factor * usual else (0.0, 0.0)

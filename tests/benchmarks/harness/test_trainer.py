@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from app.benchmarks.harness import trainer
+from app.benchmarks.harness.trainer import Peer
+from app.errors import UsageError
+
+KNOWN = {"one": Peer("numpy", "numpy"), "two": Peer("numpy", "numpy"), "none": Peer("no_such", "x")}
+
+
+def test_a_peer_that_is_not_installed_is_one_line():
+    assert trainer.peers("two,one", KNOWN, "case") == ["two", "one"]
+    with pytest.raises(UsageError, match="--peers=none: none is not installed; pip install x"):
+        trainer.peers("none", KNOWN, "case")
+    with pytest.raises(UsageError, match="other is no peer of case; choose from one, two, none"):
+        trainer.peers("other", KNOWN, "case")
+
+
+def test_a_package_is_named_once():
+    assert trainer.packages(["one", "two"], KNOWN) == ["numpy"]

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from app.benchmarks.harness import trials
+
+
+def test_the_order_is_turned_round_at_each_repeat():
+    order = []
+
+    def run(side, repeat):
+        order.append((repeat, side))
+        return {"run": len(order)}
+
+    runs = trials.alternate(["ours", "peer"], 3, run)
+    assert order == [(0, "ours"), (0, "peer"), (1, "peer"), (1, "ours"), (2, "ours"), (2, "peer")]
+    assert runs["ours"] == [{"run": 1}, {"run": 4}, {"run": 5}]
+    assert runs["peer"] == [{"run": 2}, {"run": 3}, {"run": 6}]
+
+
+def test_medians_are_by_value_and_unknown_where_a_run_has_none():
+    runs = [{"a": 1.0, "b": 5.0}, {"a": 9.0, "b": None}, {"a": 2.0, "b": 5.0}]
+    assert trials.medians(runs) == {"a": 2.0, "b": None}
+    assert trials.medians(runs[:2])["a"] == 5.0
+
+
+def test_ours_is_compared_by_ratio_and_difference_where_both_have_a_value():
+    ours = {"speed": 6.0, "score": 0.5, "wait": 0.1, "zero": 1.0, "none": None}
+    compared = trials.compare(ours, {"speed": 2.0, "score": 0.4, "zero": 0.0, "none": 1.0})
+    assert compared["speed"] == {"ratio": 3.0, "difference": 4.0}
+    assert compared["score"]["difference"] == pytest.approx(0.1)
+    assert compared["zero"] == {"ratio": None, "difference": 1.0}
+    assert compared.keys() == {"speed", "score", "zero"}

@@ -1,0 +1,86 @@
+"""Flags reach their loss, and a vocabulary that is too small for them is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.build import outputs
+from app.config import ModelConfig
+from app.errors import UsageError
+from app.losses.classes import classes
+from tests.losses import toy
+
+WORDS, TARGETS = 400, 50
+COUNTS = toy.counts(WORDS)
+
+
+def make(counts=COUNTS, seed=1, **flags):
+    wanted = outputs.Wanted(np.asarray(counts), toy.DIM, TARGETS, seed)
+    return outputs.make(ModelConfig(**flags), wanted)
+
+
+def rows(loss):
+    return {name: spec.rows for name, spec in loss.tables().items()}
+
+
+@pytest.mark.parametrize("name", outputs.LOSSES)
+@pytest.mark.parametrize("counts", [[1], [1, 1], [7] * 30, [9, 3, 0, 0]], ids=len)
+def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
+    loss = make(counts, loss=name, group_tokens=4)
+    targets_G1 = tf.zeros((4, 1), tf.int32)
+    seed = tf.constant([1, 1], tf.int64)
+    for table, ids in loss.lookups(targets_G1, 4, seed).items():
+        assert int(tf.reduce_max(ids)) < loss.tables()[table].rows
+    assert all(spec.rows >= 1 for spec in loss.tables().values())
+
+
+def test_flags_of_class_softmax():
+    (starts,) = classes.partition(COUNTS, 2, "fewest_rows", 0, TARGETS)
+    assert rows(make(loss="class_softmax")) == {"output": WORDS, "classes": len(starts) - 1}
+    assert rows(make(loss="class_softmax", classes=8))["classes"] == 8
+    upper, lower = classes.partition(COUNTS, 3, "equal_size", 30, TARGETS)
+    found = make(loss="class_softmax", class_levels=3, class_rule="equal_size", classes=30)
+    assert rows(found)["classes"] == len(lower) - 1
+    assert rows(found)["superclasses"] == len(upper) - 1
+
+
+def test_classes_are_dealt_over_devices_and_their_imbalance_is_told(caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        loss = make(loss="class_softmax", class_devices=2, classes=20)
+    found = rows(loss)
+    assert found["output0"] + found["output1"] == WORDS and min(found.values()) > 0
+    assert {spec.device for spec in loss.tables().values()} == {0, 1}
+    assert "20 classes of words, fewest_rows: a step touches" in caplog.text
+    assert "dealt over 2 devices: the busiest has 1.0" in caplog.text
+
+
+def test_cutoffs_of_adaptive_softmax():
+    assert rows(make(loss="adaptive_softmax", cutoffs="100, 200"))["head"] == 102
+    one, same, other = (
+        make(loss="adaptive_softmax", cutoffs="100", seed=seed).tables()["projection1"]
+        for seed in (1, 1, 2)
+    )
+    shape = (one.rows, one.columns)
+    np.testing.assert_array_equal(one.initial(shape), same.initial(shape))
+    assert (one.initial(shape).numpy() != other.initial(shape).numpy()).any()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"loss": "class_softmax", "classes": 401}, "--classes=401: the vocabulary has 400 words"),
+        (
+            {"loss": "class_softmax", "classes": 2, "class_devices": 3},
+            "--class_devices=3: there are 2 classes; give at most that",
+        ),
+        ({"loss": "adaptive_softmax", "cutoffs": "9,x"}, "--cutoffs=9,x: invalid literal"),
+        ({"loss": "adaptive_softmax", "cutoffs": "9,9"}, "--cutoffs=9,9: cutoffs 9, 9: give"),
+        ({"loss": "adaptive_softmax", "cutoffs": "400"}, "--cutoffs=400: cutoffs 400: give"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags, message):
+    with pytest.raises(UsageError) as refused:
+        make(**flags)
+    assert str(refused.value).startswith(message)

@@ -1,0 +1,101 @@
+"""Tables of --table=dynamic whose ids the data has, such as users."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.build import placing, storage, updates
+from app.checkpoints import stored
+from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.workdir import Workdir
+from app.config import Config, OptimizerConfig, TableConfig
+from app.errors import RunError, UsageError
+from app.tables.base import TableSpec
+from app.tables.device import DeviceTable
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.initial import Uniform
+
+FIRST = Uniform(0.5, 1)
+SPECS = {
+    "users": TableSpec(1000, 8, FIRST, grows=True),
+    "items": TableSpec(50, 8, FIRST, grows=True),
+    "kernel": TableSpec(8, 2, tf.zeros),
+}
+ROW = 8 * 4 + 4 + storage.ID_BYTES  # with the accumulator of row-wise Adagrad
+IDS = tf.constant([7, 3, 900, 7], tf.int32)
+
+
+def config(rows):
+    """With room for so many rows."""
+    return Config(table=TableConfig(table="dynamic", table_gb=rows * ROW / 1e9))
+
+
+def rows_of(rows):
+    return storage.rows_of_ids(SPECS, updates.optimizer(OptimizerConfig()), config(rows))
+
+
+def made(rows):
+    maker = storage.of_ids(rows_of(rows))
+    return storage.make(SPECS, config(rows), ["CPU:0"], Workdir("none"), maker)
+
+
+def test_tables_share_the_room_and_take_no_more_than_there_are_ids():
+    assert rows_of(40) == {"items": 20, "users": 20}
+    assert rows_of(200) == {"items": 50, "users": 150}
+    assert rows_of(5000) == {"items": 50, "users": 1000}
+    with pytest.raises(UsageError, match=r"^--table_gb=.*: a row of each table takes \d+ bytes"):
+        rows_of(1)
+
+
+def test_only_tables_that_grow_are_by_id():
+    tables = made(200)
+    kinds = {name: type(table) for name, table in tables.items()}
+    assert kinds == {"users": DynamicTable, "items": DynamicTable, "kernel": DeviceTable}
+
+
+def test_scoring_makes_no_rows_and_sees_those_that_are_there():
+    users = made(200)["users"]
+    users.assign(tf.constant([3, 7]), tf.ones((2, 8)))
+    known = storage.readable({"users": users})["users"]
+    expected = DeviceTable(1000, 8, FIRST).gather(IDS).numpy()
+    expected[[0, 1, 3]] = 1
+    for gather in (known.gather, tf.function(known.gather, autograph=False)):
+        np.testing.assert_array_equal(gather(IDS), expected)
+    assert len(users.keys) == 2
+    assert users.keys.counts().tolist() == [1, 1]
+
+
+def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
+    users = made(200)["users"]
+    users.assign(tf.constant([3, 7]), tf.ones((2, 8)))
+    Checkpoints(tmp_path, {"users": users}).save(Position(step=1))
+    table = DeviceTable(1000, 8, FIRST)
+    Checkpoints(tmp_path, {"users": table}).read()
+    expected = DeviceTable(1000, 8, FIRST).values.numpy()
+    expected[[3, 7]] = 1
+    np.testing.assert_array_equal(table.values, expected)
+    table.slot("accumulator", 1, 0.1)
+    with pytest.raises(RunError, match="go on with it, or train in a new workdir"):
+        Checkpoints(tmp_path, {"users": table}).restore()
+
+
+def test_the_plan_counts_the_rows_there_will_be():
+    settings = config(200)
+    optimizer = updates.optimizer(settings.optimizer)
+    found = placing._placing(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
+    sizes = {item.name: item.size for item in found}
+    assert sizes["users"] == "150 x 8"
+    assert sizes["items"] == "50 x 8"
+    assert sizes["kernel"] == "8 x 2"
+    assert sum(item.bytes for item in found if not item.name.startswith("kernel")) == 200 * ROW
+
+
+def test_ids_that_have_rows_are_read_in_order(tmp_path):
+    users = made(200)["users"]
+    users.assign(tf.constant([7, 3]), tf.constant([[7.0] * 8, [3.0] * 8]))
+    Checkpoints(tmp_path, {"users": users}).save(Position(step=1))
+    (path,) = tmp_path.iterdir()
+    ids, rows = stored.read_ids(path, "users")
+    assert ids.tolist() == [3, 7] and rows[:, 0].tolist() == [3, 7]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from app.build import strategies
+from app.checkpoints.checkpoint import Position
+from app.config import Config, InputConfig, RunConfig
+from app.errors import UsageError
+
+
+def settled(micro, replicas, at=None, tokens=1024):
+    config = Config(
+        run=RunConfig(task="recommend"),
+        input=InputConfig(micro_batches=micro, batch_tokens=tokens),
+    )
+    return strategies.settled(config, replicas, at).input.micro_batches
+
+
+def test_replicas_have_a_micro_batch_each_unless_told():
+    assert [settled(0, replicas) for replicas in (1, 2, 4)] == [1, 2, 4]
+    assert settled(4, 2) == settled(4, 1) == 4
+
+
+def test_an_epoch_goes_on_as_it_was_begun_where_it_can():
+    within = Position(step=8, epoch=1, batch=2, micro_batches=4)
+    assert settled(0, 1, within) == settled(0, 2, within) == 4
+    assert settled(0, 8, within) == 8  # who cannot share 4
+    assert settled(2, 2, within) == 2  # which was asked for
+    between = Position(step=8, epoch=1, batch=0, micro_batches=4)
+    assert settled(0, 1, between) == 1
+
+
+def test_micro_batches_that_cannot_be():
+    message = "--micro_batches=3: 2 replicas are to share them evenly; give a multiple of 2, or 0"
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        settled(3, 2)
+    message = "^--batch_tokens=1024 is no multiple of 3, which is --micro_batches=3; change one"
+    with pytest.raises(UsageError, match=message):
+        settled(0, 3)
+
+
+@pytest.mark.parametrize("name", ["a[b]", "a*", "a?", "a\\b"])
+def test_servers_refuse_a_path_that_they_cannot_read_checkpoints_in(tmp_path, name):
+    config = Config(run=RunConfig(strategy="parameter_server", workdir=str(tmp_path / name)))
+    with pytest.raises(UsageError, match="^--workdir=.*: --strategy=parameter_server cannot read"):
+        strategies.runner(config, None)

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.checkpoints import checkpoint, stored
+from app.checkpoints.checkpoint import Checkpoints, Position
+from app.errors import RunError
+from app.tables.device import DeviceTable
+from app.tables.variable import variables as variables_of
+
+
+def read_rows(folder, name):
+    """The rows of a table in the newest checkpoint."""
+    return checkpoint.of_newest(folder, lambda path: stored.read_ids(path, name))[1]
+
+
+def make_tables():
+    """Two tables, one with a slot, that `fill` sets to a number."""
+    found = {name: DeviceTable(50, 8, tf.zeros) for name in ("input", "output")}
+    found["input"].slot("accumulator", 1, 0.5)
+    return found
+
+
+@pytest.fixture
+def tables():
+    return make_tables()
+
+
+def variables(tables):
+    return [tables["input"].values, tables["input"].slots["accumulator"].values] + [
+        tables["output"].values
+    ]
+
+
+def fill(tables, number):
+    for index, variable in enumerate(variables(tables)):
+        variable.assign(tf.fill(variable.shape, float(number + index)))
+
+
+def values(tables):
+    return [float(variable[-1, -1]) for variable in variables(tables)]
+
+
+def save(folder, tables, steps, keep=9):
+    checkpoints = Checkpoints(folder, tables, keep)
+    for step in steps:
+        fill(tables, step)
+        checkpoints.save(Position(step=step, epoch=1, batch=2, batches=5, words=0.1, seconds=1 / 3))
+    return checkpoints
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_comes_back(tmp_path, tables):
+    checkpoints = save(tmp_path, tables, [7])
+    fill(tables, 0)
+    expected = Position(step=7, epoch=1, batch=2, batches=5, words=0.1, seconds=1 / 3)
+    assert checkpoints.restore() == expected
+    assert values(tables) == [7, 8, 9]
+    np.testing.assert_array_equal(read_rows(tmp_path, "output"), np.full((50, 8), 9.0))
+    assert read_rows(tmp_path, "input").dtype == np.float32
+    assert checkpoint.newest_position(tmp_path) == expected
+
+
+def test_nothing_saved_yet(tmp_path, tables):
+    folder = tmp_path / "none"
+    assert Checkpoints(folder, tables).restore() is None
+    assert checkpoint.newest_position(folder) is None
+    with pytest.raises(RunError, match="none: there is no checkpoint; run app.train"):
+        read_rows(folder, "input")
+
+
+def test_the_newest_are_kept(tmp_path, tables):
+    save(tmp_path, tables, [5, 50, 500, 5000], keep=2)
+    assert names(tmp_path) == ["step-000000000500", "step-000000005000"]
+
+
+def test_a_step_is_saved_once(tmp_path, tables):
+    checkpoints = save(tmp_path, tables, [5])
+    fill(tables, 0)
+    checkpoints.save(Position(step=5))
+    checkpoints.restore()
+    assert values(tables) == [5, 6, 7]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    for place in range(0, len(content), 97):
+        content[place] ^= 255
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "data cut": ("tables.data-00000-of-00001", cut),
+    "data empty": ("tables.data-00000-of-00001", lambda path: path.write_bytes(b"")),
+    "data flipped": ("tables.data-00000-of-00001", flip),
+    "data missing": ("tables.data-00000-of-00001", lambda path: path.unlink()),
+    "index cut": ("tables.index", cut),
+    "index flipped": ("tables.index", flip),
+    "index empty": ("tables.index", lambda path: path.write_bytes(b"")),
+    "index missing": ("tables.index", lambda path: path.unlink()),
+    "state missing": ("state.json", lambda path: path.unlink()),
+    "state cut": ("state.json", cut),
+    "state no text": ("state.json", lambda path: path.write_bytes(b"\xff\0")),
+    "state a list": ("state.json", lambda path: path.write_text("[1]")),
+    "state of others": ("state.json", lambda path: path.write_text('{"stage": 1}')),
+}
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_one_gives_way_to_the_one_before(tmp_path, tables, caplog, file, damage):
+    checkpoints = save(tmp_path, tables, [5, 6], keep=2)
+    damage(tmp_path / "step-000000000006" / file)
+    fill(tables, 0)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert checkpoints.restore().step == 5
+    assert values(tables) == [5, 6, 7]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and "\n" not in told[0]
+    expected = f"{tmp_path}/step-000000000006 is damaged, trying the one before it: "
+    assert told[0].startswith(expected) and len(told[0]) > len(expected)
+    # The damaged one neither keeps its step from being saved anew nor counts among the newest.
+    assert names(tmp_path) == ["damaged-step-000000000006", "step-000000000005"]
+    save(tmp_path, tables, [6, 7], keep=2)
+    assert names(tmp_path)[1:] == ["step-000000000006", "step-000000000007"]
+    fill(tables, 0)
+    assert checkpoints.restore().step == 7
+    assert values(tables) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("file", ["tables.data-00000-of-00001", "tables.index"])
+def test_rows_are_read_from_the_newest_whole_one(tmp_path, tables, file):
+    save(tmp_path, tables, [5, 6])
+    flip(tmp_path / "step-000000000006" / file)
+    assert read_rows(tmp_path, "input")[0, 0] == 5
+    assert len(names(tmp_path)) == 2
+    flip(tmp_path / "step-000000000005" / file)
+    with pytest.raises(RunError, match="every checkpoint is damaged"):
+        read_rows(tmp_path, "input")
+
+
+@pytest.mark.parametrize("name", ["a[b]", "[!x]", "a\\b", "a*", "a?b", "a[b]*\\?"])
+def test_a_path_may_have_any_characters(tmp_path, tables, name):
+    folder = tmp_path / name / "checkpoints"
+    checkpoints = save(folder, tables, [5, 6])
+    fill(tables, 0)
+    assert checkpoints.restore().step == 6
+    assert values(tables) == [6, 7, 8]
+    assert read_rows(folder, "input")[0, 0] == 6
+    flip(folder / "step-000000000006" / "tables.data-00000-of-00001")
+    assert checkpoints.restore().step == 5
+    assert values(tables) == [5, 6, 7]
+    assert names(folder)[0] == "damaged-step-000000000006"
+
+
+def test_all_damaged(tmp_path, tables):
+    checkpoints = save(tmp_path, tables, [5, 6])
+    for path in tmp_path.iterdir():
+        (path / "state.json").unlink()
+    with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in"):
+        checkpoints.restore()
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+    assert checkpoint.newest_position(tmp_path) is None
+
+
+def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables):
+    save(tmp_path, tables, [5, 6])
+    flip(tmp_path / "step-000000000006" / "tables.index")
+    plain = {name: DeviceTable(50, 8, tf.zeros) for name in tables}
+    assert Checkpoints(tmp_path, plain).read().step == 5
+    assert [float(table.values[-1, -1]) for table in plain.values()] == [5, 7]
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+    (tmp_path / "step-000000000005" / "state.json").unlink()
+    with pytest.raises(RunError, match="every checkpoint is damaged; run app.train with this"):
+        Checkpoints(tmp_path, plain).read()
+    with pytest.raises(RunError, match="there is no checkpoint; run app.train with this workdir"):
+        Checkpoints(tmp_path / "none", plain).read()
+
+
+def slotted(columns, width):
+    """A table under the name `input`, and its slot of another width."""
+    table = DeviceTable(50, columns, tf.zeros)
+    table.slot("accumulator", width, 0.5)
+    return {"input": table}
+
+
+@pytest.mark.parametrize(
+    ("other", "what", "wanted"),
+    [
+        (lambda: {"output": DeviceTable(51, 8, tf.zeros)}, "table 'output' .*50, 8", "51, 8"),
+        (lambda: slotted(9, 1), "table 'input' .*50, 8", "50, 9"),
+        (lambda: slotted(8, 8), "slot 'accumulator' of table 'input' .*50, 1", "50, 8"),
+    ],
+)
+def test_tables_of_another_shape_are_not_taken(tmp_path, tables, other, what, wanted):
+    save(tmp_path, tables, [5, 6])
+    message = (
+        rf"step-000000000006 holds {what}\) .*, where \({wanted}\) .* is asked for; give the flags"
+    )
+    with pytest.raises(RunError, match=message) as raised:
+        Checkpoints(tmp_path, other()).restore()
+    assert "\n" not in str(raised.value)
+    assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
+
+
+def test_the_shapes_of_every_slot_are_compared(tables):
+    places = [place for place, _ in variables_of(tables["input"])]
+    assert sorted(places) == [("slots", "accumulator", "values"), ("values",)]
+
+
+def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):
+    checkpoints = save(tmp_path, tables, [5])
+    shutil.copytree(tmp_path / "step-000000000005", tmp_path / ".step-000000000006.new-00aa11bb")
+    assert checkpoints.restore().step == 5
+    assert [path.name for path in checkpoint.paths(tmp_path)] == ["step-000000000005"]
+
+
+def test_a_save_that_fails_loses_nothing(tmp_path, tables, monkeypatch):
+    checkpoints = save(tmp_path, tables, [5], keep=1)
+
+    def full(saver, path):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore")
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    with pytest.raises(RunError) as raised:
+        checkpoints.save(Position(step=6))
+    assert str(raised.value) == (
+        f"cannot write {tmp_path}/step-000000000006: No space left on device; "
+        "free the disk or choose another folder"
+    )
+    assert names(tmp_path) == ["step-000000000005"]
+
+
+class _Kept:
+    """What saves itself; `told` are the folders of which it learnt that they are kept."""
+
+    told = ()
+
+    def snapshot(self, folder):
+        (folder / "all").touch()
+
+    def committed(self, folders):
+        self.told = folders
+
+    def revert(self, folder):
+        assert (folder / "all").exists()
+
+
+def test_a_kill_before_the_end_of_a_save_is_made_up_for(tmp_path, tables, monkeypatch):
+    kept, place = {**tables, "kept": _Kept()}, tmp_path / "step-000000000005"
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(_Kept, "committed", lambda *_: signal.raise_signal(signal.SIGINT))
+        save(tmp_path, kept, [5])
+    assert save(tmp_path, kept, []).restore().step == 5
+    save(tmp_path, kept, [5])
+    assert kept["kept"].told == [place / "kept"]
+    # A table that came to be of this kind after the checkpoint has no snapshot there.
+    later = {**kept, "input": _Kept()}
+    Checkpoints(tmp_path, later).save(Position(step=5))
+    assert later["input"].told == ()
+
+
+def test_a_position_is_plain_json(tmp_path, tables):
+    save(tmp_path, tables, [5])
+    state = json.loads((tmp_path / "step-000000000005/state.json").read_text())
+    assert state["step"] == 5 and set(state) == set(vars(Position()))
+
+
+def test_how_much_is_done():
+    assert Position().done == 0
+    assert Position(epoch=2, batch=1, batches=4).done == 2.25
+    # An epoch may turn out longer than expected.
+    assert Position(epoch=2, batch=9, batches=4).done == 3

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+import pytest
+
+from app.checkpoints import workdir
+from app.checkpoints.workdir import Workdir
+from app.errors import DamagedError, UsageError
+
+
+def test_a_folder_is_made_and_held_by_one_job(tmp_path):
+    place = Workdir(tmp_path / "deep" / "run")
+    for _ in range(2):
+        with place.held():
+            with pytest.raises(UsageError) as raised, Workdir(place.path).held():
+                pass
+            expected = f"--workdir={place.path}: another job is running there; wait for it or"
+            assert str(raised.value).startswith(expected)
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_path):
+    place = Workdir(tmp_path)
+    place.metrics.mkdir()
+    with pytest.raises(UsageError, match="metrics.jsonl is a folder or a device"), place.held():
+        pass
+    assert place.metrics.is_dir()
+
+
+def test_an_error_within_lets_go(tmp_path):
+    place = Workdir(tmp_path)
+    with pytest.raises(BlockingIOError, match="mine"), place.held():
+        raise BlockingIOError("mine")
+    with place.held():
+        pass
+
+
+def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UsageError, match=f"^--workdir={path}: .*; choose a folder that can be"):
+            with Workdir(path).held():
+                pass
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UsageError, match="No locks available; choose a folder"):
+        with Workdir(tmp_path).held():
+            pass
+
+
+def test_flags_are_a_flagfile(tmp_path):
+    path = tmp_path / "flags.cfg"
+    assert workdir.read_flags(path) == {}
+    settings = {"corpus": "a=b, c.txt", "dim": 5, "shuffle": False, "rate": 1e-05, "vocab": ""}
+    workdir.write_flags(path, settings)
+    assert workdir.read_flags(path) == {
+        "corpus": "a=b, c.txt",
+        "dim": "5",
+        "shuffle": "false",
+        "rate": "1e-05",
+        "vocab": "",
+    }
+    first, *others = path.read_text().splitlines()
+    assert first.startswith("# ") and "--dim=5" in others
+
+
+def test_flags_below_a_file_are_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert workdir.read_flags(tmp_path / "file" / "flags.cfg") == {}
+
+
+def test_flags_that_cannot_be_read(tmp_path):
+    (tmp_path / "flags.cfg").write_bytes(b"--dim=\xff")
+    with pytest.raises(UsageError, match="^cannot read .*flags.cfg: .*; mend it, or choose a new"):
+        workdir.read_flags(tmp_path / "flags.cfg")
+
+
+def test_json_and_back(tmp_path):
+    path = tmp_path / "a.json"
+    assert workdir.read_json(path) is None
+    workdir.write_json(path, {"words": 3})
+    assert workdir.read_json(path) == {"words": 3}
+    path.write_text("{")
+    with pytest.raises(DamagedError, match="^.*a.json is damaged: .*; put back a copy of it"):
+        workdir.read_json(path)
+
+
+def test_a_file_may_lack_until_there_is_a_checkpoint(tmp_path):
+    place = Workdir(tmp_path)
+    assert not place.has(place.vocabulary)
+    (place.checkpoints / "step-000000000002").mkdir(parents=True)
+    (place.checkpoints / "step-000000000002" / "state.json").write_text("{}")
+    with pytest.raises(DamagedError, match=f"^{place.vocabulary} is missing; put back a copy of"):
+        place.has(place.vocabulary)
+    place.vocabulary.write_text("")
+    assert place.has(place.vocabulary)
+
+
+def test_the_owner_of_a_file_outside_is_kept(tmp_path):
+    place = Workdir(tmp_path)
+    with pytest.raises(DamagedError, match="owner.json is missing"):
+        workdir.owner(place, resume=True)
+    assert workdir.owner(place) == workdir.owner(place, resume=True)
+    place.owner.write_text('{"owner": 3}')
+    with pytest.raises(DamagedError, match="owner.json is damaged: its 'owner' is '3'"):
+        workdir.owner(place)

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags as absl_flags
+
+from app.checkpoints import workdir
+from app.cli import flags
+from app.config import settings as names
+from app.errors import RunError, UsageError
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Defines the flags of training afresh; call it with arguments for the settings they make."""
+    given = absl_flags.FlagValues()
+    monkeypatch.setattr(absl_flags, "FLAGS", given)
+    flags.define()
+
+    def parsed(*arguments):
+        for name in given:
+            given[name].unparse()
+        flags.parse(["train", *arguments])
+        return flags.parsed()
+
+    return parsed
+
+
+@pytest.fixture
+def stored(tmp_path, parse):
+    """A workdir with flags that are not the defaults."""
+    settings = parse("--dim=7", "--noshuffle", "--learning_rate=0.1", f"--workdir={tmp_path}")
+    workdir.write_flags(tmp_path / "flags.cfg", names.by_name(settings))
+    for name in names.fields():
+        absl_flags.FLAGS[name].unparse()
+    return f"--workdir={tmp_path}"
+
+
+def test_every_setting_is_a_flag(parse):
+    settings = parse(
+        "--workdir=none", "--dim=7", "--subsample=1e-5", "--nofold_case", "--corpus=a,b"
+    )
+    expected = {name: field.default for name, field in names.fields().items()}
+    expected |= {
+        "workdir": "none",
+        "dim": 7,
+        "subsample": 1e-5,
+        "fold_case": False,
+        "corpus": "a,b",
+    }
+    assert names.by_name(settings) == expected
+
+
+def test_choices_are_told(parse):
+    text = absl_flags.FLAGS["schedule"].help
+    assert text.endswith(" One of constant, linear, cosine.")
+
+
+@pytest.mark.parametrize("value", ["-1", "-1e-9", "nan"])
+def test_a_learning_rate_that_is_not_positive(parse, value):
+    message = f"^--learning_rate={float(value)}: give at least 0$"
+    with pytest.raises(UsageError, match=message):
+        parse("--workdir=none", f"--learning_rate={value}")
+
+
+def test_a_flag_that_is_not_given_is_that_of_the_workdir(parse, stored):
+    settings = parse(stored, "--epochs=9")
+    assert (settings.model.dim, settings.input.shuffle) == (7, False)
+    assert (settings.optimizer.learning_rate, settings.run.epochs) == (0.1, 9)
+    # A default that is given is given.
+    assert parse(stored, "--learning_rate=0").optimizer.learning_rate == 0
+
+
+def test_the_workdir_is_the_one_given_even_if_it_was_moved(parse, stored, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "flags.cfg").rename(moved / "flags.cfg")
+    settings = parse(f"--workdir={moved}")
+    assert (settings.run.workdir, settings.model.dim) == (str(moved), 7)
+
+
+def test_a_fixed_flag_may_not_change(parse, stored, tmp_path):
+    message = f"^--dim=8: --workdir={tmp_path} was made with 7; give that, or a new --workdir$"
+    with pytest.raises(UsageError, match=message):
+        parse(stored, "--dim=8")
+    assert parse(stored, "--dim=7").model.dim == 7
+
+
+def test_the_flags_of_a_workdir_are_a_flagfile(parse, stored, tmp_path):
+    again = parse(f"--flagfile={tmp_path}/flags.cfg", "--workdir=other")
+    assert (again.model.dim, again.input.shuffle, again.run.workdir) == (7, False, "other")
+
+
+def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--dim=x\n--no_longer_a_flag=1\n")
+    with pytest.raises(UsageError, match="flags.cfg: --dim=x: .*; mend it, or choose a new"):
+        parse(stored)
+    (tmp_path / "flags.cfg").write_text("--no_longer_a_flag=1\n--dim=5\n")
+    assert parse(stored).model.dim == 5
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a main with arguments; its exit code (None: it returned) and what it printed."""
+    monkeypatch.setattr(flags, "_set_up_logging", lambda: None)
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+
+    def ended(main, *arguments, **options):
+        monkeypatch.setattr(sys, "argv", ["folder/train.py", *arguments])
+        try:
+            flags.run(main, **options)
+        except SystemExit as end:
+            return end.code, capsys.readouterr().err
+        return None, capsys.readouterr().err
+
+    return ended
+
+
+def raising(error):
+    def main(_):
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("--dim=0: give more"), 2, "train: --dim=0: give more\n"),
+        (RunError("the disk\nis full"), 1, "train: the disk is full\n"),
+        (KeyboardInterrupt(), 1, "train: interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(run, error, code, line):
+    assert run(raising(error)) == (code, line)
+
+
+def test_a_command_that_ends_well(run):
+    assert run(lambda _: None) == (None, "")
+
+
+def test_a_mistake_of_ours_is_not_hidden(run):
+    with pytest.raises(ZeroDivisionError):
+        run(raising(ZeroDivisionError()))
+
+
+def test_what_is_no_flag(run):
+    code, line = run(raising(AssertionError()), "--none=1")
+    assert code == 2 and "'none'" in line and line.count("\n") == 1
+    code, line = run(raising(AssertionError()), "word")
+    assert (code, line) == (2, "train: 'word' is no flag; write it as --NAME=VALUE, see --help\n")
+    assert run(lambda words: words.remove("word"), "word", arguments=True) == (None, "")
+
+
+def test_help_that_nobody_reads_to_its_end():
+    command = f"{sys.executable} -m app.train --help | head -1"
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=pathlib.Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Trains what --task names") and ended.stdout.count("\n") == 1
+
+
+BLANKS = [" ", " a", "a\t", "\n", "a\nb", "\r", "a\x0bb", "\x85", "\u2028"]
+QUOTES = ['"', '""', '" "', '"\\" \\""', '"x"', "'", "\\", "\\n"]
+ODD = [*BLANKS, *QUOTES, "|", "#", "//", "--dim=3", "a=b", "=", "", "\u00e9", "\x1b[31m"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_any_text_reads_back_from_the_flags_of_a_workdir(parse, tmp_path, value):
+    given = (f"--text_column={value or 'a'}", "--label_column=a", "--task=classify")
+    given += (f"--label_separator={value}", f"--label_prefix={value}")
+    settings = parse(f"--workdir={tmp_path}", *given)
+    workdir.write_flags(tmp_path / "flags.cfg", names.by_name(settings))
+    assert parse(f"--workdir={tmp_path}") == settings
+    assert parse(f"--flagfile={tmp_path}/flags.cfg") == settings
+
+
+def test_flags_written_before_are_read_as_before(parse, tmp_path):
+    path = tmp_path / "flags.cfg"
+    path.write_text('--task=classify\n--text_column="x"\n--label_column=" \n--label_separator= \n')
+    assert workdir.read_flags(path)["label_separator"] == " "
+    labelled = parse(f"--workdir={tmp_path}").labelled
+    assert labelled == parse(f"--workdir={tmp_path}").labelled
+    assert (labelled.text_column, labelled.label_column) == ('"x"', '" ')
+    assert parse(f"--flagfile={path}", "--workdir=x").labelled.text_column == '"x"'
+
+
+def test_flagfiles_within_flagfiles(parse, tmp_path):
+    inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
+    inner.write_text("--dim=3\n--epochs=3\n")
+    outer.write_text(f"# words\n\n// more\n--dim=2\n  --flagfile={inner}  \n-window=2 \n")
+    settings = parse("--dim=1", "--flagfile", str(outer), "--epochs=7", "--workdir=x")
+    assert (settings.model.dim, settings.run.epochs, settings.model.window) == (3, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "^--flagfile=.*a.cfg: No such file or directory; check the path$"),
+        (b"\xff", "^--flagfile=.*a.cfg: .*; name a text file of flags$"),
+        (b"--flagfile={}", "^--flagfile=.*a.cfg includes itself; take that line out of the file$"),
+        (b"--flagfile=", "^--flagfile= is empty; name a file of flags"),
+    ],
+)
+def test_a_flagfile_that_cannot_be_read(parse, tmp_path, content, message):
+    path = tmp_path / "a.cfg"
+    if content is not None:
+        path.write_bytes(content.replace(b"{}", bytes(path)))
+    with pytest.raises(UsageError, match=message):
+        parse(f"--flagfile={path}")
+
+
+def test_a_home_folder_in_a_path(parse, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    settings = parse("--workdir=~/x", "--corpus=~/a.txt,b~, ~/c.txt", "--label_prefix=~/x",
+                     "--task=classify")  # fmt: skip
+    assert settings.run.workdir == "/home/me/x"
+    assert settings.corpus.corpus == "/home/me/a.txt,b~,/home/me/c.txt"
+    assert settings.labelled.label_prefix == "~/x"
+    assert flags.Names().parse("~/a,b") == ["/home/me/a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--workdir=a\0b", "a NUL character is in it; leave it out"),
+        ("--label_prefix=\udcff", "it is not UTF-8; give other text, or rename the file"),
+        ("--noshuffle=1", "--noshuffle=1 does not take an argument"),
+        ("--dim=" + "9" * 5000, "Exceeds the limit"),
+        ("--dim", "Missing value for flag --dim"),
+    ],
+)
+def test_text_that_cannot_be_a_value(parse, argument, message):
+    with pytest.raises(UsageError, match=message):
+        parse(argument)
+
+
+def test_an_error_is_one_line_whatever_is_in_it(run):
+    code, line = run(raising(UsageError("--a=\x1b[31m\u2028\n\0\udcff: give b")))
+    assert (code, line) == (2, "train: --a=\\x1b[31m  \\x00\\udcff: give b\n")
+
+
+def test_what_a_flagfile_has_no_use_for_is_left_out(parse, tmp_path, monkeypatch):
+    notes = []
+    monkeypatch.setattr(flags.logging, "info", lambda text, *more: notes.append(text % more))
+    path = tmp_path / "a.cfg"
+    path.write_text("--task=words\n--cache=memory\n--model=cbow\n--window=3\n")
+    settings = parse(f"--flagfile={path}", "--table=dynamic", "--workdir=x")
+    assert (settings.input.cache, settings.model.window) == ("none", 3)
+    assert notes == ["--cache=memory of a flagfile means nothing beside --table=dynamic: left out"]
+    settings = parse(f"--flagfile={path}", "--task=language_model", "--loss=softmax", "--workdir=x")
+    assert (settings.input.cache, settings.model.model) == ("memory", "skipgram")
+    # What the person typed, or what two lines of the file are about, is not for us to change.
+    with pytest.raises(UsageError, match="^--cache=memory needs a vocabulary"):
+        parse(f"--flagfile={path}", "--table=dynamic", "--cache=memory", "--workdir=x")
+    path.write_text("--table=dynamic\n--cache=memory\n")
+    with pytest.raises(UsageError, match="^--cache=memory needs a vocabulary"):
+        parse(f"--flagfile={path}", "--workdir=x")
+
+
+def test_damaged_numbers_of_a_workdir(parse, stored, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--dim=99999999999\n")
+    with pytest.raises(
+        UsageError, match="flags.cfg: --dim=99999999999: give at most 1000000; mend"
+    ):
+        parse(stored)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from app.benchmarks.harness import options
+from app.config import Config, settings
+from app.errors import UsageError
+
+BENCH_FIELDS = [
+    (f"{case.__name__}.{field.name}", field)
+    for case in options.Options.__subclasses__()
+    for field in dataclasses.fields(case)
+]
+DEFAULTS = {name: field.default for name, field in settings.fields().items()}
+GIVEN = DEFAULTS | {"workdir": "run"}
+LANGUAGE_MODEL = {"task": "language_model", "loss": "softmax"}
+
+
+def test_every_setting_has_a_name_of_its_own():
+    parts = vars(Config()).values()
+    assert len(settings.fields()) == sum(len(dataclasses.fields(part)) for part in parts)
+
+
+def test_settings_and_back():
+    values = DEFAULTS | {"dim": 7, "corpus": "a.txt", "shuffle": False}
+    made = settings.from_names(values)
+    assert (made.model.dim, made.corpus.corpus, made.input.shuffle) == (7, "a.txt", False)
+    assert settings.by_name(made) == values
+    assert settings.from_names({}) == Config()
+
+
+def test_every_setting_is_explained_and_its_default_passes():
+    settings.check(settings.from_names(GIVEN))
+    for name, field in settings.fields().items():
+        assert field.metadata["help"].endswith("."), name
+        assert type(field.default) in (bool, int, float, str), name
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, field in settings.fields().items() if field.metadata["choices"]]
+)
+def test_a_choice_that_does_not_exist(name):
+    with pytest.raises(UsageError, match=f"^--{name}=other: not one of "):
+        settings.check(settings.from_names(GIVEN | {name: "other"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        (name, field.metadata["minimum"])
+        for name, field in settings.fields().items()
+        if field.metadata["minimum"] is not None
+    ],
+)
+def test_a_number_that_is_too_small(name, least):
+    for value in (least - 1, float("nan")):
+        with pytest.raises(UsageError, match=f"^--{name}={value}: give at least "):
+            settings.check(settings.from_names(GIVEN | {name: value}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"task": "classify", "loss": "softmax", "batch_tokens": 64, "micro_batches": 65},
+            "--micro_batches=65: give at most --batch_tokens=64",
+        ),
+        ({"batch_tokens": 100}, "--batch_tokens=100 is no multiple of --row_tokens=32; change"),
+        ({"batch_tokens": 16}, "--batch_tokens=16 is no multiple of --row_tokens=32; change"),
+        ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),
+        ({"heldout_share": 0.1}, "--heldout_share=0.1 means nothing to --task=words, only to lan"),
+        (LANGUAGE_MODEL | {"heldout_share": 1.0}, "--heldout_share=1.0: give less than 1"),
+        (
+            LANGUAGE_MODEL | {"loss": "negative_sampling"},
+            "--loss=negative_sampling: not one of class_softmax, .* for --task=language_model",
+        ),
+        (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
+        (LANGUAGE_MODEL | {"model": "cbow"}, "--model=cbow means nothing to --task=language_model"),
+        (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1 means nothing to --task=language_"),
+        ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
+        ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
+        ({"optimizer": "momentum", "momentum": 1.0}, "--momentum=1.0: give less than 1"),
+        ({"optimizer": "lazy_adam", "beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
+        ({"optimizer": "lazy_adam", "beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
+        ({"epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
+        ({"seed": 2**31}, "--seed=2147483648: give at most 2147483647"),
+        ({"profile_steps": "5"}, "--profile_steps=5: give START,STOP such as 100,200"),
+        ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
+        ({"profile_steps": "5,6,7"}, "--profile_steps=5,6,7: give START,STOP"),
+        ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
+        *(
+            ({"data_service": wrong}, f"--data_service={wrong}: give HOST:PORT such as 127.0.0.1:")
+            for wrong in ("here", "here:", ":5050", "here:0", "here:x", "grpc://", "http://a:1")
+        ),
+        (
+            {"data_service": "a:1", "cache": "disk"},
+            "--cache=disk keeps what is tokenised here, and with --data_service=a:1 nothing is; "
+            "pass --cache=none, or --data_service=",
+        ),
+        ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
+    ],
+)
+def test_a_combination_that_cannot_be(values, message):
+    with pytest.raises(UsageError, match=f"^{message}"):
+        settings.check(settings.from_names(GIVEN | values))
+
+
+@pytest.mark.parametrize("address", ["a-b.example.org:65535", "10.0.0.1:80", "[::1]:80", ""])
+def test_the_address_of_a_service_may_have_its_protocol(address):
+    assert settings.service_address(address) == address
+    assert not address or settings.service_address(f"grpc://{address}") == address
+
+
+def test_a_plan_needs_no_workdir():
+    settings.check(settings.from_names(DEFAULTS | {"plan_only": True}))
+
+
+def test_what_may_change_in_a_workdir():
+    free = {
+        "epochs",
+        "learning_rate",
+        "schedule",
+        "warmup",
+        "clip_row_norm",
+        "clip_global_norm",
+        "momentum",
+        "beta_2",
+        "weight_decay",
+        "corpus",
+        "cache",
+        "device",
+        "log_seconds",
+        "keep_checkpoints",
+    }
+    for name in free:
+        assert settings.changed(GIVEN, GIVEN | {name: "other"}) is None
+    fixed = {
+        "dim",
+        "tokenizer",
+        "min_count",
+        "vocab",
+        "seed",
+        "steps_per_call",
+        "optimizer",
+        "initial_accumulator",
+        "correct_skipped",
+        "table_dtype",
+    }
+    for name in fixed:
+        assert settings.changed(GIVEN, GIVEN | {name: "other"}) == name
+    assert settings.changed({}, GIVEN) is None
+
+
+def test_a_setting_of_another_optimizer_is_refused():
+    given = GIVEN | {"optimizer": "lazy_adam", "nesterov": True}
+    message = "^--nesterov=True means nothing to --optimizer=lazy_adam, only to momentum; leave it"
+    with pytest.raises(UsageError, match=message):
+        settings.check(settings.from_names(given))
+    settings.check(settings.from_names(given | {"optimizer": "momentum"}))
+
+
+def test_what_a_setting_belongs_to_exists():
+    fields = settings.fields()
+    for field in fields.values():
+        if field.metadata["only"]:
+            other, *known = field.metadata["only"]
+            assert known and set(known) <= set(fields[other].metadata["choices"])
+
+
+def test_every_number_has_both_bounds():
+    for name, field in [*settings.fields().items(), *BENCH_FIELDS]:
+        if type(field.default) in (int, float):
+            bounds = field.metadata
+            most = bounds["below"] if bounds["maximum"] is None else bounds["maximum"]
+            assert None not in (bounds["minimum"], most), name
+            assert bounds["minimum"] <= field.default <= most, name
+            assert all(bounds["minimum"] <= value <= most for value in bounds["by_task"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        (name, field.metadata["maximum"])
+        for name, field in settings.fields().items()
+        if field.metadata["maximum"] is not None
+    ],
+)
+def test_a_number_that_is_too_large(name, most):
+    for value in (most + 1 if most < 2**53 else 2 * most, 10**400, float("inf")):
+        with pytest.raises(UsageError, match="^" + re.escape(f"--{name}={value}: give at most ")):
+            settings.check(settings.from_names(GIVEN | {name: value}))
+
+
+@pytest.mark.parametrize("hot_rows", ["-1", "9" * 5000, str(2**31), "\u00b2", "", "x"])
+def test_hot_rows_that_cannot_be(hot_rows):
+    given = GIVEN | {"table": "host", "hot_rows": hot_rows}
+    with pytest.raises(UsageError, match=f"^--hot_rows={hot_rows}: give a number of rows, or `aut"):
+        settings.check(settings.from_names(given))
+
+
+def test_steps_of_a_profile_that_no_run_has():
+    with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
+        settings.windows("5," + "9" * 5000)

@@ -1,0 +1,89 @@
+"""What the chief of workers and servers refuses, and what it says of those that are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import pytest
+import tensorflow as tf
+
+from app.config import settings
+from app.distributed import parameter_server
+from app.distributed.cluster_spec import Hosts
+from app.errors import RunError, UsageError
+from app.system import ports
+from tests.processes import listening
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"table": "host"}, "--table=host: --strategy=parameter_server keeps the tables in"),
+        ({"table": "dynamic"}, "--table=dynamic: --strategy=parameter_server"),
+        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2 deals classes over"),
+    ],
+)
+def test_what_servers_cannot_carry_is_refused_by_name(flags, message):
+    values = {"workdir": "run", "strategy": "parameter_server"}
+    settings.check(settings.from_names(values))
+    with pytest.raises(UsageError, match=f"^{message}"):
+        settings.check(settings.from_names({**values, **flags}))
+
+
+@pytest.fixture
+def hosts():
+    """A chief, two workers and a server; the ports are free."""
+    found = [f"127.0.0.1:{port}" for port in ports.free(4)]
+    return Hosts({"chief": (found[0],), "worker": tuple(found[1:3]), "ps": (found[3],)}, "chief", 0)
+
+
+@pytest.fixture
+def coordinator(hosts, monkeypatch):
+    """One that is connected to nobody."""
+    monkeypatch.setattr(parameter_server.joining, "present", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(parameter_server.joining, "await_all", lambda *_: None)
+    monkeypatch.setattr(parameter_server, "_strategy", lambda _: None)
+    monkeypatch.setattr(parameter_server, "_tell_in_short", lambda _: None)
+    monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", lambda _: None)
+    return parameter_server.Coordinator(None, hosts)
+
+
+def unavailable(message):
+    return tf.errors.UnavailableError(None, None, message)
+
+
+def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, hosts):
+    address = hosts.address_of("ps", 0)
+    for error in (unavailable("recvmsg: reset"), RunError("the checkpoint cannot be written")):
+        with pytest.raises(RunError, match=f"^a parameter server is lost .* ps 0 .{address}.; see"):
+            with coordinator.telling():
+                raise error
+
+
+def test_other_errors_stay_what_they_are(coordinator, hosts):
+    with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
+        for error in (unavailable("a worker"), RunError("a loss is not finite")):
+            with pytest.raises(type(error)) as caught, coordinator.telling():
+                raise error
+            assert caught.value is error
+        with pytest.raises(RunError, match="lost with its rows: one that was started again"):
+            with coordinator.telling():
+                raise unavailable("on /job:ps/replica:0/task:0: no such context")
+
+
+def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):
+    logger = logging.Logger("like TensorFlow's")
+    monkeypatch.setattr(tf, "get_logger", lambda: logger)
+    parameter_server._tell_in_short(hosts)
+
+    def told(text, *arguments, path="x/coordinator/cluster_coordinator.py", level=logging.ERROR):
+        record = logging.LogRecord("", level, path, 1, text, arguments, None)
+        return record.getMessage() if logger.filter(record) else ""
+
+    name = hosts.name("worker", 1)
+    lost = "Worker %s failed with %r:%s", "/job:worker/replica:0/task:1", "E", "many\nlines"
+    assert told(*lost) == f"{name} is gone: its call goes to another, until it is back"
+    assert told("Start cancelling closures due to error") == ""
+    assert told("of another part", path="x/values.py") == "of another part"
+    assert told("of another part", path="x/values.py", level=logging.INFO) == ""

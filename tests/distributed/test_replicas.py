@@ -1,0 +1,120 @@
+"""The calls of replicas, with one of them; tests/integration/test_mirrored.py has two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.config import settings
+from app.config.settings import check, from_names
+from app.distributed.replicas import Replicas
+from app.errors import UsageError
+from app.models.base import Outcome
+from app.optimizers.adagrad import rowwise_adagrad
+from app.optimizers.row_updates import slots
+from app.tables.base import TableSpec
+from app.tables.device import DeviceTable
+from app.tables.row_reads import take
+from app.training.job import Job
+from app.training.runner import Here
+
+RATE = tf.constant(0.1)
+
+
+class Rows:
+    """A model whose loss is the sum of squares of the rows that a batch names."""
+
+    dtype = tf.float32
+
+    def __init__(self, rows):
+        self._spec = TableSpec(rows, 2, tf.ones)
+
+    def tables(self):
+        return {"rows": self._spec}
+
+    def lookups(self, batch):
+        return {"rows": batch.data}
+
+    def loss(self, batch, rows):
+        taken_ND = take(rows["rows"], tf.float32)
+        return Outcome(tf.reduce_sum(taken_ND**2), tf.constant(float(taken_ND.shape[0])))
+
+
+@pytest.fixture
+def strategy():
+    return tf.distribute.MirroredStrategy(["CPU:0"])
+
+
+def made(runner, ids_SN, rows):
+    """The runner after a call, that call, and the table."""
+    model, optimizer = Rows(rows), rowwise_adagrad()
+    with runner.scope(), tf.device("CPU:0"):
+        tables = {"rows": DeviceTable(rows, 2, tf.ones)}
+        slots(optimizer, tables["rows"])
+    job = Job(
+        model=model,
+        tables=tables,
+        optimizer=optimizer,
+        learning_rate=lambda done: 0.1,
+        batches=lambda epochs, first: iter(()),
+        expected_batches=1,
+        words=1,
+        steps_per_batch=len(ids_SN),
+        device="CPU:0",
+        micro_batches=2,
+    )
+    runner.open(job, tables, seed=1)
+    call = runner.call(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
+    return runner, call, tables["rows"]
+
+
+IDS_SN = np.array([[3, 5, 3, 7, 7, 9], [5, 5, 5, 5, 5, 5]], np.int32)
+
+
+def test_a_replica_alone_does_what_one_device_does(strategy):
+    (here, *one), (replicas, *other) = (
+        made(runner, IDS_SN, 10) for runner in (Here(), Replicas(strategy))
+    )
+    np.testing.assert_array_equal(one[1].values, other[1].values)
+    assert here.totals([one[0]]) == replicas.totals([other[0]]) == (12.0, 6.0)
+    assert not here.values()
+
+
+def test_bytes_exchanged_do_not_depend_on_the_rows_of_a_table(strategy):
+    sent = []
+    for rows in (100_000, 10_000_000):
+        runner, *_ = made(Replicas(strategy), IDS_SN + rows - 10, rows)
+        sent.append(runner.values())
+        assert not runner.values()  # each is told once
+    # Of a step the count, loss, examples and 2 flags, and 4 or 1 rows of 2 columns with their ids.
+    assert sent == [{"exchanged_bytes": 4 * (5 + 2.5 * 3)}] * 2
+
+
+def test_rows_are_written_to_every_copy_outside_of_replicas(strategy):
+    with strategy.scope():
+        table = DeviceTable(4, 2, tf.zeros)
+    ids, rows = tf.constant([2]), tf.constant([[1.0, 2.0]])
+    table.assign(ids, rows)
+    table.add(ids, rows)
+    for copy in strategy.experimental_local_results(table.values):
+        np.testing.assert_array_equal(copy[2], [2.0, 4.0])
+    np.testing.assert_array_equal(table.gather(ids), [[2.0, 4.0]])
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker"])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"table": "host"}, "--table=host"),
+        ({"table": "sharded"}, "--table=sharded"),
+        ({"table": "dynamic", "cache": "none"}, "--table=dynamic"),
+        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
+        ({"micro_batches": 3}, "--micro_batches=3"),
+    ],
+)
+def test_what_replicas_cannot_do_is_refused(strategy, values, message):
+    usual = {name: settings.default(field, "words") for name, field in settings.fields().items()}
+    config = from_names({**usual, "workdir": "run", "strategy": strategy, **values})
+    with pytest.raises(UsageError, match=message):
+        check(config)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+
+from app.errors import UsageError
+from app.evaluation.lexicon import lexicon
+from app.evaluation.nearest_words import nearest, solve
+
+WORDS = ["paris", "france", "italy", "rome", "Rome", "well-known"]
+
+
+def test_gensim_gives_the_same_neighbours(make_vectors):
+    vectors = make_vectors([f"w{n}" for n in range(60)])
+    words = lexicon(vectors)
+    peer = KeyedVectors(8)
+    peer.add_vectors(vectors.tokens, vectors.matrix)
+    for ours, theirs in [
+        (nearest(words, ["w7"], 5)[0], peer.most_similar("w7", topn=5)),
+        (
+            solve(words, "w1 - w2 + w3", 5),
+            peer.most_similar(positive=["w1", "w3"], negative=["w2"], topn=5),
+        ),
+    ]:
+        assert [found.word for found in ours] == [word for word, _ in theirs]
+        np.testing.assert_allclose([f.cosine for f in ours], [c for _, c in theirs], rtol=1e-5)
+
+
+def test_the_spelling_asked_for_is_the_one_used(make_vectors):
+    words = lexicon(make_vectors(WORDS))
+    for asked, other in [("rome", "Rome"), ("Rome", "rome"), ("ROME", "Rome")]:
+        found = [neighbour.word for neighbour in nearest(words, [asked], 9)[0]]
+        assert len(found) == len(WORDS) - 1
+        assert other in found
+
+
+def test_words_with_a_hyphen_are_words(make_vectors):
+    words = lexicon(make_vectors(WORDS))
+    assert solve(words, "- paris + well-known", 1) == solve(words, "well-known - paris", 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda words: nearest(words, ["pariss"]), "'pariss': unknown word; did you mean 'paris'"),
+        (lambda words: nearest(words, ["qqq"]), "'qqq': unknown word; use a word of the vocab"),
+        (lambda words: solve(words, "paris - frence"), "'frence'.*'france'"),
+        (lambda words: solve(words, "paris-france"), "unknown"),
+        (lambda words: solve(words, "paris france"), "not a sum.*with spaces"),
+        (lambda words: solve(words, "paris +"), "not a sum"),
+        (lambda words: solve(words, ""), "not a sum"),
+        (lambda words: solve(words, "paris - paris"), "cancel out"),
+        (lambda words: nearest(words, ["paris"], 0), "at least one"),
+    ],
+)
+def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
+    with pytest.raises(UsageError, match=message):
+        ask(lexicon(make_vectors(WORDS)))
+
+
+def test_another_letter_case_is_suggested_where_case_counts(make_vectors):
+    with pytest.raises(UsageError, match="did you mean 'rome' or 'Rome'"):
+        nearest(lexicon(make_vectors(WORDS), case="exact"), ["ROME"])

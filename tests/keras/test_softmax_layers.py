@@ -1,0 +1,299 @@
+"""Output layers: probabilities, gradients, masks, ids in any order, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import (
+    NCE,
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    HierarchicalSoftmax,
+    SampledSoftmax,
+    Softmax,
+)
+from app.losses.classes.classes import partition
+from tests.keras.graphs import as_large_as
+from tests.keras.softmax_models import (
+    CLASSES,
+    COUNTS,
+    DIM,
+    LAYERS,
+    SAMPLED,
+    WORDS,
+    built,
+    distribution,
+    draw_again,
+    gradients,
+    vectors,
+    words,
+)
+
+every = pytest.mark.parametrize("name", LAYERS)
+
+
+@every
+def test_the_distribution_is_one_and_gives_each_word_its_probability(name):
+    layer, hidden = built(name), vectors()
+    log_p = distribution(layer, hidden)
+    assert log_p.shape == (3, 4, WORDS)
+    np.testing.assert_allclose(np.exp(log_p).sum(axis=-1), 1, atol=1e-5)
+    each = tf.repeat(hidden[:, :1], WORDS, axis=1)
+    found = layer.log_probability(each, np.tile(np.arange(WORDS), (3, 1)))
+    np.testing.assert_allclose(found, log_p[:, 0], atol=1e-5)
+    np.testing.assert_array_equal(layer(each[:, :2], words((3, 2))) > 0, True)
+
+
+@every
+def test_the_likeliest_words_are_those_of_the_whole_distribution(name):
+    layer, hidden = built(name), vectors((7,))
+    log_p = distribution(layer, hidden)
+    ids, found = layer.top_k(hidden, 4)
+    expected = np.argsort(-log_p, axis=-1)[:, :4]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_allclose(found, np.take_along_axis(log_p, expected, axis=1), atol=1e-6)
+    assert layer.top_k(hidden, WORDS + 5)[0].shape == (7, WORDS)
+
+
+@pytest.mark.parametrize(("use_bias", "compiled"), [(False, False), (True, True)])
+def test_the_full_softmax_is_that_of_dense(use_bias, compiled):
+    layer, hidden, targets = built("softmax", use_bias=use_bias), vectors(), words()
+    upstream = vectors()[..., 0]
+    (table,) = layer.get_weights()
+    dense = keras.layers.Dense(WORDS, use_bias=use_bias)
+    dense.build((None, DIM))
+    dense.set_weights([table[:, :DIM].T, table[:, DIM]] if use_bias else [table.T])
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        losses = keras.losses.sparse_categorical_crossentropy(
+            targets, dense(hidden), from_logits=True
+        )
+        loss = tf.reduce_sum(losses * upstream)
+    by_hidden, by_kernel, *by_bias = tape.gradient(loss, [hidden, *dense.trainable_variables])
+    np.testing.assert_allclose(layer(hidden, targets), losses, atol=1e-5)
+    found_hidden, (found_table,) = gradients(layer, hidden, targets, upstream, compiled)
+    np.testing.assert_allclose(found_hidden, by_hidden, atol=1e-5)
+    expected = tf.concat([by_kernel, *(by[None] for by in by_bias)], axis=0)
+    np.testing.assert_allclose(found_table, tf.transpose(expected), atol=1e-5)
+
+
+def dense_classes(tables, hidden_ND):
+    """log P of every id under two levels of classes, (N, V), from whole tables; differentiable."""
+    (starts,) = partition(-np.sort(-COUNTS), 2, "fewest_rows", CLASSES)
+    hidden_ND = tf.concat([hidden_ND, tf.ones_like(hidden_ND[:, :1])], axis=1)
+    output_NV, classes_NC = (tf.matmul(hidden_ND, table, transpose_b=True) for table in tables)
+    classes_NC = tf.nn.log_softmax(classes_NC)
+    ranked_NV = tf.concat(
+        [
+            classes_NC[:, c, None] + tf.nn.log_softmax(output_NV[:, starts[c] : starts[c + 1]])
+            for c in range(len(starts) - 1)
+        ],
+        axis=1,
+    )
+    return tf.gather(ranked_NV, np.argsort(np.argsort(-COUNTS, kind="stable")), axis=1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_class_softmax_is_that_of_a_dense_construction(compiled):
+    layer, hidden, targets = built("classes"), vectors((9,)), words((9,))
+    assert not (np.diff(COUNTS) <= 0).all()
+    upstream = vectors((9,), seed=5)[:, 0]
+    tables = [table.value for table in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        losses = -tf.gather(dense_classes(tables, hidden), targets, batch_dims=1)
+        loss = tf.reduce_sum(losses * upstream)
+    by_hidden, *by_tables = tape.gradient(loss, [hidden, *tables])
+    np.testing.assert_allclose(layer(hidden, targets), losses, atol=1e-5)
+    found_hidden, found_tables = gradients(layer, hidden, targets, upstream, compiled)
+    np.testing.assert_allclose(found_hidden, by_hidden, atol=1e-5)
+    for found, expected in zip(found_tables, by_tables, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_nothing_as_large_as_the_table_is_made():
+    layer = built("classes")
+
+    def run(hidden, targets):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(layer(hidden, targets))
+        return [(each.indices, each.values) for each in tape.gradient(loss, layer.weights)]
+
+    inputs = tf.TensorSpec([None, DIM]), tf.TensorSpec([None], tf.int32)
+    assert (
+        as_large_as(tf.function(run, autograph=False).get_concrete_function(*inputs), WORDS) == []
+    )
+
+
+@every
+def test_gradients_are_the_slopes_of_the_loss(name):
+    layer, hidden, targets = built(name), vectors(), words()
+    upstream = vectors(seed=5)[..., 0]
+    by_hidden, by_tables = gradients(layer, hidden, targets, upstream)
+    random, step = np.random.default_rng(7), 1e-2
+
+    def total(*weights, hidden=hidden):
+        layer.set_weights(weights)
+        draw_again(layer)
+        return float(tf.reduce_sum(layer(hidden, targets, training=True) * upstream))
+
+    before = layer.get_weights()
+    for place, slopes in enumerate([*by_tables, by_hidden]):
+        way = random.normal(size=slopes.shape).astype(np.float32)
+        ends = []
+        for sign in (1, -1):
+            weights = list(before)
+            if place < len(weights):
+                weights[place] = weights[place] + sign * step * way
+                ends.append(total(*weights))
+            else:
+                ends.append(total(*weights, hidden=hidden + sign * step * way))
+        slope = (ends[0] - ends[1]) / (2 * step)
+        assert slope == pytest.approx(float(tf.reduce_sum(slopes * way)), rel=1e-2, abs=1e-2)
+
+
+@every
+def test_masked_words_cost_nothing_and_may_be_anything(name):
+    layer, hidden, targets = built(name), vectors(), words()
+    mask = np.random.default_rng(0).random(targets.shape) < 0.5
+    dirty = np.where(mask, targets, -1)
+    expected = np.where(mask, layer(hidden, targets), 0)
+    np.testing.assert_allclose(layer(hidden, dirty, hidden_mask=mask), expected, atol=1e-6)
+    masked = tf.identity(hidden)
+    masked._keras_mask = tf.constant(mask)
+    found = layer(masked, dirty)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(found._keras_mask, mask)
+    nothing = layer(hidden, dirty, hidden_mask=np.zeros_like(mask))
+    np.testing.assert_array_equal(nothing, np.zeros(targets.shape))
+
+
+@every
+def test_shapes_and_dtypes(name):
+    layer = built(name)
+    expected = layer(vectors((6,)), words((6,)))
+    for shape in ((6,), (2, 3), (1, 2, 3)):
+        hidden = tf.reshape(vectors((6,)), (*shape, DIM))
+        for dtype in ("int64", "uint8"):
+            targets = words((6,)).reshape(shape).astype(dtype)
+            found = layer(hidden, targets)
+            assert found.dtype == tf.float32 and found.shape == shape
+            np.testing.assert_allclose(tf.reshape(found, [-1]), expected, atol=1e-6)
+    assert layer(vectors((0,)), words((0,))).shape == (0,)
+    spec = layer(keras.Input((None, DIM)), keras.Input((None,), dtype="int32"))
+    assert spec.shape == (None, None) and spec.dtype == "float32"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Softmax,
+        ClassSoftmax,
+        HierarchicalSoftmax,
+        AdaptiveSoftmax,
+        lambda size: SampledSoftmax(size, samples=3),
+    ],
+)
+def test_tiny_vocabularies(kind, size):
+    layer, hidden = kind(size), vectors((4,))
+    ids, log_p = layer.top_k(hidden, 9)
+    np.testing.assert_array_equal(np.sort(ids), np.tile(np.arange(size), (4, 1)))
+    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-6)
+
+
+@every
+def test_the_layer_is_made_again_from_its_config(name):
+    layer = LAYERS[name](name="out", use_bias=False, dtype="mixed_bfloat16")
+    config = json.loads(json.dumps(keras.layers.serialize(layer)))
+    made = keras.layers.deserialize(config)
+    assert type(made) is type(layer) and made.get_config() == layer.get_config()
+    made.build((None, DIM))
+    layer.build((None, DIM))
+    assert [w.shape for w in made.weights] == [w.shape for w in layer.weights]
+    made.set_weights([np.random.default_rng(0).normal(size=w.shape) for w in made.weights])
+    layer.set_weights(made.get_weights())
+    np.testing.assert_array_equal(layer(vectors(), words()), made(vectors(), words()))
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samples_are_for_training_and_other_calls_are_exact(name):
+    layer, hidden, targets = built(name), vectors(), words()
+    softmax = built("softmax")
+    (rows,) = layer.get_weights()
+    ranks = (
+        np.argsort(np.argsort(-COUNTS, kind="stable")) if name == "samples" else np.arange(WORDS)
+    )
+    softmax.set_weights([rows[ranks]])
+    np.testing.assert_allclose(layer(hidden, targets), softmax(hidden, targets), atol=1e-5)
+    first, second = (layer(hidden, targets, training=True) for _ in range(2))
+    assert (first != second).numpy().all(), "each batch draws its own"
+    draw_again(layer)
+    np.testing.assert_array_equal(layer(hidden, targets, training=True), first)
+
+
+def test_stateless_calls_take_the_weights_that_they_are_given():
+    layer, hidden, targets = built("classes"), vectors(), words()
+    given = [tf.constant(weight) / 2 for weight in layer.get_weights()]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        found, _ = layer.stateless_call(given, [], hidden, targets)
+    slopes = tape.gradient(found, given)
+    layer.set_weights(given)
+    np.testing.assert_allclose(found, layer(hidden, targets), atol=1e-6)
+    _, expected = gradients(layer, hidden, targets, 1.0)
+    for ours, theirs in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("wrong", "compiled"), [(-1, False), (WORDS, True)])
+def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
+    layer = ClassSoftmax(WORDS, COUNTS, name="out")
+    call = tf.function(layer.__call__, autograph=False) if compiled else layer
+    targets = words()
+    targets[1, 2] = wrong
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        call(vectors(), targets)
+    text = " ".join(str(raised.value).replace("[", "").replace("]", "").replace("'", "").split())
+    assert f"out: ids are to be from 0 to 39; of those outside the smallest is {wrong}" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: ClassSoftmax(0), "vocabulary_size=0: give a number from 1"),
+        (lambda: ClassSoftmax(2**31), "vocabulary_size=2147483648"),
+        (lambda: ClassSoftmax(2.5), "vocabulary_size=2.5: give an integer"),
+        (lambda: ClassSoftmax(4, np.ones(3)), r"shape \(3,\); give one for each of the 4 words"),
+        (lambda: ClassSoftmax(2, [0.5, 1]), "counts hold 0.5; give numbers of occurrences"),
+        (lambda: ClassSoftmax(2, [1, -4]), "counts hold -4; give"),
+        (lambda: ClassSoftmax(4, classes=5), "classes=5: give at most the 4 words"),
+        (lambda: ClassSoftmax(4, batch_targets=0), "batch_targets=0: give a positive number"),
+        (lambda: NCE(4, samples=0), "samples=0: give a positive number"),
+        (lambda: NCE(4, samples=1, sampler="even"), "sampler='even': choose from log_uniform, uni"),
+        (lambda: AdaptiveSoftmax(4, cutoffs=[1, 4]), r"cutoffs=\[1, 4\]: .* from 1 to 3"),
+        (lambda: AdaptiveSoftmax(4, divisor=0), "divisor=0: give a number of 1 or more"),
+        (lambda: ClassSoftmax(4, levels=1), "levels=1: give 2 or 3"),
+        (lambda: ClassSoftmax(4, rule="best"), "rule='best': choose from equal_size, "),
+        (lambda: built("classes")(vectors(), words().astype("f")), "targets come as float32"),
+        (lambda: built("classes")(vectors(), words((3, 5))), r"needs targets of shape \(3, 4\)"),
+        (lambda: built("classes")(vectors(), words((3, 4, 1))), r"not \(3, 4, 1\)"),
+        (lambda: built("classes")(vectors()[..., 1:], words()), "expected axis -1 .* value 6"),
+        (lambda: built("classes").top_k(vectors(), 0), "k=0: give a positive number"),
+        (lambda: ClassSoftmax(4).build((None, None)), "hidden has an unknown last dimension"),
+    ],
+)
+def test_misuse_is_a_line_that_says_what_to_do(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_another_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="not on jax; set KERAS_BACKEND=tensorflow"):
+        Softmax(3)

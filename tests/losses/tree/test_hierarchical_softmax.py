@@ -1,0 +1,225 @@
+"""Hierarchical softmax against a tree that is walked node by node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.losses import inference
+from app.losses.base import Predictions
+from app.losses.tree import hierarchical_softmax, subtrees
+from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from app.losses.tree.huffman import code
+from tests.losses import toy
+from tests.losses.toy import DIM
+
+WORDS = 60
+SKEWED = [2**k for k in range(30, 0, -1)] + [1] * 4
+COUNTS = {
+    "zipf": toy.counts(WORDS),
+    "equal": np.full(WORDS, 3),
+    "none seen": np.zeros(WORDS, int),
+    "skewed": np.array(SKEWED),
+    "two": np.array([1, 1]),
+    "three": np.array([7, 1, 0]),
+}
+# How many depths are scored with every vector, and how many numbers are gathered at once.
+WAYS = {"at once": (7, 1 << 20), "all shared": (40, 1 << 20), "deep": (2, 1 << 20), "tiles": (2, 1)}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+every_tree = pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
+    with tf.device("CPU:0"):
+        yield
+
+
+@pytest.fixture
+def make(monkeypatch):
+    def make(counts, way=WAYS["at once"], columns=DIM):
+        monkeypatch.setattr(hierarchical_softmax, "_SHARED", way[0])
+        monkeypatch.setattr(hierarchical_softmax, "_GATHERED", way[1])
+        loss = HierarchicalSoftmax(counts, columns)
+        return loss, toy.make_tables(loss)
+
+    return make
+
+
+def paths(counts):
+    """Of every word, its path from the root down: rows, and whether it goes left there."""
+    tree, found = code(counts), {}
+
+    def walk(depth, index, path):
+        if index >= tree.inner_E[depth]:
+            found[int(tree.last_E[depth] - index)] = path
+            return
+        row = int(tree.rows_E[depth] + index)
+        walk(depth + 1, 2 * index, [*path, (row, 1.0)])
+        walk(depth + 1, 2 * index + 1, [*path, (row, 0.0)])
+
+    walk(0, 0, [])
+    return [found[word] for word in range(len(counts))]
+
+
+def dense_log_probability(counts, rows_VD, hidden_ND):
+    """(N, V), from all scores and a matrix of all paths; differentiable."""
+    left_VU, right_VU = (np.zeros((len(counts), rows_VD.shape[0]), np.float32) for _ in range(2))
+    for word, path in enumerate(paths(counts)):
+        for row, left in path:
+            left_VU[word, row], right_VU[word, row] = left, 1 - left
+    scores_NU = tf.matmul(hidden_ND, rows_VD, transpose_b=True)
+    left_NV = tf.matmul(tf.math.log_sigmoid(scores_NU), left_VU, transpose_b=True)
+    return left_NV + tf.matmul(tf.math.log_sigmoid(-scores_NU), right_VU, transpose_b=True)
+
+
+@every_tree
+@pytest.mark.parametrize("depths", [1, 3, 15])
+def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch):
+    monkeypatch.setattr(subtrees, "_DEPTHS", depths)
+    loss, tables = make(counts)
+    found_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
+    assert found_NV.dtype == np.float32
+    np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
+    expected_NV = dense_log_probability(counts, tables["output"].values, toy.hidden())
+    np.testing.assert_allclose(found_NV, expected_NV, atol=2e-5)
+
+
+@every_tree
+@every_way
+def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
+    loss, tables = make(counts, way)
+    words, hidden_ND = len(counts), toy.hidden(count=40)
+    targets_N = tf.concat([toy.targets(words, count=37), [0, words - 1, words - 1]], axis=0)
+    weights_N = tf.constant(np.random.default_rng(3).random(40), tf.float32)
+    total, by_hidden, by_rows, touched = toy.streamed(
+        loss, toy.singly(hidden_ND, targets_N, weights_N), tables
+    )
+    rows_VD = tf.constant(tables["output"].values)
+    with tf.GradientTape() as tape:
+        tape.watch((hidden_ND, rows_VD))
+        log_NV = dense_log_probability(counts, rows_VD, hidden_ND)
+        log_N = tf.gather(log_NV, targets_N, batch_dims=1)
+        expected = -tf.reduce_sum(weights_N * log_N)
+    dense_hidden, dense_rows = tape.gradient(expected, (hidden_ND, rows_VD))
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(by_hidden, dense_hidden, atol=1e-5)
+    np.testing.assert_allclose(by_rows["output"], dense_rows, atol=1e-5)
+    found_N = inference.log_probability(loss, hidden_ND, targets_N, toy.gather_from(tables))
+    np.testing.assert_allclose(found_N, log_N, atol=2e-5)
+
+    # Of the deeper nodes those on the paths of the batch, and no others.
+    first = int(code(counts).rows_E[min(way[0], code(counts).depth)])
+    on_paths = {row for word in set(targets_N.numpy()) for row, _ in paths(counts)[word]}
+    assert {row for row in touched["output"] if row >= first} == {
+        row for row in on_paths if row >= first
+    }
+    off_paths = sorted(set(range(len(counts) - 1)) - on_paths)
+    assert not by_rows["output"][off_paths].any()
+
+
+@every_way
+def test_a_group_is_all_its_pairs(way, make):
+    loss, tables = make(COUNTS["zipf"], way)
+    random = np.random.default_rng(0)
+    hidden_GND = tf.constant(random.normal(size=(3, 4, DIM)), tf.float32)
+    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
+    weights_GNM = random.integers(3, size=(3, 4, 6)).astype(np.float32)
+    predictions = Predictions(hidden_GND, targets_GM, tf.constant(weights_GNM))
+    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
+
+    g, n, m = np.nonzero(weights_GNM)
+    singles = toy.singly(
+        tf.gather_nd(hidden_GND, np.stack([g, n], 1)),
+        tf.gather_nd(targets_GM, np.stack([g, m], 1)),
+        tf.constant(weights_GNM[g, n, m]),
+    )
+    expected, single_hidden, expected_rows, _ = toy.streamed(loss, singles, tables)
+    summed = np.zeros((12, DIM), np.float32)
+    np.add.at(summed, g * 4 + n, single_hidden)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(by_hidden, summed, atol=1e-5)
+    np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
+
+
+def test_products_in_bfloat16_come_close(make):
+    loss, tables = make(COUNTS["zipf"], (2, 1 << 20), columns=32)
+    random = np.random.default_rng(0)
+    hidden_GND = tf.constant(random.normal(size=(3, 4, 32)), tf.bfloat16)
+    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
+    predictions = Predictions(hidden_GND, targets_GM, tf.ones((3, 4, 6)))
+    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
+    wide = predictions._replace(hidden_GND=tf.cast(hidden_GND, tf.float32))
+    expected, wide_hidden, wide_rows, _ = toy.streamed(loss, wide, tables)
+    np.testing.assert_allclose(total, expected, rtol=0.01)
+    for found, exact in ((by_hidden, wide_hidden), (by_rows["output"], wide_rows["output"])):
+        assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("k", [1, 7, WORDS + 5])
+def test_top_k_is_that_of_the_sorted_distribution(k, make, monkeypatch):
+    monkeypatch.setattr(subtrees, "_DEPTHS", 3)
+    loss, tables = make(COUNTS["zipf"])
+    ids_NK, found_NK = inference.top_k(loss, toy.hidden(), k, toy.gather_from(tables))
+    all_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
+    np.testing.assert_array_equal(ids_NK, np.argsort(-all_NV, axis=1, kind="stable")[:, :k])
+    np.testing.assert_allclose(found_NK, -np.sort(-all_NV, axis=1)[:, :k], rtol=1e-6)
+
+
+def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
+    monkeypatch.setattr(subtrees, "_DEPTHS", 2)
+    loss, tables = make(COUNTS["equal"])
+    hidden_ND = toy.hidden(count=1)
+    word = 20
+    for row, left in paths(COUNTS["equal"])[word]:
+        tables["output"].assign(tf.constant([row]), (4 if left else -4) * hidden_ND)
+    read = []
+
+    def gather(name, ids_U):
+        read.extend(ids_U.numpy().tolist())
+        return tables[name].gather(ids_U)
+
+    ids_NK, _ = inference.top_k(loss, hidden_ND, 1, gather)
+    assert ids_NK.tolist() == [[word]]
+    above = int(code(COUNTS["equal"]).inner_E[:4].sum())
+    assert len(read) == above + 3  # all nodes of the first depths, and one subtree of two more
+
+
+def test_the_number_of_predictions_need_not_be_known(make):
+    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
+
+    @tf.function(autograph=False)
+    def of_some(hidden_ND, targets_N):
+        return inference.log_probability(loss, hidden_ND, targets_N, toy.gather_from(tables))
+
+    specs = tf.TensorSpec([None, DIM]), tf.TensorSpec([None], tf.int32)
+    function = of_some.get_concrete_function(*specs)
+    for count in (1, 70):
+        given = toy.hidden(count=count), toy.targets(WORDS, count=count)
+        expected_N = inference.log_probability(loss, *given, toy.gather_from(tables))
+        np.testing.assert_allclose(function(*given), expected_N, rtol=1e-5)
+
+
+def test_a_single_word_is_certain_and_teaches_nothing(make):
+    loss, tables = make(np.array([3]))
+    total, by_hidden, by_rows, _ = toy.streamed(
+        loss, toy.singly(toy.hidden(), toy.targets(1)), tables
+    )
+    assert total == 0 and not by_hidden.any() and not by_rows["output"].any()
+    assert not toy.all_log_probabilities(loss, toy.hidden(), tables).any()
+
+
+def test_a_vector_that_predicts_nothing_changes_nothing(make):
+    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
+    weights_N = tf.zeros(toy.VECTORS)
+    predictions = toy.singly(toy.hidden(), toy.targets(WORDS), weights_N)
+    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
+    assert total == 0 and not by_hidden.any() and not by_rows["output"].any()
+
+
+def test_the_table_has_a_row_for_each_node_and_starts_at_zero(make):
+    spec = HierarchicalSoftmax(COUNTS["zipf"], 8).tables()["output"]
+    assert (spec.rows, spec.columns) == (WORDS - 1, 8)
+    assert not spec.initial((WORDS - 1, 8)).numpy().any()

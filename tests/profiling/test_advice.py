@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from app.config import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig, settings
+from app.profiling.advice import advice
+from app.profiling.division import Division
+from app.profiling.operations import Work
+from app.profiling.stages import Stage
+
+SHARES = dict.fromkeys(
+    ("input", "host_to_device", "host_compute", "launch", "device_compute", "other"), 0.0
+)
+OTHER_MODEL = ModelConfig(dim=64)
+
+
+def divided(cpu_only=True, **shares):
+    return Division(9, 10.0, SHARES | shares, cpu_only)
+
+
+def stage(name="tokenize", kind="ParallelMapV2", parallelism=2):
+    return Stage(name, kind, parallelism, 0.9, 1.0)
+
+
+def asked(division, config, stage=None, parts=None, cores=2):
+    work = Work([], parts or {}, 0.0)
+    return [
+        (change.what, change.speedup) for change in advice(division, stage, work, config, cores)
+    ]
+
+
+WAITING = divided(input=0.75, device_compute=0.25)
+
+
+@pytest.mark.parametrize(
+    ("given", "epochs", "slowest", "expected"),
+    [
+        # Text is tokenised again in each epoch.
+        ({}, 5, stage(), [("--cache=memory", 4.0)]),
+        # Only one epoch, and all cores at work: other machines.
+        ({}, 1, stage(), [("--data_service=HOST:PORT", 4.0)]),
+        # What a cache keeps is not what takes long.
+        ({}, 5, stage("rows"), [("--data_service=HOST:PORT", 4.0)]),
+        # The two refuse one another.
+        (
+            {"cache": "memory"},
+            5,
+            stage("rows"),
+            [("--data_service=HOST:PORT --cache=none", 4.0)],
+        ),
+        # The cache was being filled.
+        ({"cache": "memory"}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
+        # What no other process and no other thread makes.
+        ({}, 5, stage("fill", "Map", 0), []),
+        ({"map_parallelism": 1}, 1, stage("", "ParallelInterleaveV4", 1), []),
+        ({"data_service": "a:1"}, 5, stage(), [("app.cluster --data_workers=N", 4.0)]),
+        ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
+        ({"data_service": "a:1"}, 1, stage("rows"), [("app.cluster --data_workers=N", 4.0)]),
+        (
+            {"map_parallelism": 1, "prefetch": 0},
+            3,
+            stage(parallelism=1),
+            [("--cache=memory", 4.0), ("--map_parallelism=-1", 2.0), ("--prefetch=-1", 4 / 3)],
+        ),
+    ],
+)
+def test_of_a_run_that_waits_for_its_input(given, epochs, slowest, expected):
+    config = Config(input=InputConfig(**given), run=RunConfig(epochs=epochs))
+    assert asked(WAITING, config, slowest) == expected
+
+
+@pytest.mark.parametrize(
+    ("slowest", "expected"),
+    [
+        (stage("f", "Map", 0), [("num_parallel_calls=tf.data.AUTOTUNE", 2.0)]),
+        (
+            stage("f"),
+            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
+        ),
+        (
+            stage("f", "FlatMap", 0),
+            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
+        ),
+        (None, [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)]),
+    ],
+)
+def test_of_a_pipeline_that_is_not_ours(slowest, expected):
+    assert asked(WAITING, None, slowest) == expected
+
+
+def test_of_a_host_that_is_busy():
+    config = Config(input=InputConfig(steps_per_call=8))
+    found = advice(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)
+    (only,) = found
+    assert (only.what, only.new_workdir) == ("--steps_per_call=16", True)
+    assert only.speedup == pytest.approx(1 / 0.7)
+    launching = divided(launch=0.6, device_compute=0.4)
+    assert asked(launching, Config()) == [("--batch_tokens=8192", pytest.approx(1 / 0.7))]
+
+
+def test_of_a_step_that_is_the_work():
+    computing = divided(device_compute=0.8)
+    adam = OptimizerConfig(optimizer="lazy_adam")
+    own = OptimizerConfig(optimizer="lazy_adam", beta_1=0.8)
+    plain = Config(model=OTHER_MODEL)
+    assert asked(computing, plain) == []
+    updates = {"update": 0.5}
+    assert asked(computing, Config(model=OTHER_MODEL, optimizer=adam), parts=updates) == [
+        ("--optimizer=rowwise_adagrad", pytest.approx(1 / 0.8))
+    ]
+    assert asked(computing, plain, parts=updates) == []
+    assert asked(computing, Config(model=OTHER_MODEL, optimizer=own), parts=updates) == []
+    exact = Config(model=ModelConfig(dim=64, compute_dtype="float32"))
+    assert asked(computing, exact) == [("--compute_dtype=auto", 1.32)]
+    assert asked(divided(cpu_only=False, device_compute=0.8), exact) == []
+    assert asked(computing, Config())[0][0] == "--shared_negatives=32 --group_tokens=128"
+    assert asked(computing, None) == []
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("service", ["", "a:1"])
+@pytest.mark.parametrize("name", ["tokenize", "rows", "fill", "read", ""])
+@pytest.mark.parametrize("verdict", ["input", "launch", "other", "device_compute"])
+def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
+    if cache != "none" and service:
+        return  # refused already
+    config = Config(
+        input=InputConfig(cache=cache, data_service=service, prefetch=0, map_parallelism=1),
+        optimizer=OptimizerConfig(optimizer="lazy_adam"),
+        run=RunConfig(workdir="w"),
+    )
+    settings.check(config)
+    work = Work([], {"update": 0.9}, 0.0)
+    for change in advice(divided(**{verdict: 1.0}), stage(name), work, config, 2):
+        if change.what.startswith("--"):
+            words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
+            given = dict(word[2:].split("=") for word in words)
+            values = settings.by_name(config)
+            typed = {flag: type(values[flag])(value) for flag, value in given.items()}
+            settings.check(settings.from_names(values | typed))

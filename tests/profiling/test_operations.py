@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from app.profiling.operations import work
+from tests.profiling.events import event, iterator, operation
+
+EXECUTOR = "ExecutorState::Process"
+ASYNC = "ExecutorState::ProcessAsync::Start"
+
+
+def test_copies_of_an_operation_count_as_one_and_phases_sum():
+    found = work(
+        [
+            operation("gather/ResourceGather:ResourceGather", 0, 10),
+            operation("gather/ResourceGather_1:ResourceGather", 10, 10),
+            operation("gradient_tape/loss/MatMul_2/MatMul_1:_MklBatchMatMulV2", 20, 50),
+            operation("loss/MatMul_3:_MklBatchMatMulV2", 70, 20),
+            operation("elsewhere/Add:AddV2", 90, 10),
+        ]
+    )
+    assert [(o.name, o.kind, o.part, o.count, o.share) for o in found.operations] == [
+        ("gradient_tape/loss/MatMul/MatMul", "_MklBatchMatMulV2", "gradient", 1, 0.5),
+        ("gather/ResourceGather", "ResourceGather", "gather", 2, 0.2),
+        ("loss/MatMul", "_MklBatchMatMulV2", "loss", 1, 0.2),
+        ("elsewhere/Add", "AddV2", "", 1, 0.1),
+    ]
+    assert found.operations[0].seconds == pytest.approx(50e-6)
+    assert found.parts == pytest.approx({"gradient": 0.5, "gather": 0.2, "loss": 0.2, "": 0.1})
+    assert found.starting == 0
+
+
+def test_what_xla_runs_counts_for_the_operation_that_holds_it():
+    found = work(
+        [
+            event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
+            event("fusion", 10, 20, "tf_Compute/1", hlo_op="fusion"),
+        ]
+    )
+    (only,) = found.operations
+    assert (only.name, only.kind, only.part, only.count) == (
+        "loss/PartitionedCall",
+        "Call",
+        "loss",
+        1,
+    )
+    assert only.seconds == pytest.approx(40e-6)
+
+
+def test_time_between_operations_is_that_of_starting_them():
+    found = work(
+        [
+            event(EXECUTOR, 0, 100, "tf_Compute/1"),
+            operation("loss/Mul:Mul", 10, 60),
+            # What starts the pipeline's functions is no matter of the step.
+            event(EXECUTOR, 0, 500, "tf_data_private_threadpool/2"),
+        ]
+    )
+    assert found.starting == pytest.approx(0.4)
+
+
+def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s():
+    done = "ExecutorState::ProcessAsync::Done"
+    found = work(
+        [
+            event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
+            event(done, 10, 30, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
+            operation("loss/Mul:Mul", 20, 10),
+        ]
+    )
+    times = {o.name: o.seconds for o in found.operations}
+    assert times == pytest.approx({"loss/PartitionedCall": 10e-6, "loss/Mul": 10e-6})
+    assert found.starting == pytest.approx(0.5)
+
+
+def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
+    pool = "tf_data_private_threadpool/2"
+    found = work(
+        [
+            operation("PyFunc:PyFunc", 0, 100, pool),
+            iterator("Root", 20, 70, pool, id=1),  # what the function waits for
+            operation("loss/Mul:Mul", 0, 30),
+        ]
+    )
+    assert [(o.name, o.part, round(o.share, 2)) for o in found.operations] == [
+        ("PyFunc", "input", 0.5),
+        ("loss/Mul", "loss", 0.5),
+    ]
+
+
+def test_a_device_s_operations_are_those_that_count():
+    found = work(
+        [
+            operation("loss/Mul:Mul", 0, 90),
+            event("volta_gemm", 0, 30, "Stream #1", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
+            event("Memset", 40, 5, "Stream #1", "/device:GPU:0"),
+            # What xprof derives from them.
+            event("8", 0, 90, "Steps", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
+        ]
+    )
+    assert [(o.name, o.kind, o.part, o.share) for o in found.operations] == [
+        ("loss/MatMul", "MatMul", "loss", 1.0)
+    ]
+
+
+def test_a_profile_without_operations():
+    assert work([]) == ([], {}, 0.0)

@@ -1,0 +1,128 @@
+"""Profiles of real runs: the bottleneck is named, and gone once the advice is followed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+import tensorflow as tf
+
+from app.checkpoints.workdir import Workdir
+from app.config import (
+    Config,
+    CorpusConfig,
+    InputConfig,
+    ModelConfig,
+    RunConfig,
+    VocabularyConfig,
+    settings,
+)
+from app.input import pipeline
+from app.profiling import live, profile_report, profiles
+from app.tasks.words import words_job
+from app.training import loop
+from tests.integration.commands import write_corpus
+
+SLEEP = 0.01  # seconds for each block of text
+EPOCH = 12  # about how many calls an epoch has
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config(
+        corpus=CorpusConfig(corpus=str(write_corpus(tmp_path / "a.txt", lines=1200))),
+        vocabulary=VocabularyConfig(min_count=2),
+        input=InputConfig(batch_tokens=1024, steps_per_call=1, block_bytes=1024, subsample=0.0),
+        model=ModelConfig(dim=64, compute_dtype="float32"),
+        run=RunConfig(workdir=str(tmp_path / "run"), epochs=4, audit=False, profile_steps="14,34"),
+    )
+
+
+@pytest.fixture
+def sleeping(monkeypatch):
+    """Makes the pipeline sleep for each block that it tokenises."""
+    splitter = pipeline.splitter
+
+    def slow(corpus):
+        def sleep(text):
+            time.sleep(SLEEP)
+            return text
+
+        def tokenize(texts):
+            slept = tf.numpy_function(sleep, [texts], tf.string)
+            return inner(tf.ensure_shape(slept, texts.shape))
+
+        inner = splitter(corpus)
+        return tokenize
+
+    monkeypatch.setattr(pipeline, "splitter", slow)
+
+
+def job(config):
+    place = Workdir(config.run.workdir)
+    place.path.mkdir(parents=True, exist_ok=True)
+    return words_job.job(config, place, finished=False), place
+
+
+def diagnosed(config):
+    """What the profile says of a run of these settings."""
+    made, place = job(config)
+    loop.prepare(made, config.run, place)
+    assert loop.train(made, config.run, place)
+    return profile_report.diagnose(profiles.newest(place.path), config)
+
+
+def following(change, config):
+    """The settings once the advice is followed, in a workdir of their own."""
+    name, _, value = change.what.removeprefix("--").partition("=")
+    values = settings.by_name(config)
+    changed = {name: type(values[name])(value), "workdir": f"{config.run.workdir}-changed"}
+    return settings.from_names(values | changed)
+
+
+def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping):
+    found = diagnosed(config)
+    assert found.division.trusted
+    assert found.division.verdict == "input-bound"
+    assert found.stage.name == "tokenize"
+    assert found.stage.share > 0.5
+    told = profile_report.text(found)
+    assert "verdict    input-bound" in told
+    assert "the slowest stage is ParallelMap(tokenize)" in told
+    change = found.changes[0]
+    assert change.what == "--cache=memory" and change.speedup > 1.25
+    mended = diagnosed(following(change, config))
+    assert mended.division.trusted
+    assert mended.division.verdict != "input-bound"
+    assert mended.division.milliseconds < found.division.milliseconds / 1.25
+
+
+def test_a_normal_run_does_not_wait_for_its_input(config):
+    """Its steps have enough to do that other work on the machine does not change the verdict."""
+    model = dataclasses.replace(config.model, dim=400)
+    found = diagnosed(dataclasses.replace(config, model=model))
+    assert found.division.verdict != "input-bound"
+    assert found.steps == 1 and found.division.cpu_only
+    assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}
+    assert found.division.shares.keys() == profile_report.record(found)["shares"].keys()
+    assert sum(found.division.shares.values()) == pytest.approx(1)
+
+
+def test_the_same_without_a_profile(config, sleeping):
+    made, place = job(config)
+    found = live.measure(made, config.run.seed, seconds=0.5)
+    assert found.bound == "input" and found.ratio > 1.25
+    assert found.waiting > 0.2
+    assert found.input <= found.first_epoch * 2 and found.both <= found.step * 1.5
+    # A token is 4 bytes; a row of 32 has 5 more on both sides; the last batch is not full.
+    assert 4 < found.bytes_per_word < 4 * 42 / 32 * 1.2
+    assert "the input bounds the run: the step alone is " in live.text(found, "words")
+    assert not list(place.path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_cache_is_measured_once_it_is_full(config, sleeping):
+    cached = dataclasses.replace(config, input=dataclasses.replace(config.input, cache="memory"))
+    found = live.measure(job(cached)[0], config.run.seed, seconds=0.3)
+    assert found.input > 2 * found.first_epoch

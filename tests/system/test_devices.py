@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from app.config import ModelConfig, RunConfig
+from app.errors import UsageError
+from app.system import devices
+
+
+@pytest.fixture
+def present(monkeypatch):
+    """Call it with the names of the devices that TensorFlow is to see."""
+
+    def see(*names):
+        monkeypatch.setattr(
+            tf.config,
+            "list_physical_devices",
+            lambda kind: [
+                tf.config.PhysicalDevice(f"/physical_device:{name}", kind)
+                for name in names
+                if name.startswith(kind)
+            ],
+        )
+
+    return see
+
+
+def test_the_first_gpu_is_the_default(present):
+    present("CPU:0")
+    assert devices.name(RunConfig()) == "CPU:0"
+    present("CPU:0", "GPU:0", "GPU:1")
+    assert devices.name(RunConfig()) == "GPU:0"
+
+
+def test_names_of_devices(present):
+    present("CPU:0", "GPU:0", "GPU:1")
+    for name in ("GPU:1", "gpu:1", "/GPU:1", "/device:GPU:1"):
+        assert devices.name(RunConfig(device=name)) == "GPU:1"
+    assert devices.name(RunConfig(device="cpu")) == "CPU:0"
+    for name in ("GPU:2", "TPU", "GPU:x", ":"):
+        with pytest.raises(UsageError, match=f"^--device={name}: not here; choose from CPU:0, GPU"):
+            devices.name(RunConfig(device=name))
+
+
+def test_the_type_of_products():
+    for name, dtype in (("float32", tf.float32), ("bfloat16", tf.bfloat16)):
+        assert devices.compute_dtype(ModelConfig(compute_dtype=name), "CPU:0") == dtype
+
+
+def test_bfloat16_is_automatic_where_the_processor_multiplies_it(monkeypatch):
+    for flags, dtype in (({"avx512_bf16", "sse"}, tf.bfloat16), ({"avx2"}, tf.float32)):
+        monkeypatch.setattr(devices, "_processor_flags", lambda flags=flags: flags)
+        assert devices.compute_dtype(ModelConfig(), "CPU:0") == dtype

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import lzma
+import os
+
+import pytest
+
+from app.errors import RunError, UsageError
+from app.system import files
+
+MARK = "mark"
+
+
+def write_file(path, text, failure=None):
+    with files.replacing(path) as temporary:
+        temporary.write_text(text)
+        if failure:
+            raise failure
+
+
+def write_folder(path, text, failure=None):
+    with files.replacing_folder(path, MARK) as temporary:
+        (temporary / MARK).write_text(text)
+        if failure:
+            raise failure
+
+
+def read(path):
+    return (path / MARK if path.is_dir() else path).read_text()
+
+
+both = pytest.mark.parametrize("write", [write_file, write_folder])
+
+
+@both
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_what_is_complete_takes_its_place(tmp_path, write, kind):
+    path = tmp_path / "deep" / "folder" / "out"
+    for text in ("first", "second"):
+        write(kind(path), text)
+        assert read(path) == text
+    assert os.listdir(path.parent) == ["out"]
+
+
+def test_nothing_is_there_before_it_is_complete(tmp_path):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    with files.replacing(file) as temporary:
+        temporary.write_text("text")
+        assert not file.exists()
+    with files.replacing_folder(folder, MARK) as temporary:
+        assert temporary.is_dir()
+        assert not folder.exists()
+    assert (file.exists(), folder.exists()) == (True, True)
+
+
+@both
+@pytest.mark.parametrize("failure", [KeyError("a mistake"), KeyboardInterrupt()])
+def test_a_failure_keeps_what_was_there_and_leaves_nothing(tmp_path, write, failure):
+    path = tmp_path / "out"
+    for _ in range(2):
+        with pytest.raises(type(failure)):
+            write(path, "half", failure)
+        assert os.listdir(tmp_path) == []
+    write(path, "old")
+    with pytest.raises(type(failure)):
+        write(path, "half", failure)
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_full_disk_or_lost_permission_is_told_in_one_line(tmp_path, write, number):
+    path = tmp_path / "out"
+    write(path, "old")
+    with pytest.raises(RunError) as raised:
+        write(path, "new", OSError(number, os.strerror(number)))
+    remedy = "free the disk or choose another folder"
+    assert str(raised.value) == f"cannot write {path}: {os.strerror(number)}; {remedy}"
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+def test_a_rename_that_fails_brings_the_former_one_back(tmp_path, write, monkeypatch):
+    path = tmp_path / "out"
+    write(path, "old")
+    rename = os.replace
+
+    def fail_for_the_new(source, target):
+        if ".new-" in str(source):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_for_the_new)
+    with pytest.raises(RunError, match="out: Input/output error; free"):
+        write(path, "new")
+    assert read(path) == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@both
+def test_a_place_below_a_file_cannot_be_written(tmp_path, write):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "out", tmp_path / "file" / "folder" / "out"):
+        with pytest.raises(
+            RunError, match=f"^cannot write {place}: [^\n]*; free the disk or choose"
+        ):
+            write(place, "text")
+
+
+@both
+def test_a_link_stays_a_link(tmp_path, write):
+    path, link = tmp_path / "real" / "out", tmp_path / "link"
+    write(path, "old")
+    link.symlink_to(path)
+    write(link, "new")
+    assert link.is_symlink()
+    assert read(path) == "new"
+    assert sorted(os.listdir(tmp_path)) == ["link", "real"]
+
+
+def test_a_file_replaces_no_folder_or_device(tmp_path):
+    for path in (tmp_path, "/dev/null", "/"):
+        with pytest.raises(UsageError, match=f"^{path} is a folder or a device; give"):
+            write_file(path, "text")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_replaces_only_its_like(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="file is a file; give a new or empty folder"):
+        write_folder(tmp_path / "file", "text")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text").write_text("mine")
+    with pytest.raises(UsageError, match="other holds other files \\(no mark\\); give a new or"):
+        write_folder(tmp_path / "other", "text")
+    assert (tmp_path / "file").read_text() == (tmp_path / "other" / "text").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "empty", "text")
+    assert read(tmp_path / "empty") == "text"
+
+
+def test_what_killed_writers_left_is_swept(tmp_path):
+    kept = ["out", "out.new-1", ".other.new-1", ".out", ".out.old-1"]
+    for name in (*kept, ".out.new-1"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / ".out.new-2").mkdir()
+    (tmp_path / ".out.new-2" / MARK).write_text("half")
+    files.sweep(tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    files.sweep(tmp_path / "*")
+    assert sorted(os.listdir(tmp_path)) == sorted(set(kept) - {".other.new-1"})
+    files.sweep(tmp_path / "none" / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "opens"),
+    [
+        ("a.gz", gzip.open),
+        ("a.txt.GZ", gzip.open),
+        ("a.bz2", bz2.open),
+        ("a.xz", lzma.open),
+        ("gz", open),
+        ("a.gz.txt", open),
+    ],
+)
+def test_the_suffix_tells_how_a_file_is_opened(tmp_path, name, opens):
+    assert files.opener(tmp_path / name) is files.opener(name) is opens
+
+
+def test_a_plain_file_may_have_another_opener():
+    assert files.opener("a.txt", plain=len) is len
+    assert files.opener("a.gz", plain=len) is gzip.open
+
+
+@both
+def test_the_disk_has_what_is_new_before_the_old_one_goes(tmp_path, monkeypatch, write):
+    path = tmp_path / "out"
+    write(path, "old")
+    done, replace = [], os.replace
+
+    def fsync(number):
+        done.append(os.readlink(f"/proc/self/fd/{number}").rpartition("/")[2])
+
+    def rename(source, target):
+        done.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    write(path, "new")
+    first, last = done.index("rename"), len(done) - 1
+    assert first and all(name == MARK or ".new-" in name for name in done[:first])
+    assert done[last] == tmp_path.name and done[last - 1] == "rename"
+
+
+def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    write_folder(folder, "text")
+    monkeypatch.setattr(files, "_remove", lambda path: None)  # a kill comes before
+    files.remove_folder(folder)
+    assert not folder.exists() and len(os.listdir(tmp_path)) == 1
+    monkeypatch.undo()
+    files.sweep(folder)
+    assert os.listdir(tmp_path) == []
+    files.remove_folder(folder)
+
+
+def lines_of(path, longest=files.LONGEST_LINE):
+    return list(files.read_lines(path, "words", longest))
+
+
+def test_lines_come_with_their_numbers_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "words"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo")
+    assert lines_of(path) == [(1, b"one\r\n"), (2, b"\n"), (3, b"\xef\xbb\xbftwo")]
+
+
+def test_lines_of_a_pipe_are_read():
+    # As a shell gives `<(zcat words.gz)`.
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"one\ntwo\n")
+    with open(reading, "rb"):
+        assert lines_of(f"/dev/fd/{reading}") == [(1, b"one\n"), (2, b"two\n")]
+
+
+def test_a_device_and_an_endless_line_are_refused(tmp_path):
+    with pytest.raises(
+        UsageError, match="^cannot read /dev/zero: it is a folder or a device, .*of words$"
+    ):
+        lines_of("/dev/zero")
+    path = tmp_path / "words"
+    path.write_bytes(b"12345678\n123456789\n")
+    assert len(lines_of(path, 10)) == 2
+    with pytest.raises(UsageError, match="words, line 2: longer than 9 bytes; give a file of wo"):
+        lines_of(path, 9)
+
+
+def test_a_pipe_and_a_device_are_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.open_regular(path)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.tables.disk import journal
+from app.tables.disk.file import read_rows
+from app.tables.disk.table_file import TableFile
+
+ROWS, COLUMNS = 40, {"words": 3, "words.moment": 1}
+
+EVERY, KEEP = 2, 3  # steps between checkpoints, and how many of these are kept
+
+ROOT = Path(__file__).parents[2]
+
+
+class Run:
+    """Trains as a run does: rows of both sections at every step, a checkpoint now and then."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        found = checkpoints(folder)
+        self.file = TableFile(folder / "rows", "me", resume=bool(found))
+        self.numbers = [
+            self.file.section(name, ROWS, columns, tf.zeros, tf.float32)
+            for name, columns in COLUMNS.items()
+        ]
+        self.step = 0
+        if found:
+            self.step = int(found[0].name.removeprefix("step-"))
+            self.file.revert(found[0])
+
+    def train(self, steps):
+        while self.step < steps:
+            self.step += 1
+            for number, (ids_U, rows_UD) in zip(self.numbers, changes(self.step), strict=True):
+                self.file.write(number, ids_U, lambda rows_UD=rows_UD: rows_UD)
+            if self.step % EVERY == 0:
+                self.save()
+
+    def save(self):
+        temporary, path = self.folder / "new", self.folder / f"step-{self.step:06d}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        self.file.snapshot(temporary)
+        temporary.rename(path)
+        for old in checkpoints(self.folder)[KEEP:]:
+            shutil.rmtree(old)
+        for _ in COLUMNS:
+            self.file.committed(checkpoints(self.folder))
+
+    def rows(self):
+        return [self.file.read(number, np.arange(ROWS)) for number in self.numbers]
+
+
+def checkpoints(folder):
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def changes(step):
+    """The ids and the rows that a step writes to each section."""
+    random = np.random.default_rng(step)
+    for columns in COLUMNS.values():
+        ids_U = random.choice(ROWS, 5, replace=False)
+        yield ids_U, random.normal(size=(5, columns)).astype(np.float32)
+
+
+def after(steps):
+    """The rows of each section after so many steps."""
+    rows = [np.zeros((ROWS, columns), np.float32) for columns in COLUMNS.values()]
+    for step in range(1, steps + 1):
+        for rows_VD, (ids_U, new_UD) in zip(rows, changes(step), strict=True):
+            rows_VD[ids_U] = new_UD
+    return rows
+
+
+def assert_same(found, expected):
+    for found_VD, expected_VD in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(found_VD, expected_VD)
+
+
+def stopped_at_each_line(act, modules, stop):
+    """Calls `stop` before every line that `act` executes in the files of these names."""
+
+    def trace(frame, event, _):
+        if Path(frame.f_code.co_filename).name not in modules:
+            return None
+        if event == "line":
+            stop(frame)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(None)
+
+
+def images_of(folder, to, act):
+    """The distinct states of a folder before every line of the modules that `act` goes through."""
+    found = {}
+
+    def stop(_):
+        state = {
+            str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+        }
+        key = hash(tuple(sorted(state.items())))
+        if key not in found:
+            found[key] = to / str(len(found))
+            shutil.copytree(folder, found[key])
+
+    stopped_at_each_line(act, {"table_file.py", "journal.py", Path(__file__).name}, stop)
+    return list(found.values())
+
+
+def recovered(folder):
+    """A run that goes on from what is in a folder; where it was read before, it is the same."""
+    found = checkpoints(folder)
+    steps = int(found[0].name.removeprefix("step-")) if found else 0
+    if found:
+        read = [read_rows(folder / "rows", found[0], name) for name in COLUMNS]
+        assert_same(read, after(steps))
+    run = Run(folder)
+    assert run.step == steps
+    assert_same(run.rows(), after(steps))
+    return run
+
+
+def test_a_run_that_stops_anywhere_goes_on_from_its_checkpoint(tmp_path):
+    folder, images = tmp_path / "run", tmp_path / "images"
+    folder.mkdir()
+    images.mkdir()
+    stopped = images_of(folder, images, lambda: Run(folder).train(4 * EVERY + 1))
+    assert len(stopped) > 60
+    for image in stopped:
+        run = recovered(image)
+        run.train(run.step + EVERY + 1)
+        assert_same(run.rows(), after(run.step))
+        assert_same(recovered(image).rows(), after(run.step // EVERY * EVERY))
+
+
+def test_a_revert_that_stops_anywhere_is_made_again(tmp_path):
+    folder, images = tmp_path / "run", tmp_path / "images"
+    folder.mkdir()
+    images.mkdir()
+    Run(folder).train(5 * EVERY + 1)
+    for newer in checkpoints(folder)[:2]:  # so that three journals are to be undone
+        shutil.rmtree(newer)
+    for image in images_of(folder, images, lambda: Run(folder)):
+        run = recovered(image)
+        for number, columns in enumerate(COLUMNS.values()):
+            run.file.write(
+                number, np.arange(ROWS), lambda columns=columns: np.ones((ROWS, columns))
+            )
+        run = recovered(image)
+        run.train(5 * EVERY)
+        assert_same(recovered(image).rows(), after(5 * EVERY))
+
+
+def test_an_older_checkpoint_is_there_while_it_is_kept(tmp_path):
+    run = Run(tmp_path)
+    run.train(5 * EVERY + 1)
+    oldest = checkpoints(tmp_path)[-1]
+    assert list(journal.journals(tmp_path / "rows")) == [5, 4, 3]
+    for _ in COLUMNS:  # a call for each table of the file
+        run.file.revert(oldest)
+        assert_same(run.rows(), after(3 * EVERY))
+        assert list(journal.journals(tmp_path / "rows")) == [3]
+
+
+def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_path):
+    run = Run(tmp_path)
+    run.train(EVERY)
+    path = journal.journal_path(tmp_path / "rows", 1)
+
+    def journalled():
+        return [(r.section, i) for r in journal.records(path) for i in r.ids_U.tolist()]
+
+    ids = np.array([3, 1])
+    for _ in range(2):
+        run.file.write(0, ids, lambda: np.ones((2, 3)))
+    assert journalled() == [(0, 3), (0, 1)]
+    run = Run(tmp_path)
+    run.file.write(0, np.array([1, 7]), lambda: np.ones((2, 3)))
+    run.file.write(1, np.array([1]), lambda: np.ones((1, 1)))
+    assert journalled() == [(0, 3), (0, 1), (0, 7), (1, 1)]
+
+
+def test_nothing_is_journalled_before_the_first_checkpoint(tmp_path):
+    run = Run(tmp_path)
+    run.train(EVERY - 1)
+    assert [p.stat().st_size for p in journal.journals(tmp_path / "rows").values()] == [0]
+    run = Run(tmp_path)
+    assert_same(run.rows(), after(0))
+
+
+def test_a_journal_that_cannot_be_written_leaves_the_rows_as_they_are(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.train(EVERY)
+    monkeypatch.setattr(os, "fdatasync", lambda _: os.write(-1, b""))
+    with pytest.raises(journal.RunError, match="^cannot write .*rows.undo-1: Bad file"):
+        run.train(EVERY + 1)
+    assert_same(run.rows(), after(EVERY))
+    monkeypatch.undo()
+    run.step = EVERY
+    run.train(2 * EVERY)
+    assert_same(recovered(tmp_path).rows(), after(2 * EVERY))
+
+
+def test_writers_at_the_same_time_lose_nothing(tmp_path):
+    run = Run(tmp_path)
+    run.train(EVERY)
+    before = run.rows()[0]
+    ids = np.arange(ROWS)
+
+    def add():
+        for _ in range(50):
+            run.file.write(0, ids, lambda: run.file.read(0, ids) + 1)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(run.rows()[0], before + 200, rtol=1e-6)
+
+
+def train_for_ever(folder):
+    """Trains until it is killed, and says when it has begun."""
+    run = Run(Path(folder))
+    print("begun", flush=True)
+    run.train(sys.maxsize)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, kills):
+    command = f"from tests.tables import test_table_file as t; t.train_for_ever({str(tmp_path)!r})"
+    for kill in range(kills):
+        process = subprocess.Popen(
+            [sys.executable, "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout.readline() == "begun\n"
+            first = checkpoints(tmp_path)[:1]
+            while checkpoints(tmp_path)[:1] == first:
+                time.sleep(0.001)
+            time.sleep(0.01 * (kill + 1))
+            process.send_signal(signal.SIGKILL)
+        recovered(tmp_path)

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.errors import DamagedError, RunError, UsageError
+from app.tables import arrays
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.keys import INT64, STRING, KeyMap
+from app.tables.dynamic.slab import Slab, read_rows
+from app.tables.initial import Uniform
+
+UNIFORM = Uniform(1.0, seed=3)
+
+
+def make(capacity=10, columns=3, **policy):
+    return DynamicTable(KeyMap(capacity, **policy), columns, UNIFORM)
+
+
+def ids(*keys):
+    return tf.constant(keys, tf.int64)
+
+
+def first(*keys):
+    """Initial rows."""
+    return UNIFORM.rows(ids(*keys), 3).numpy()
+
+
+def test_a_key_has_its_initial_row_until_it_is_written():
+    table = make()
+    far = 2**63 - 1, -(2**63)
+    np.testing.assert_array_equal(table.gather(ids(*far)), first(*far))
+    np.testing.assert_array_equal(table.gather(ids(7, far[1], 7)), first(7, far[1], 7))
+    table.assign(ids(9, 7), tf.ones((2, 3)))  # 9 is new
+    table.add(ids(7, 5), tf.ones((2, 3)))
+    expected = np.concatenate([first(far[0]), [[1] * 3, [2] * 3], first(5) + 1])
+    np.testing.assert_array_equal(table.gather(ids(far[0], 9, 7, 5)), expected)
+    assert len(table.keys) == 5 and (table.rows, table.columns) == (10, 3)
+    assert table.gather(ids()).shape == (0, 3)
+
+
+def test_strings_are_keys():
+    table = make(kind=STRING, min_sightings=2)
+    words = tf.constant(["a", "b", "a"])
+    rows = table.gather(words).numpy()
+    np.testing.assert_array_equal(rows[0], rows[2])
+    assert (rows[0] != rows[1]).any() and len(table.keys) == 1
+    np.testing.assert_array_equal(table.gather(words), rows)
+    np.testing.assert_array_equal(table.gather_known(np.array(["b", "c"]))[:1], rows[1:2])
+    gather = tf.function(table.gather, autograph=False)
+    gather = gather.get_concrete_function(tf.TensorSpec([None], tf.string))
+    np.testing.assert_array_equal(gather(words), rows)
+    assert table.keys.counts().tolist() == [4, 2]  # the tensor that was looked up last is not again
+
+
+def test_slots_of_new_keys_start_as_they_are_to():
+    table = make(capacity=2)
+    table.gather(ids(1))
+    slot = table.slot("velocity", 2, 0.5)
+    assert table.slot("velocity", 2, 0.5) is slot and (slot.rows, slot.columns) == (2, 2)
+    keys = ids(1, 2)
+    np.testing.assert_array_equal(slot.gather(keys), np.full((2, 2), 0.5))
+    slot.assign(keys, tf.ones((2, 2)))
+    table.gather(ids(1, 3))  # 2 goes
+    np.testing.assert_array_equal(slot.gather(ids(1, 3)), [[1, 1], [0.5, 0.5]])
+
+
+def test_a_tensor_is_looked_up_once():
+    table = make()
+    keys = ids(4, 5)
+    slot = table.slot("velocity", 1, 0.0)
+    table.assign(keys, table.gather(keys))
+    slot.assign(keys, slot.gather(keys))
+    assert table.keys.step == 1 and table.keys.counts().tolist() == [1, 1]
+    table.gather(ids(4, 5))
+    table.gather(keys)  # others were looked up between
+    assert table.keys.step == 3 and table.keys.counts().tolist() == [3, 3]
+
+
+def test_a_row_that_was_looked_up_may_be_anothers_by_now():
+    table = make(capacity=2)
+    gather = tf.function(table.gather, autograph=False).get_concrete_function(ids(0, 0))
+    keys, others = ids(1, 2), ids(3, 4)
+    table.assign(keys, tf.ones((2, 3)))
+    gather(others)  # is not traced now
+    np.testing.assert_array_equal(table.gather(keys), first(1, 2))
+
+
+def train_steps(table, slot, batches):
+    for keys_U in batches:
+        rows_UD = table.gather(keys_U)
+        state = slot.gather(keys_U)
+        table.assign(keys_U, rows_UD * 0.9 + 1.0)
+        slot.assign(keys_U, state * 0.7 + 1.0)
+
+
+def test_a_graph_does_as_eager_code_step_after_step():
+    """With far more keys than rows, and steps of one call that TensorFlow could run at once."""
+    random = np.random.default_rng(0)
+    calls = [[random.choice(40, 8, replace=False) for _ in range(6)] for _ in range(12)]
+    eager, graph = make(12), make(12)
+    slots = [table.slot("count", 1, 0.0) for table in (eager, graph)]
+
+    @tf.function(autograph=False)
+    def train(keys_SU):
+        train_steps(graph, slots[1], tf.unstack(keys_SU))
+
+    train = train.get_concrete_function(tf.TensorSpec((6, 8), tf.int64))
+    for call in calls:
+        train(tf.constant(np.array(call), tf.int64))
+        train_steps(eager, slots[0], [ids(*keys) for keys in call])
+        assert graph.keys.keys().tolist() == eager.keys.keys().tolist()
+    rows = eager.keys.in_use()
+    assert graph.keys.counts().tolist() == eager.keys.counts().tolist()
+    for name in ("values", "count"):
+        pair = [
+            table.slab if name == "values" else table.slab.slots[name] for table in (eager, graph)
+        ]
+        np.testing.assert_array_equal(pair[0].gather(rows), pair[1].gather(rows))
+
+
+def test_survivors_stay_as_they_are_bit_for_bit():
+    table = make(640)
+    keys = ids(*range(640))
+    table.assign(keys, tf.random.stateless_normal((640, 3), (1, 2)))
+    before = table.gather(keys).numpy()
+    table.gather(ids(*range(600)))  # seen more often
+    new = table.gather(ids(*range(1000, 1030))).numpy()
+    np.testing.assert_array_equal(new, first(*range(1000, 1030)))
+    kept = table.keys.rows(np.arange(640)) >= 0
+    assert kept[:600].all() and kept.sum() == 600
+    np.testing.assert_array_equal(table.gather_known(np.arange(640)[kept]), before[kept])
+
+
+def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
+    table = make(min_sightings=2)
+    slot = table.slot("count", 1, 0.25)
+    table.gather(ids(1))
+    keys = ids(1, 2)
+    np.testing.assert_array_equal(table.gather(keys), first(1, 2))
+    table.assign(keys, tf.ones((2, 3)))
+    slot.add(keys, tf.ones((2, 1)))
+    assert table.keys.keys().tolist() == [1]
+    np.testing.assert_array_equal(table.gather_known(np.array([1, 2])), [[1] * 3, *first(2)])
+    np.testing.assert_array_equal(slot.gather(keys), [[1.25], [0.25]])
+    np.testing.assert_array_equal(table.gather(ids(2)), first(2))
+
+
+def test_unknown_keys_are_answered_by_rule():
+    table = make()
+    table.assign(ids(1, 2), tf.constant([[1.0, 2, 3], [3, 4, 5]]))
+    asked = np.array([5, 1])
+    for rule, row in (("initial", first(5)[0]), ("zeros", [0] * 3), ("mean", [2, 3, 4])):
+        np.testing.assert_array_equal(table.gather_known(asked, rule), [row, [1, 2, 3]])
+    with pytest.raises(UsageError, match="key 5 has no row, and 1 of 2 have none"):
+        table.gather_known(asked, "error")
+    np.testing.assert_array_equal(table.gather_known(asked[1:], "error"), [[1, 2, 3]])
+    assert table.keys.step == 1
+    np.testing.assert_array_equal(make().gather_known(asked, "mean"), np.zeros((2, 3)))
+
+
+def test_export_is_by_descending_sightings():
+    table = make()
+    for keys in ([4, 9, 2, 7], [9, 2], [9]):
+        table.gather(ids(*keys))
+    keys, rows, sightings = table.export()
+    assert keys.tolist() == [9, 2, 4, 7] and sightings.tolist() == [3, 2, 1, 1]
+    np.testing.assert_array_equal(rows, first(9, 2, 4, 7))
+
+
+def test_errors_in_a_graph_end_with_their_words():
+    table = make(capacity=2)
+    call = tf.function(table.gather, autograph=False)
+    with pytest.raises(tf.errors.OpError, match="--table_gb"):
+        call.get_concrete_function(tf.TensorSpec([3], tf.int64))(ids(1, 2, 3))
+    with pytest.raises(RunError, match="--table_gb"):
+        table.gather(ids(1, 2, 3))
+    with pytest.raises(TypeError, match="keys are string, where the table has int64 keys"):
+        table.gather(tf.constant(["a"]))
+
+
+def test_memory_is_that_of_rows_that_were_in_use():
+    rows = 10**7
+    table = make(rows, columns=100)
+    empty = table.bytes()
+    table.slot("velocity", 100, 0.0)
+    table.gather(ids(*range(5)))
+    assert table.bytes() == empty + 5 * 100 * 4 * 2
+    assert table.keys.bytes() == empty == pytest.approx(rows * 32, rel=0.01)
+    with open("/proc/self/statm") as file:  # 8 GB of rows and slots
+        assert int(file.read().split()[1]) * 4096 < 4e9
+    assert table.is_finite()
+    table.assign(ids(3), tf.fill((1, 100), np.nan))
+    assert not table.is_finite()
+
+
+HALF = {"dtype": tf.bfloat16, "rounding": "stochastic", "slot_dtype": tf.bfloat16}
+
+
+@pytest.mark.parametrize(("kind", "storage"), [(INT64, {}), (STRING, {}), (INT64, HALF)])
+def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
+    random = np.random.default_rng(0)
+    names = np.arange(40) if kind == INT64 else np.array([f"w{i}".encode() for i in range(40)])
+    batches = [tf.constant(random.choice(names, 8, replace=False)) for _ in range(45)]
+
+    def begin():
+        keys = KeyMap(12, kind, min_sightings=2, max_age=30)
+        table = DynamicTable(keys, 3, UNIFORM, **storage)
+        return table, table.slot("velocity", 3, 0.0)
+
+    through, other = begin(), begin()
+    train_steps(*through, batches[:30])
+    through[0].snapshot(tmp_path)
+    through[0].committed([tmp_path])
+    train_steps(*other, batches[35:40])
+    other[0].revert(tmp_path)
+    for batch in batches[30:]:
+        for pair in (through, other):
+            train_steps(*pair, [batch])
+        for found, expected in zip(other, through, strict=True):
+            np.testing.assert_array_equal(found.gather(batch), expected.gather(batch))
+    for found, expected in zip(other[0].export(), through[0].export(), strict=True):
+        assert found.tolist() == expected.tolist()
+
+
+def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
+    monkeypatch.setattr("app.tables.row_reads._PART_BYTES", 7 * 4)
+    monkeypatch.setattr(arrays, "_BLOCK", 50)
+    table, other = make(100), make(100)
+    table.assign(ids(*range(60)), tf.random.stateless_normal((60, 3), (1, 2)))
+    table.snapshot(tmp_path)
+    other.revert(tmp_path)
+    np.testing.assert_array_equal(other.slab.gather(range(60)), table.slab.gather(range(60)))
+    assert other.is_finite()
+    np.testing.assert_array_equal(read_rows(tmp_path), table.slab.gather(range(60)))
+
+
+def test_a_snapshot_without_its_slots(tmp_path):
+    table, other = make(), make()
+    table.slot("count", 1, 0.0)
+    table.gather(ids(1, 2))
+    table.snapshot(tmp_path)
+    other.revert(tmp_path)  # to look at rows, no state is needed
+    assert other.keys.keys().tolist() == [1, 2]
+    other.slot("moment", 1, 0.0)
+    with pytest.raises(RunError, match="holds no 'moment'; give"):
+        other.revert(tmp_path)
+    with pytest.raises(RunError, match="values has 3 columns, where 4"):
+        make(columns=4).revert(tmp_path)
+
+
+def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
+    table = make()
+    table.gather(ids(1, 2))
+    table.snapshot(tmp_path)
+    for path in (tmp_path / "values", tmp_path / "values.json", tmp_path / "keys" / "counts"):
+        data = path.read_bytes()
+        for wrong in (data[:-5], data[:5] + bytes([data[5] ^ 64]) + data[6:]):
+            path.write_bytes(wrong)
+            with pytest.raises(DamagedError):
+                make().revert(tmp_path)
+        path.write_bytes(data)
+    make().revert(tmp_path)
+
+    def full(path, parts):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(arrays, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        table.snapshot(tmp_path / "second")
+
+
+def test_several_tables_may_share_a_map_by_row_number():
+    keys = KeyMap(4)
+    pair = [Slab(keys, 3, UNIFORM), Slab(keys, 2, tf.zeros)]
+    slot = pair[1].slot("count", 1, 0.5)
+    seen = keys.see(np.array([8, 5]), np.array([1, 2]), 1)
+    for slab in pair:
+        slab.admit(seen.new_rows, keys.hashes(seen.new_keys))
+    np.testing.assert_array_equal(pair[0].gather(seen.rows_U), first(8, 5))
+    np.testing.assert_array_equal(pair[1].gather(seen.rows_U), np.zeros((2, 2)))
+    np.testing.assert_array_equal(slot.gather(seen.rows_U), np.full((2, 1), 0.5))
+    late = Slab(keys, 3, UNIFORM)
+    np.testing.assert_array_equal(late.gather(seen.rows_U), first(8, 5))

@@ -1,0 +1,64 @@
+"""Vectors of items in files, and an index of them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from app.errors import RunError, UsageError
+from app.tasks.recommend import item_export
+
+
+def drawn(rows, seed):
+    return np.random.default_rng(seed).normal(size=(rows, 8)).astype(np.float32)
+
+
+def test_vectors_with_their_keys(tmp_path):
+    vectors = {"users": (["u", "v w"], drawn(2, 0)), "items": (["x", "y", "z"], drawn(3, 1))}
+    for _ in range(2):  # again over the first
+        item_export.write(tmp_path / "out", vectors, {"mean": 0.5})
+    for name, (keys, matrix) in vectors.items():
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}.npy"), matrix)
+        assert (tmp_path / "out" / f"{name}.tsv").read_text().splitlines() == keys
+    assert json.loads((tmp_path / "out" / "vectors.json").read_text()) == {"mean": 0.5}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").write_text("")
+    with pytest.raises(UsageError, match="holds other files"):
+        item_export.write(tmp_path / "other", vectors, {})
+
+
+def test_an_index(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    users, rows = drawn(40, 0), drawn(300, 1)
+    assert item_export.write_faiss(tmp_path / "index", users, rows) > 0.95
+    index = faiss.read_index(str(tmp_path / "index"))
+    scores, found = index.search(users[:5], 3)
+    np.testing.assert_array_equal(found, np.argsort(-(users[:5] @ rows.T), axis=1)[:, :3])
+    assert scores[0, 0] == pytest.approx(rows[found[0, 0]] @ users[0])
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_an_index_on_a_full_disk(tmp_path, rows):
+    pytest.importorskip("faiss")
+    handler, limit = signal.getsignal(signal.SIGXFSZ), resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        with pytest.raises(RunError, match=f"^cannot write {tmp_path}/index: File too large; free"):
+            item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(rows, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_faiss(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UsageError, match="pip install faiss-cpu"):
+        item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(3, 1))
+    assert not (tmp_path / "index").exists()

@@ -1,0 +1,175 @@
+"""Recommenders find what was planted, and refuse what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.checkpoints.workdir import Workdir, write_flags
+from app.config import settings
+from app.errors import UsageError
+from app.exporting import word2vec_reader
+from app.tasks import trained_vectors
+from app.tasks.recommend import recommend_data as data
+from app.tasks.recommend import recommend_job
+from app.tasks.recommend.ranking_metrics import Ranker
+from app.training import loop
+
+USERS, ITEMS, BLOCKS = 48, 40, 4
+
+
+def config_of(folder, text, **values):
+    (folder / "pairs.txt").write_text(text)
+    usual = {
+        "task": "recommend",
+        "corpus": str(folder / "pairs.txt"),
+        "workdir": str(folder / "run"),
+        "model": "mf",
+        "dim": 8,
+        "batch_tokens": 128,
+        "steps_per_call": 2,
+        "optimizer": "lazy_adam",
+        "learning_rate": 0.1,
+        "min_count": 1,
+        "device": "CPU:0",
+        "heldout_share": 0.15,
+        "top": "9",
+        "audit": False,
+    }
+    return settings.from_names(usual | values)
+
+
+def trained(config):
+    """The metrics of a run."""
+    workdir = Workdir(config.run.workdir)
+    with workdir.held():
+        job = recommend_job.job(config, workdir, False)
+        loop.prepare(job, config.run, workdir)
+        job.record()
+        assert loop.train(job, config.run, workdir)
+    return job.epoch_end()
+
+
+def blocks():
+    """Every user has all items of one block, and no other."""
+    pairs = [
+        f"user{user} item{item}"
+        for user in range(USERS)
+        for item in range(user % BLOCKS, ITEMS, BLOCKS)
+    ]
+    return "\n".join(pairs) + "\n"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"loss": "in_batch_softmax", "learning_rate": 0.05},
+        {"loss": "bpr", "pair_negatives": 2},
+        {"loss": "bpr", "model": "neumf", "layers": "16,8", "learning_rate": 0.05},
+    ],
+)
+def test_blocks_are_found(tmp_path, values):
+    found = trained(config_of(tmp_path, blocks(), epochs=25, **values))
+    assert found["recall@9"] == 1 and found["ndcg@9"] > 0.99, found
+
+
+def test_ratings_of_low_rank_are_found(tmp_path):
+    random = np.random.default_rng(0)
+    users, items = random.normal(size=(USERS, 2)), random.normal(size=(ITEMS, 2))
+    ratings = 3 + users @ items.T + random.normal(size=(USERS, 1)) + random.normal(size=ITEMS)
+    lines = [
+        f"{user}\t{item}\t{ratings[user, item]}" for user in range(USERS) for item in range(ITEMS)
+    ]
+    values = {"loss": "squared_error", "dim": 2, "epochs": 40}
+    config = config_of(tmp_path, "\n".join(lines), **values)
+    found = trained(config)
+    assert ratings.std() > 1.5
+    assert found["rmse"] < 0.05 and found["mae"] < 0.05, found
+    # What was saved scores the same.
+    again = recommend_job.trained(config, Workdir(config.run.workdir))
+    heldout = data.split((config.corpus.corpus,), config).heldout
+    ranker = Ranker(again.model, again.tables, 9)
+    assert recommend_job.scores(ranker, again.known, heldout, config) == found
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": "mlp", "loss": "in_batch_softmax"}, "--model=mlp .* give --loss=bpr"),
+        ({"loss": "squared_error"}, "--loss=squared_error needs ratings"),
+        ({"loss": "bpr", "weighted": True}, "--weighted needs ratings"),
+        ({"loss": "bpr", "top": "10,x"}, "--top=10,x: give numbers"),
+        ({"loss": "bpr", "layers": "0"}, "--layers=0: give numbers"),
+        ({"loss": "bpr", "corpus": "docstrings"}, "--corpus=docstrings"),
+    ],
+)
+def test_what_is_refused(tmp_path, values, message):
+    with pytest.raises(UsageError, match=message):
+        recommend_job.job(config_of(tmp_path, blocks(), **values), Workdir(tmp_path / "run"), False)
+
+
+def test_scoring_makes_no_rows(tmp_path):
+    config = config_of(tmp_path, blocks(), loss="in_batch_softmax", table="dynamic")
+    job = recommend_job.job(config, Workdir(tmp_path / "run"), False)
+    assert job.epoch_end()["recall@9"] >= 0
+    assert [job.tables[name].keys.used for name in ("users", "items")] == [0, 0]
+
+
+def test_a_bias_is_no_direction(tmp_path):
+    """Neighbours of items, and vectors for other programs, are without it; lists are not."""
+    config = config_of(tmp_path, blocks(), loss="bpr", epochs=1, dim=3)
+    trained(config)
+    workdir = Workdir(config.run.workdir)
+    write_flags(workdir.flags, settings.by_name(config))
+    rows = trained_vectors.load(workdir.path)
+    found = recommend_job.trained(config, workdir)
+    items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
+    np.testing.assert_array_equal(rows.matrix, items[:, :3])
+    recommend_job.export_word2vec(config, workdir, str(tmp_path / "out"))
+    np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
+
+
+@pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
+def test_a_temperature_without_cosines_is_refused(values):
+    given = {"task": "recommend", "loss": "in_batch_softmax", "temperature": 0.3, "workdir": "run"}
+    defaults = {
+        name: settings.default(field, "recommend") for name, field in settings.fields().items()
+    }
+    with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
+        settings.check(settings.from_names(defaults | given | values))
+    settings.check(settings.from_names(defaults | given))
+
+
+def test_weights_are_ratings_above_0(tmp_path):
+    config = config_of(tmp_path, "a\tx\t0\na\ty\t1\nb\tx\t2\nb\ty\t1", loss="bpr", weighted=True)
+    with pytest.raises(UsageError, match="--weighted: some ratings are not above 0"):
+        recommend_job.job(config, Workdir(tmp_path / "run"), False)
+    ratings = dataclasses.replace(config.ratings, min_rating="1")
+    config = dataclasses.replace(config, ratings=ratings)
+    job = recommend_job.job(config, Workdir(tmp_path / "run"), False)
+    assert job.words == 3 and job.unit == "pairs"
+
+
+def test_another_corpus_is_refused(tmp_path):
+    config = config_of(tmp_path, blocks(), loss="bpr", epochs=1)
+    job = recommend_job.job(config, Workdir(config.run.workdir), False)
+    (tmp_path / "run").mkdir()
+    job.record()
+    (tmp_path / "pairs.txt").write_text("a b\n")
+    with pytest.raises(UsageError, match="is not what --workdir"):
+        recommend_job.job(config, Workdir(config.run.workdir), True)
+
+
+def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
+    config = config_of(tmp_path, "u1 a\nu1 b\nu2 a\nu2 b\n", heldout_share=0.0, loss="bpr")
+    workdir = Workdir(config.run.workdir)
+    recommend_job.job(config, workdir, False).record()
+    recommend_job.job(config, workdir, False)
+    workdir.users.write_text("u1 \t2\nu2\t2\n")  # of a version that kept blanks around names
+    recommend_job.job(config, workdir, False)
+    workdir.users.write_text("u2\t2\nu1\t2\n")
+    with pytest.raises(UsageError, match="users.tsv has other users than --corpus=.*txt; train in"):
+        recommend_job.job(config, workdir, False)

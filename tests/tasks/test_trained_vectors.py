@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.workdir import Workdir
+from app.errors import RunError, UsageError
+from app.tables.device import DeviceTable
+from app.tables.initial import Constant
+from app.tasks import trained_vectors
+from app.text.vocabulary import Vocabulary, save
+
+
+def trained(folder, step):
+    workdir = Workdir(folder)
+    folder.mkdir(exist_ok=True)
+    save(Vocabulary(["a", "b"], np.array([2, 1]), 3), str(workdir.vocabulary))
+    table = DeviceTable(2, 4, Constant(float(step)))
+    Checkpoints(workdir.checkpoints, {"input": table}).save(Position(step=step))
+
+
+def test_the_vectors_of_words_are_those_of_the_newest_checkpoint(tmp_path):
+    trained(tmp_path, 1)
+    trained(tmp_path, 2)
+    found = trained_vectors.load(tmp_path)
+    assert found.tokens == ["a", "b"] and found.matrix.tolist() == [[2.0] * 4] * 2
+
+
+def test_a_checkpoint_may_go_while_it_is_read(tmp_path, monkeypatch):
+    trained(tmp_path, 1)
+    read_ids, seen = trained_vectors.read_ids, []
+
+    def read(folder, name):
+        seen.append(folder.name)
+        if len(seen) == 1:
+            trained(tmp_path, 2)
+            shutil.rmtree(folder, ignore_errors=True)
+        return read_ids(folder, name)
+
+    monkeypatch.setattr(trained_vectors, "read_ids", read)
+    assert trained_vectors.load(tmp_path).matrix[0, 0] == 2
+    assert len(seen) == 2
+
+
+def test_a_folder_without_a_run_and_one_that_cannot_be_read(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match=f"^--workdir={tmp_path}: no trained run there"):
+        trained_vectors.load(tmp_path)
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(RunError, match=f"^cannot read {tmp_path}/best: Permission denied; make"):
+        trained_vectors.load(tmp_path)

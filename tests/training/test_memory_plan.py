@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from app.optimizers.adagrad import adagrad, rowwise_adagrad
+from app.optimizers.row_updates import slots
+from app.tables.base import TableSpec
+from app.tables.cached import Places, StagedTable
+from app.tables.device import DeviceTable
+from app.training import memory_plan
+from app.training.memory_plan import FILE, HOST, Item, Size
+
+SPEC = TableSpec(1000, 20, tf.zeros)
+HALF, WHOLE = tf.bfloat16, tf.float32
+
+
+@pytest.mark.parametrize("optimizer", [adagrad(), rowwise_adagrad()])
+@pytest.mark.parametrize("dtypes", [(WHOLE, WHOLE), (HALF, WHOLE), (HALF, HALF)])
+def test_bytes_are_those_of_the_table_and_slots_that_are_made(optimizer, dtypes):
+    items = memory_plan.table("input", SPEC, optimizer, {HOST: SPEC.rows}, dtypes)
+    table = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, dtypes[0], slot_dtype=dtypes[1])
+    slots(optimizer, table)
+    assert memory_plan.totals(items) == {HOST: table.bytes()}
+    assert [item.name for item in items] == ["input", "input.accumulator"]
+
+
+def test_what_is_not_trained_has_no_slots():
+    spec = TableSpec(10, 20, tf.zeros, trained=False)
+    (item,) = memory_plan.table("state", spec, adagrad(), {"GPU:0": 10}, (WHOLE, WHOLE))
+    assert item == Item("state", "10 x 20", "GPU:0", 800)
+
+
+def test_bytes_on_the_device_are_those_of_a_staged_table():
+    home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial)
+    table = StagedTable(home, "CPU:0")
+    slots(adagrad(), table)
+    table.open(Places(1000, tf.range(100).numpy(), 50))
+    items = memory_plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
+    assert memory_plan.totals(items)["CPU:0"] == table.bytes()
+    assert memory_plan.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()
+
+
+ITEMS = [
+    Item("input", "10 x 2", "CPU:0", 600),
+    Item("output", "5 x 2", HOST, 300),
+    Item("rows", "", FILE, 5000),
+    Item("hot", "3 rows", "GPU:0", 70),
+]
+
+
+def test_the_memory_of_a_cpu_is_the_machines():
+    assert memory_plan.totals(ITEMS) == {"CPU:0": 600, HOST: 300, FILE: 5000, "GPU:0": 70}
+    assert memory_plan.too_much(ITEMS, {HOST: 900, "GPU:0": 70}) == {}
+    assert memory_plan.too_much(ITEMS, {HOST: 899, "GPU:0": 69}) == {HOST: 900, "GPU:0": 70}
+    assert memory_plan.too_much(ITEMS, {"CPU:0": 599, FILE: 4999}) == {"CPU:0": 600, FILE: 5000}
+
+
+def test_a_refusal_tells_sizes_and_what_would_help():
+    free = {HOST: 899}
+    assert str(memory_plan.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
+        "the tables do not fit: host has 0.0 MB free, and 0.0 MB are planned there, of them input "
+        "10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
+    )
+    assert "lower --max_vocab_size, --dim or --batch_tokens" in str(
+        memory_plan.refusal(ITEMS, free, [])
+    )
+    assert "hot 3 rows" in str(memory_plan.refusal(ITEMS, {"GPU:0": 1}, []))
+
+
+def test_the_plan_as_lines():
+    lines = memory_plan.lines(
+        [Item("input", "10 x 2", HOST, 80), Item("slot", "10 x 1", HOST, 4 * 10**9)]
+    )
+    assert [line.split() for line in lines] == [
+        ["input", "10", "x", "2", "host", "0.0", "MB"],
+        ["slot", "10", "x", "1", "host", "4.00", "GB"],
+        ["total", "host", "4.00", "GB"],
+    ]
+    assert len({len(line) for line in lines}) == 1

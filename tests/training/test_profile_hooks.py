@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import tensorflow as tf
+
+from app.checkpoints.checkpoint import Position
+from app.config import RunConfig
+from app.errors import UsageError
+from app.training import profile_hooks
+from app.training.profile_hooks import Profiler
+
+CALL = 2  # steps
+
+
+def spent(profiler, calls, seconds=lambda call: 0.0, first=0, clock=None):
+    """Runs calls, and returns what is recorded during each."""
+    at, seen = Position(step=first), []
+    for call in profiler.marked(iter(range(calls)), at):
+        seen.append(profiler._stop is not None)
+        if clock is not None:
+            clock.now += seconds(call)
+        at.step += CALL
+    profiler.close()
+    return seen
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """What the profiler of TensorFlow was told, instead of doing it."""
+    told = []
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: told.append("start"))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: told.append("stop"))
+    monkeypatch.setattr(profile_hooks.time, "sleep", lambda seconds: None)
+    return told
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 0.0
+
+    monkeypatch.setattr(profile_hooks.time, "perf_counter", lambda: Clock.now)
+    return Clock
+
+
+def at_steps(seen, first=0):
+    return [first + CALL * call for call, recorded in enumerate(seen) if recorded]
+
+
+@pytest.mark.parametrize(
+    ("windows", "recorded", "told"),
+    [
+        ("", [], 0),
+        ("4,8", [4, 6], 1),
+        ("5,8", [6], 1),  # windows end and begin at the edges of calls
+        ("4,7", [4, 6], 1),
+        ("2,6,8,12", [2, 4, 8, 10], 2),
+        ("16,99", [16, 18], 1),  # to the end of the run
+    ],
+)
+def test_windows(tmp_path, recorder, windows, recorded, told):
+    seen = spent(Profiler(RunConfig(profile_steps=windows), tmp_path), 10)
+    assert at_steps(seen) == recorded
+    assert recorder == ["start", "stop"] * told
+
+
+def test_a_window_around_the_first_call_of_a_resumed_run_begins_after_it(tmp_path, recorder):
+    """The first call is compiled, so that it tells nothing of the others."""
+    seen = spent(Profiler(RunConfig(profile_steps="100,106"), tmp_path), 5, first=100)
+    assert at_steps(seen, 100) == [102, 104]
+
+
+def test_once_when_calls_become_slow(tmp_path, recorder, clock, caplog):
+    profiler = Profiler(RunConfig(profile_on_slow=3.0), tmp_path)
+    slow = {30: 9.0, 40: 9.0, 41: 9.0, 42: 9.0}
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        seen = spent(
+            profiler, 90, lambda call: slow.get(call, 60.0 if call == 0 else 1.0), 0, clock
+        )
+    # The call that is compiled and a single slow one are no reason; two of three are.
+    assert at_steps(seen) == [CALL * call for call in range(42, 62)]
+    assert recorder == ["start", "stop"]
+    assert caplog.messages == ["step 84: calls take 9 s, usually 1; recording a profile"]
+
+
+def test_slow_calls_within_a_window_are_in_it(tmp_path, recorder, clock):
+    settings = RunConfig(profile_on_slow=3.0, profile_steps="80,90")
+    seen = spent(Profiler(settings, tmp_path), 60, lambda call: 9.0 if call > 40 else 1.0, 0, clock)
+    assert at_steps(seen)[:5] == [80, 82, 84, 86, 88]
+    assert recorder == ["start", "stop"] * 2
+
+
+def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, caplog):
+    def refuse(folder):
+        raise tf.errors.AlreadyExistsError(None, None, "Another profiler is running.\nMore.")
+
+    monkeypatch.setattr(tf.profiler.experimental, "start", refuse)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert spent(Profiler(RunConfig(profile_steps="2,8"), tmp_path), 6) == [False] * 6
+    assert caplog.messages == ["no profile: Another profiler is running."]
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        (
+            "10,40",
+            "steps 0 to 15 are the first call, which is compiled; give START,STOP from 16 to 99",
+        ),
+        ("16,100", "the run ends at about step 99; give START,STOP from 16 to 99"),
+        ("20,40,200,300", "the run ends at about step 99"),
+        ("17,31", "no call begins between 17 and 31: they begin every 16 steps"),
+    ],
+)
+def test_windows_that_the_run_has_no_steps_for(windows, message):
+    with pytest.raises(UsageError) as raised:
+        profile_hooks.check(RunConfig(profile_steps=windows), first=0, call=16, last=99)
+    assert str(raised.value).startswith(f"--profile_steps={windows}: {message}")
+
+
+def test_windows_that_it_has_and_a_run_that_has_none():
+    profile_hooks.check(RunConfig(profile_steps="16,99"), first=0, call=16, last=99)
+    profile_hooks.check(RunConfig(), first=0, call=16, last=3)
+    with pytest.raises(UsageError, match="it is too short for a profile; give more --epochs"):
+        profile_hooks.check(RunConfig(profile_steps="1,2"), first=0, call=16, last=16)
