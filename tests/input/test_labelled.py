@@ -53,7 +53,9 @@ def test_lines(tmp_path):
     assert found.lengths_E.tolist() == [2, 3, 0, 1]
 
 
-@pytest.mark.parametrize("text", [gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")])
+@pytest.mark.parametrize(
+    "text", [gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")], ids=["gzip", "windows"]
+)
 def test_lines_compressed_and_of_windows(tmp_path, text):
     name = "a.gz" if isinstance(text, bytes) else "a.txt"
     assert shown(labelled_files.read(written(tmp_path / name, text), config())) == EXPECTED
