@@ -26,7 +26,7 @@ PINS = re.compile(r"^([a-z0-9.-]+)==[\w.]+(?: ; .+)?$")
 
 
 def our_files() -> list[pathlib.Path]:
-    """Every text file that belongs to the repository; downloads and runs are left out."""
+    """Return every file that belongs to the repository; downloads and runs are left out."""
     inside = [path for folder in ("app", "configs", "tests", ".ci") for path in walk(ROOT / folder)]
     beside = [ROOT / name for name in (*sorted(FILES), ".gitignore", "data/README.md")]
     return inside + [path for path in beside if path.exists()]
@@ -45,7 +45,7 @@ def hits(pattern: re.Pattern) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in our_files()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1)
         if pattern.search(line)
     ]
 
