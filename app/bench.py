@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
-from app.benchmarks.harness import machine, options, picture
-from app.benchmarks.harness.options import (
+from . import __name__ as PACKAGE
+from .benchmarks.harness import machine, options, picture
+from .benchmarks.harness.options import (
     AdamOptions,
     ClassifyOptions,
     Options,
@@ -26,10 +27,10 @@ from app.benchmarks.harness.options import (
     TablesOptions,
     WordsOptions,
 )
-from app.benchmarks.harness.report import Report
-from app.cli import flags
-from app.errors import UsageError
-from app.system.files import replacing
+from .benchmarks.harness.report import Report
+from .cli import flags
+from .errors import UsageError
+from .system.files import replacing
 
 
 class Case(NamedTuple):
@@ -43,7 +44,7 @@ def _run(name: str, settings: Options) -> Report:
     """Run a case; its module has its name."""
     folder = "sparse" if name == "adam" else name
     flags.start_tensorflow()  # quietly, which the import of a case would do in its own way
-    return importlib.import_module(f"app.benchmarks.{folder}.{name}_case").run(settings)
+    return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
 
 
 CASES = {

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from app.cli import flags
-from app.config import settings
-from app.distributed import local_cluster
-from app.errors import UsageError
+from .cli import flags
+from .config import settings
+from .distributed import local_cluster
+from .errors import UsageError
 
 _MOST = 1000  # processes of a kind: a slip of the finger, where it is more
 _OWN = ("workers", "ps", "data_workers", "port", "kill_worker_after")

@@ -12,11 +12,11 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from app.cli import flags
-from app.config import settings
-from app.errors import UsageError
-from app.evaluation import score_report
-from app.system.files import replacing
+from .cli import flags
+from .config import settings
+from .errors import UsageError
+from .evaluation import score_report
+from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -40,9 +40,9 @@ def define() -> None:
     """Defines the flags of this command."""
     flags.define_vectors()
     absl_flags.DEFINE(flags.Paths(), "heldout", "", "Files as of --corpus to score the run on.")
-    names = ",".join(score_report.benchmarks)
-    several = flags.Names()
-    absl_flags.DEFINE(several, "benchmarks", names, f"Of {names}; empty for none.")
+    names, several = ",".join(score_report.benchmarks), flags.Names()
+    text = f"Some of {names}, which come with gensim; empty for none."
+    absl_flags.DEFINE(several, "benchmarks", names, text)
     text = "Files of one's own word pairs: word, word, score a line."
     absl_flags.DEFINE(several, "pairs", "", text)
     text = "Files of one's own analogies: four words a line."
@@ -59,9 +59,9 @@ def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     stored |= {"top": top} if top else {}
     task = stored.get("task")
     flags.start_tensorflow()
-    from app.checkpoints.workdir import Workdir
-    from app.system import devices
-    from app.tasks import all_tasks
+    from .checkpoints.workdir import Workdir
+    from .system import devices
+    from .tasks import all_tasks
 
     if task not in all_tasks.SCORES:
         found = f"holds a run of --task={task}" if task else "no trained run there"

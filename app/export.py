@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
-from app.checkpoints.workdir import Workdir
-from app.cli import flags
-from app.config import Config, settings
-from app.errors import UsageError
-from app.exporting import projector, word2vec
-from app.types import WordVectors
+from .checkpoints.workdir import Workdir
+from .cli import flags
+from .config import Config, settings
+from .errors import UsageError
+from .exporting import projector, word2vec
+from .types import WordVectors
 
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
     flags.start_tensorflow()  # which the other formats do without
-    from app.exporting import saved_model
+    from .exporting import saved_model
 
     saved_model.write(vectors, path)
 
@@ -50,7 +50,7 @@ def main(_: Sequence[str]) -> None:
 def _formats(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
     """Those of a task whose runs are more, or other, than word vectors."""
     flags.start_tensorflow()
-    from app.tasks import all_tasks
+    from .tasks import all_tasks
 
     return all_tasks.EXPORTS.get(task, {})
 
@@ -59,7 +59,7 @@ def _exported(
     formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
 ) -> str:
     """Writes what a run of this task has in the format; what to say of it."""
-    from app.system import devices
+    from .system import devices
 
     given = absl_flags.FLAGS
     if given.format not in formats:

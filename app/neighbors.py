@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from app.cli import flags
-from app.errors import UsageError
-from app.evaluation import nearest_words
-from app.evaluation.lexicon import lexicon
+from .cli import flags
+from .errors import UsageError
+from .evaluation import nearest_words
+from .evaluation.lexicon import lexicon
 
 
 def main(words: Sequence[str]) -> None:

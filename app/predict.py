@@ -13,10 +13,11 @@ from typing import BinaryIO
 from absl import flags as absl_flags
 from absl import logging
 
-from app.cli import flags
-from app.config import settings
-from app.errors import UsageError
-from app.system.files import BYTE_ORDER_MARK, LONGEST_LINE
+from . import __name__ as PACKAGE
+from .cli import flags
+from .config import settings
+from .errors import UsageError
+from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 
 _BYTES = 1 << 20  # read at a time, or as many as there are
 
@@ -28,12 +29,12 @@ def main(_: Sequence[str]) -> None:
     if stored.get("task") != "classify":
         raise UsageError(
             f"--workdir={given.workdir}: no trained classifier there; train one with "
-            "python -m app.train --task=classify"
+            f"python -m {PACKAGE}.train --task=classify"
         )
     flags.start_tensorflow()
-    from app.checkpoints.workdir import Workdir
-    from app.system import devices
-    from app.tasks.classify import classify_job
+    from .checkpoints.workdir import Workdir
+    from .system import devices
+    from .tasks.classify import classify_job
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)

@@ -16,13 +16,13 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from app.benchmarks.harness import picture as drawing
-from app.checkpoints import workdir
-from app.cli import flags
-from app.config import TableConfig, settings
-from app.errors import UsageError
-from app.profiling import profile_picture, profile_report, profiles
-from app.system.files import replacing
+from .benchmarks.harness import picture as drawing
+from .checkpoints import workdir
+from .cli import flags
+from .config import TableConfig, settings
+from .errors import UsageError
+from .profiling import profile_picture, profile_report, profiles
+from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -83,9 +83,9 @@ def _live() -> tuple[str, dict[str, Any]]:
     # The input is measured, and the file of a run's tables must not be touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()
-    from app.profiling import live
-    from app.system import devices
-    from app.tasks import all_tasks
+    from .profiling import live
+    from .system import devices
+    from .tasks import all_tasks
 
     devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags as absl_flags
 
-from app.cli import flags
-from app.config import settings
-from app.errors import UsageError
+from .cli import flags
+from .config import settings
+from .errors import UsageError
 
 
 def main(users: Sequence[str]) -> None:
@@ -23,10 +23,10 @@ def main(users: Sequence[str]) -> None:
     lines = (line.decode(errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
     asked = users or [line for line in lines if line.strip()]
     flags.start_tensorflow()
-    from app.checkpoints.workdir import Workdir
-    from app.system import devices
-    from app.tasks.recommend import recommend_job
-    from app.tasks.recommend.ranking_metrics import Ranker
+    from .checkpoints.workdir import Workdir
+    from .system import devices
+    from .tasks.recommend import recommend_job
+    from .tasks.recommend.ranking_metrics import Ranker
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)

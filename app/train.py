@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from app.checkpoints import workdir
-from app.cli import flags
-from app.config.settings import by_name
-from app.distributed.cluster_spec import of_environment
-from app.errors import RunError
+from . import __name__ as PACKAGE
+from .checkpoints import workdir
+from .cli import flags
+from .config.settings import by_name
+from .distributed.cluster_spec import of_environment
+from .errors import RunError
 
 
 def main(_: Sequence[str]) -> None:
@@ -26,12 +27,12 @@ def main(_: Sequence[str]) -> None:
     planned = settings.run.plan_only  # which needs nobody else
     hosts = None if planned else of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
-    from app.build import strategies
-    from app.checkpoints import checkpoint
-    from app.distributed import serving
-    from app.system import devices
-    from app.tasks import all_tasks
-    from app.training import banner, loop
+    from .build import strategies
+    from .checkpoints import checkpoint
+    from .distributed import serving
+    from .system import devices
+    from .tasks import all_tasks
+    from .training import banner, loop
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
@@ -66,7 +67,7 @@ def main(_: Sequence[str]) -> None:
         if finished:
             runner.leave(place)
     if not finished:
-        alone = f"python -m app.train --workdir={shlex.quote(str(place.path))}"
+        alone = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
         again = "the same commands, one for each process" if hosts else alone
         raise RunError(f"stopped as asked, and saved; go on with: {again}")
     if told:

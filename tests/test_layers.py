@@ -53,16 +53,26 @@ def modules_in(root: pathlib.Path) -> dict[str, ast.Module]:
     }
 
 
-def names_imported(tree: ast.Module) -> set[str]:
-    """Every dotted name that the module imports, at any depth: `from a import b` gives `a.b`."""
-    found = set()
+def names_imported(tree: ast.Module, package: str = "app") -> set[str]:
+    """Return every dotted name that a module imports, at any depth: `from a import b` gives `a.b`.
+
+    package: the one that the module is in, from which its relative imports count.
+    """
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative import; write it from app"
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            parts = [*(above if node.level else []), *filter(None, [node.module])]
+            names.update(".".join([*parts, alias.name]) for alias in node.names)
+    return names
+
+
+def package_of(name: str, modules: dict[str, ast.Module]) -> str:
+    """Return the package that a module is in; a package is in itself."""
+    is_package = any(other.startswith(f"{name}.") for other in modules)
+    return name if is_package else name.rpartition(".")[0]
 
 
 def imports_between(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
@@ -70,8 +80,8 @@ def imports_between(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
     return {
         name: {
             other if other in modules else other.rpartition(".")[0]
-            for other in names_imported(tree)
-            if other.startswith("app.")
+            for other in names_imported(tree, package_of(name, modules))
+            if other.startswith("app.") and other != "app.__name__"
         }
         for name, tree in modules.items()
     }
@@ -164,14 +174,27 @@ def test_importing_a_module_only_defines(modules):
     assert acting == {}
 
 
+def test_imports_are_relative(modules):
+    """The folder is also installed as a package of another name, `lexrow`."""
+    absolute = {
+        name
+        for name, tree in modules.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Import) and any(a.name.split(".")[0] == "app" for a in node.names))
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "app")
+        if not (isinstance(node, ast.ImportFrom) and node.level)
+    }
+    assert absolute == set()
+
+
 def test_the_check_sees_a_wrong_import(tmp_path):
     sources = {
         "config.py": "import json\n",
         "text/corpus.py": "",
-        "models/cbow.py": "from app import config\nfrom app.tables.base import Table\n",
-        "tables/base.py": "import app.tables.host\n",
-        "tables/host.py": "from app.tables import base\n"
-        "def late():\n    from app.text import corpus\n    import app.models.cbow\n",
+        "models/cbow.py": "from .. import config\nfrom ..tables.base import Table\n",
+        "tables/base.py": "from . import host\n",
+        "tables/host.py": "from . import base\n"
+        "def late():\n    from ..text import corpus\n    import app.models.cbow\n",
     }
     for name, source in sources.items():
         (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.auditing import whole
-from app.auditing.findings import Findings
-from app.tables.variable import variables
+from ..tables.variable import variables
+from . import whole
+from .findings import Findings
 
 
 def audit(

@@ -20,8 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.auditing.findings import Finding, Findings, Touch, explained
-from app.auditing.graphs import CALLS, VIEWS, executed, number, shape_of
+from .findings import Finding, Findings, Touch, explained
+from .graphs import CALLS, VIEWS, executed, number, shape_of
 
 # A pass over less than this, read and written at the 30 GB/s of two cores, takes about a
 # millisecond: no more than a step on rows has to spend.

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from app.config import ModelConfig
-from app.errors import UsageError
-from app.losses.base import Loss
-from app.losses.classes import classes
-from app.losses.classes.adaptive_softmax import AdaptiveSoftmax
-from app.losses.classes.class_softmax import ClassSoftmax
-from app.losses.negative_sampling import NegativeSampling
-from app.losses.one_vs_all import OneVsAll
-from app.losses.sampled.nce import Nce
-from app.losses.sampled.sampled_softmax import SampledSoftmax
-from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from ..config import ModelConfig
+from ..errors import UsageError
+from ..losses.base import Loss
+from ..losses.classes import classes
+from ..losses.classes.adaptive_softmax import AdaptiveSoftmax
+from ..losses.classes.class_softmax import ClassSoftmax
+from ..losses.negative_sampling import NegativeSampling
+from ..losses.one_vs_all import OneVsAll
+from ..losses.sampled.nce import Nce
+from ..losses.sampled.sampled_softmax import SampledSoftmax
+from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 
 # Losses that are -log P of the word itself, of which perplexity is a function.
 LIKELIHOODS = {"softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax"}

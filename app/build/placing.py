@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from tensorflow.python.client import device_lib  # the only one to tell the memory of a GPU
 
-from app.build import storage, updates
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.models.base import Model
-from app.optimizers.base import Optimizer
-from app.system import devices, host_memory
-from app.tables import sharded
-from app.tables.base import TableSpec
-from app.tables.dynamic.keys import KeyMap
-from app.training import memory_plan, staging
-from app.training.activations import step_bytes
-from app.training.memory_plan import FILE, HOST, Item
-from app.training.staging import Room
-from app.types import Batches
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..system import devices, host_memory
+from ..tables import sharded
+from ..tables.base import TableSpec
+from ..tables.dynamic.keys import KeyMap
+from ..training import memory_plan, staging
+from ..training.activations import step_bytes
+from ..training.memory_plan import FILE, HOST, Item
+from ..training.staging import Room
+from ..types import Batches
+from . import storage, updates
 
 # What --hot_rows=auto chooses from, as shares of a table's rows: the largest that fits.
 _SHARES = (*(0.9**power for power in range(90)), 0.0)

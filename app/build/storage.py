@@ -12,27 +12,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.checkpoints import checkpoint, stored
-from app.checkpoints import workdir as files
-from app.checkpoints.checkpoint import Checkpoints, Position
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import RunError, UsageError
-from app.models.base import Model
-from app.optimizers.base import Optimizer
-from app.tables import served, sharded
-from app.tables.base import Table, TableSpec
-from app.tables.device import DeviceTable
-from app.tables.disk.file import FileTable
-from app.tables.disk.table_file import TableFile
-from app.tables.dynamic import keys
-from app.tables.dynamic.dynamic import DynamicTable
-from app.tables.dynamic.keys import INT64, STRING, KeyMap
-from app.tables.dynamic.slab import Slab
-from app.tables.initial import Unwritten
-from app.training import memory_plan
-from app.training.locating import Locating
-from app.training.staging import InPlace, Room, Staging
+from ..checkpoints import checkpoint, stored
+from ..checkpoints import workdir as files
+from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..errors import RunError, UsageError
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..tables import served, sharded
+from ..tables.base import Table, TableSpec
+from ..tables.device import DeviceTable
+from ..tables.disk.file import FileTable
+from ..tables.disk.table_file import TableFile
+from ..tables.dynamic import keys
+from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.keys import INT64, STRING, KeyMap
+from ..tables.dynamic.slab import Slab
+from ..tables.initial import Unwritten
+from ..training import memory_plan
+from ..training.locating import Locating
+from ..training.staging import InPlace, Room, Staging
 
 Maker = Callable[[str, TableSpec, Config, list[str]], Table]  # of the table of this name
 

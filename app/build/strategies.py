@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from app.checkpoints import bundle
-from app.checkpoints.checkpoint import Position
-from app.config import Config
-from app.config.settings import check_micro_batches
-from app.distributed import multi_worker, parameter_server, replicas
-from app.distributed.cluster_spec import Hosts
-from app.errors import UsageError
-from app.training.runner import Here, Runner
+from ..checkpoints import bundle
+from ..checkpoints.checkpoint import Position
+from ..config import Config
+from ..config.settings import check_micro_batches
+from ..distributed import multi_worker, parameter_server, replicas
+from ..distributed.cluster_spec import Hosts
+from ..errors import UsageError
+from ..training.runner import Here, Runner
 
 # From the settings and the processes of the cluster; it waits for those.
 RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from app.config import OptimizerConfig
-from app.optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
-from app.optimizers.base import Gradients, Optimizer
+from ..config import OptimizerConfig
+from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
+from ..optimizers.base import Gradients, Optimizer
 
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     "sgd": lambda settings: sgd.sgd(),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from app.errors import DamagedError, RunError
-from app.system.checked_files import list_folder, reading
+from ..errors import DamagedError, RunError
+from ..system.checked_files import list_folder, reading
 
 PREFIX = "tables"  # of the files
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what the key of a variable ends with

@@ -12,13 +12,14 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from app.checkpoints import bundle, stored
-from app.checkpoints.bundle import Bundle
-from app.errors import DamagedError, RunError
-from app.system.checked_files import COUNT, list_folder, read_json, reading
-from app.system.files import remove_folder, replacing_folder
-from app.tables.base import Kept, Table
-from app.tables.variable import variables
+from .. import __name__ as PACKAGE
+from ..errors import DamagedError, RunError
+from ..system.checked_files import COUNT, list_folder, read_json, reading
+from ..system.files import remove_folder, replacing_folder
+from ..tables.base import Kept, Table
+from ..tables.variable import variables
+from . import bundle, stored
+from .bundle import Bundle
 
 T = TypeVar("T")
 
@@ -220,7 +221,7 @@ def of_newest(folder: Path, read: Callable[[Path], T]) -> T:
     found, damaged = _newest(folder, read)
     if found is None:
         what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
-        raise RunError(f"{folder}: {what}; run app.train with this workdir first")
+        raise RunError(f"{folder}: {what}; run {PACKAGE}.train with this workdir first")
     return found
 
 

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.checkpoints.bundle import VALUE, Bundle
-from app.errors import RunError
-from app.system.checked_files import read_json
-from app.system.files import replacing
-from app.tables import arrays
-from app.tables.base import Kept, Table
-from app.tables.disk import file
-from app.tables.dynamic import key_files, slab
-from app.tables.dynamic.dynamic import KEYS
-from app.tables.row_reads import parts
-from app.tables.sharded import Deal, ShardedTable
+from ..errors import RunError
+from ..system.checked_files import read_json
+from ..system.files import replacing
+from ..tables import arrays
+from ..tables.base import Kept, Table
+from ..tables.disk import file
+from ..tables.dynamic import key_files, slab
+from ..tables.dynamic.dynamic import KEYS
+from ..tables.row_reads import parts
+from ..tables.sharded import Deal, ShardedTable
+from .bundle import VALUE, Bundle
 
 _LAYOUTS = "tables.json"
 _DEVICE = {"kind": "device"}  # the layout where none was written

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.config import flagfiles
-from app.errors import UsageError
-from app.system import checked_files
-from app.system.checked_files import list_folder
-from app.system.files import replacing, sweep
+from .. import __name__ as PACKAGE
+from ..config import flagfiles
+from ..errors import UsageError
+from ..system import checked_files
+from ..system.checked_files import list_folder
+from ..system.files import replacing, sweep
 
 
 class Workdir:
@@ -116,7 +117,7 @@ def read_flags(path: Path) -> dict[str, str]:
 def write_flags(path: Path, settings: dict[str, Any]) -> None:
     """Write a flagfile with every setting, which runs the job again."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("# Every flag of this run: python -m app.train --flagfile=THIS\n")
+        file.write(f"# Every flag of this run: python -m {PACKAGE}.train --flagfile=THIS\n")
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             file.write(f"{flagfiles.line(name, text)}\n")

@@ -15,12 +15,12 @@ from typing import Any
 
 from absl import flags, logging
 
-from app.checkpoints import workdir
-from app.config import Config, flagfiles, settings
-from app.errors import RunError, UsageError
-from app.exporting import word2vec_reader
-from app.system.console import hushed
-from app.types import WordVectors
+from ..checkpoints import workdir
+from ..config import Config, flagfiles, settings
+from ..errors import RunError, UsageError
+from ..exporting import word2vec_reader
+from ..system.console import hushed
+from ..types import WordVectors
 
 # A home folder: in front, or behind a comma or a colon, where several files are named.
 _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
@@ -207,7 +207,7 @@ def vectors() -> WordVectors:
     if given.vectors:
         return word2vec_reader.read(given.vectors)
     start_tensorflow()  # which a file does without
-    from app.tasks import trained_vectors as trained
+    from ..tasks import trained_vectors as trained
 
     return trained.load(given.workdir)
 

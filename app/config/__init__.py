@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from app.config.labelled_config import LabelledConfig
-from app.config.learning_config import ModelConfig, OptimizerConfig
-from app.config.ratings_config import RatingsConfig
-from app.config.run_config import RunConfig
-from app.config.setting import setting
-from app.config.table_config import TableConfig
-from app.config.text_config import CorpusConfig, InputConfig, VocabularyConfig
+from .labelled_config import LabelledConfig
+from .learning_config import ModelConfig, OptimizerConfig
+from .ratings_config import RatingsConfig
+from .run_config import RunConfig
+from .setting import setting
+from .table_config import TableConfig
+from .text_config import CorpusConfig, InputConfig, VocabularyConfig
 
 __all__ = [
     "Config",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from app.errors import UsageError
+from ..errors import UsageError
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 

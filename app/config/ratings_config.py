@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from app.config.setting import setting
+from .setting import setting
 
 _RECOMMEND = ("task", "recommend")
 _IN_BATCH = ("loss", "in_batch_softmax")

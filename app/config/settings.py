@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from app.config import Config
-from app.config.addresses import is_address
-from app.errors import UsageError
+from ..errors import UsageError
+from . import Config
+from .addresses import is_address
 
 # Ids are numbers of 32 bits, in files and in tensors.
 MOST_ROWS = 2**31 - 1

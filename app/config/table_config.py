@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from app.config.setting import setting
+from .setting import setting
 
 _HOST, _DYNAMIC = ("table", "host"), ("table", "dynamic")
 

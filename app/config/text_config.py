@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from app.config.setting import setting
+from .setting import setting
 
 _WORDS = ("task", "words")
 _TEXT = ("task", "words", "language_model")

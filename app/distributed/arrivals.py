@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
-from app.distributed.cluster_spec import Hosts, Task, host_and_port
-from app.errors import RunError, UsageError
-from app.system import ports
+from ..errors import RunError, UsageError
+from ..system import ports
+from .cluster_spec import Hosts, Task, host_and_port
 
 _PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
 _PAUSE_SECONDS = 0.2  # between two looks

@@ -15,8 +15,9 @@ from typing import Any
 
 from absl import logging
 
-from app.config.addresses import is_address
-from app.errors import UsageError
+from .. import __name__ as PACKAGE
+from ..config.addresses import is_address
+from ..errors import UsageError
 
 JOBS = ("chief", "worker", "ps")
 # A process: its job, and its place in the list of that job.
@@ -104,7 +105,7 @@ def of_environment(strategy: str, text: str | None) -> Hosts | None:
     if not given:
         raise UsageError(
             f"--strategy={strategy}: TF_CONFIG is not set, which names all processes and this one; "
-            f"start them with: python -m app.cluster {_EXAMPLE[strategy]} -- FLAGS (or give "
+            f"start them with: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or give "
             "--strategy=none to train on this machine alone)"
         )
     value = _json(given)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from app.config import Config
-from app.distributed import arrivals, notes
-from app.distributed.cluster_spec import Hosts
+from ..config import Config
+from . import arrivals, notes
+from .cluster_spec import Hosts
 
 
 @contextlib.contextmanager

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from absl import logging
 
-from app.checkpoints.workdir import Workdir
-from app.config import RunConfig
-from app.distributed.cluster_spec import Hosts, Task
-from app.errors import RunError, UsageError
-from app.system import ports
-from app.system.processes import Process, end
-from app.system.signals import asked_to_stop
+from .. import __name__ as PACKAGE
+from ..checkpoints.workdir import Workdir
+from ..config import RunConfig
+from ..errors import RunError, UsageError
+from ..system import ports
+from ..system.processes import Process, end
+from ..system.signals import asked_to_stop
+from .cluster_spec import Hosts, Task
 
 HOST = "127.0.0.1"
 _WATCH_SECONDS = 0.2
@@ -89,7 +90,7 @@ class Trial:
     data_workers: int = 0
     data_port: int = 0
     kill_worker_after: float | None = None
-    module: str = "app.train"
+    module: str = f"{PACKAGE}.train"
 
 
 def hosts(workers: int, servers: int, free: Sequence[int]) -> Hosts:
@@ -268,7 +269,9 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
         servers = []
         for name, arguments in roles.items():
             log = folder / f"{name}.log"
-            server = Process(name, ["-m", "app.distributed.server", *arguments], log, says=True)
+            server = Process(
+                name, ["-m", f"{PACKAGE}.distributed.server", *arguments], log, says=True
+            )
             servers.append(stack.enter_context(server.running()))
             if len(servers) == 1:
                 server.address()  # before it is looked for

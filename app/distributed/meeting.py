@@ -17,10 +17,10 @@ from typing import Any
 
 from absl import logging
 
-from app.distributed import arrivals
-from app.distributed.cluster_spec import Hosts, Task, host_and_port
-from app.errors import RunError, UsageError
-from app.system import ports
+from ..errors import RunError, UsageError
+from ..system import ports
+from . import arrivals
+from .cluster_spec import Hosts, Task, host_and_port
 
 _PAUSE_SECONDS = 0.2  # between two attempts, and two looks
 _SAY_AFTER_SECONDS = 5.0  # of waiting: longer than processes take that start together

@@ -19,16 +19,16 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.distributed import arrivals, joining, meeting, notes
-from app.distributed.agreement import Agreement
-from app.distributed.cluster_spec import Hosts
-from app.distributed.replicas import Made, Replicas
-from app.errors import RunError, UsageError
-from app.tables.base import Table
-from app.training.job import Job
-from app.training.loop import is_finished
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..errors import RunError, UsageError
+from ..tables.base import Table
+from ..training.job import Job
+from ..training.loop import is_finished
+from . import arrivals, joining, meeting, notes
+from .agreement import Agreement
+from .cluster_spec import Hosts
+from .replicas import Made, Replicas
 
 # How TensorFlow says that another process is gone, has been started again, or says so itself.
 _GONE = (

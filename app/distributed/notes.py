@@ -16,12 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import app
-from app.checkpoints.workdir import read_json, write_json
-from app.config import Config
-from app.config.settings import by_name
-from app.distributed.cluster_spec import Hosts, Task
-from app.errors import RunError, UsageError
+from ..checkpoints.workdir import read_json, write_json
+from ..config import Config
+from ..config.settings import by_name
+from ..errors import RunError, UsageError
+from .cluster_spec import Hosts, Task
 
 # What may differ: where a machine has things, how it works on them, and what the chief alone does.
 _OWN = {
@@ -174,7 +173,7 @@ def _version(package: str) -> str:
 
 def _code() -> str:
     """The first digits of a digest of Lexrow's own modules."""
-    folder = Path(app.__file__).parent
+    folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())

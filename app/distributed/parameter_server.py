@@ -18,22 +18,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.auditing.findings import Findings
-from app.auditing.step_audit import audit
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.distributed import arrivals, joining
-from app.distributed.cluster_spec import Hosts
-from app.errors import RunError
-from app.optimizers import row_updates as writer
-from app.tables import device, served
-from app.tables.base import Table
-from app.tables.device import DeviceTable
-from app.tables.served import Served
-from app.training import gradients
-from app.training.job import Job
-from app.training.step import steps
-from app.types import Batch
+from ..auditing.findings import Findings
+from ..auditing.step_audit import audit
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..errors import RunError
+from ..optimizers import row_updates as writer
+from ..tables import device, served
+from ..tables.base import Table
+from ..tables.device import DeviceTable
+from ..tables.served import Served
+from ..training import gradients
+from ..training.job import Job
+from ..training.step import steps
+from ..types import Batch
+from . import arrivals, joining
+from .cluster_spec import Hosts
 
 # Calls that are given out at a time: one that each worker makes, one that waits for it, some more
 # to make up for workers that are not equally fast.

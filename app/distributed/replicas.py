@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from app.auditing.findings import Findings
-from app.auditing.step_audit import audit
-from app.checkpoints.workdir import Workdir
-from app.distributed.exchange import Exchange, number
-from app.tables import sharded
-from app.tables.base import Table
-from app.tables.row_reads import distinct
-from app.training import gradients
-from app.training.job import Job
-from app.training.runner import errors_of_tables
-from app.training.step import apply, steps
+from ..auditing.findings import Findings
+from ..auditing.step_audit import audit
+from ..checkpoints.workdir import Workdir
+from ..tables import sharded
+from ..tables.base import Table
+from ..tables.row_reads import distinct
+from ..training import gradients
+from ..training.job import Job
+from ..training.runner import errors_of_tables
+from ..training.step import apply, steps
+from .exchange import Exchange, number
 
 _FLOAT = 4  # bytes of a number of a vector
 FLAGS = 2  # those of `distributed.multi_worker`

@@ -8,12 +8,13 @@ import sys
 import tensorflow as tf
 from absl import logging
 
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.distributed import arrivals, joining
-from app.distributed.cluster_spec import Hosts
-from app.system.signals import asked_to_stop
-from app.training.loop import is_finished
+from .. import __name__ as PACKAGE
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..system.signals import asked_to_stop
+from ..training.loop import is_finished
+from . import arrivals, joining
+from .cluster_spec import Hosts
 
 
 def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
@@ -36,7 +37,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         stream.flush()
     if not stop.is_set() and not is_finished(workdir):
         logging.info("%s is gone; starting again, to wait for it", hosts.name(*hosts.chief))
-        os.execv(sys.executable, [sys.executable, "-m", "app.train", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", f"{PACKAGE}.train", *sys.argv[1:]])
     os._exit(0)  # a server of TensorFlow cannot be ended otherwise
 
 

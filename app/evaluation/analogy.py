@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import UsageError
-from app.evaluation.benchmark_files import numbered_lines
-from app.evaluation.lexicon import CASES, Lexicon, first_row, protocol, unit_rows
-from app.evaluation.scores import Score
-from app.evaluation.search import nearest_rows
+from ..errors import UsageError
+from .benchmark_files import numbered_lines
+from .lexicon import CASES, Lexicon, first_row, protocol, unit_rows
+from .scores import Score
+from .search import nearest_rows
 
 _WANTED = "analogies: `: section` lines, and four words on every other line"
 _MEASURE = "3CosAdd, question words excluded; questions with an unknown word skipped"

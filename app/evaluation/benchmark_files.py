@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.errors import UsageError
-from app.system.files import read_lines
+from ..errors import UsageError
+from ..system.files import read_lines
 
 
 def numbered_lines(path: str | Path, wanted: str) -> Iterator[tuple[int, str]]:

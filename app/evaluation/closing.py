@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from app.evaluation import nearest_words, score_report
-from app.evaluation.lexicon import lexicon
-from app.types import WordVectors
+from .. import __name__ as PACKAGE
+from ..types import WordVectors
+from . import nearest_words, score_report
+from .lexicon import lexicon
 
 _WORDS = 6  # whose neighbours are shown
 _NEIGHBOURS = 5
+_NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip install gensim)"
 
 
 def closing(vectors: WordVectors, workdir: str) -> str:
@@ -19,15 +21,17 @@ def closing(vectors: WordVectors, workdir: str) -> str:
         f"  {word.ljust(width)}  {', '.join(neighbour.word for neighbour in row)}"
         for word, row in zip(shown, found, strict=True)
     ]
+    scores = score_report.run(vectors)
     return "\n".join(
         (
-            score_report.table(score_report.run(vectors), parts=False),
+            score_report.table(scores, parts=False) if scores else _NO_SCORES,
             "nearest words:",
             *near,
             "next:",
-            f"  python -m app.neighbors --workdir={workdir} {shown[-1] if shown else 'WORD'}",
-            f"  python -m app.evaluate --workdir={workdir} --pairs=FILE",
-            f"  python -m app.export --workdir={workdir} --format=word2vec --output=vectors.txt",
+            f"  python -m {PACKAGE}.neighbors --workdir={workdir} {shown[-1] if shown else 'WORD'}",
+            f"  python -m {PACKAGE}.evaluate --workdir={workdir} --pairs=FILE",
+            f"  python -m {PACKAGE}.export --workdir={workdir} --format=word2vec "
+            "--output=vectors.txt",
             f"  tensorboard --logdir={workdir}",
         )
     )

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import UsageError
-from app.types import WordVectors
+from ..errors import UsageError
+from ..types import WordVectors
 
 # How a spelling is compared. Where spellings fall together, the most frequent one stands for all.
 CASES = {"fold": str.lower, "exact": str}

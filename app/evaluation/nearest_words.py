@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import UsageError
-from app.evaluation.lexicon import CASES, Lexicon, unit_rows
-from app.evaluation.search import nearest_rows
+from ..errors import UsageError
+from .lexicon import CASES, Lexicon, unit_rows
+from .search import nearest_rows
 
 # Spellings are compared one by one, 0.3 s for these: look where typing errors most likely lead.
 _SUGGESTIONS_AMONG = 50_000

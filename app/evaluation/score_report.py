@@ -6,22 +6,38 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.errors import UsageError
-from app.evaluation import analogy, similarity
-from app.evaluation.lexicon import Lexicon, lexicon
-from app.evaluation.scores import Score
-from app.types import WordVectors
+from ..errors import UsageError
+from ..types import WordVectors
+from . import analogy, similarity
+from .lexicon import Lexicon, lexicon
+from .scores import Score
 
 
-def _carried(name: str) -> Path:
-    """A benchmark file that the gensim wheel carries (`gensim.test.utils.datapath`).
+def installed() -> tuple[str, ...]:
+    """Return the names of the benchmarks whose files are on this machine: all, or none."""
+    return tuple(benchmarks) if _folder() else ()
 
-    Found without importing gensim, which takes 1 to 2 seconds and 118 MB that no score needs.
+
+def _folder() -> Path | None:
+    """Return the folder of the benchmark files that gensim carries, if gensim is installed.
+
+    `gensim.test.utils.datapath` gives the same. Importing gensim would take 1 to 2 seconds and
+    118 MB, which no score needs.
     """
     spec = importlib.util.find_spec("gensim")
     if spec is None or spec.origin is None:
-        raise UsageError(f"{name}: gensim, which carries this file, is missing; run `make setup`")
-    return Path(spec.origin).parent / "test" / "test_data" / name
+        return None
+    return Path(spec.origin).parent / "test" / "test_data"
+
+
+def _carried(name: str) -> Path:
+    folder = _folder()
+    if folder is None:
+        raise UsageError(
+            f"--benchmarks: {name} comes with gensim, which is not installed; run "
+            "pip install gensim, or give --benchmarks= and files of your own (--pairs, --analogies)"
+        )
+    return folder / name
 
 
 benchmarks: dict[str, Callable[[Lexicon], Score]] = {
@@ -33,17 +49,29 @@ benchmarks: dict[str, Callable[[Lexicon], Score]] = {
 
 def run(
     vectors: WordVectors,
-    names: Sequence[str] = tuple(benchmarks),
+    names: Sequence[str] | None = None,
     pairs: Sequence[str] = (),
     analogies: Sequence[str] = (),
     case: str = "fold",
     restrict: int = 0,
 ) -> list[Score]:
-    """Scores of the named benchmarks, then of one's own files of pairs and of analogies.
+    """Score vectors by the named benchmarks, then by files of pairs and of analogies.
 
-    case, restrict: as of `lexicon`. A score of a file bears the file's path as its name. UsageError
-    for a benchmark that does not exist or a file that cannot be used.
+    Args:
+        vectors: Word vectors.
+        names: Names of benchmarks; by default those that are `installed`.
+        pairs: Files of word pairs; the name of a file's score is its path.
+        analogies: Files of analogies, likewise.
+        case: See `lexicon`.
+        restrict: See `lexicon`.
+
+    Returns:
+        A score for each, in this order.
+
+    Raises:
+        UsageError: There is no such benchmark, or a file cannot be used.
     """
+    names = installed() if names is None else names
     for name in names:
         if name not in benchmarks:
             raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.evaluation.lexicon import Lexicon, unit_rows
+from .lexicon import Lexicon, unit_rows
 
 # One block of cosines is 8 MB, which stays in the processor's cache between product and argmax:
 # 16,242 queries x 67,871 words x 100 columns took 4.4 s of processor time, against 5.3 s in blocks

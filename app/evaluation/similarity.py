@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import UsageError
-from app.evaluation.benchmark_files import numbered_lines
-from app.evaluation.lexicon import Lexicon, first_row, protocol, unit_rows
-from app.evaluation.scores import Score
+from ..errors import UsageError
+from .benchmark_files import numbered_lines
+from .lexicon import Lexicon, first_row, protocol, unit_rows
+from .scores import Score
 
 _WANTED = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
 _MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"

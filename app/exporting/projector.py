@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from app.errors import UsageError
-from app.system.files import replacing
-from app.types import WordVectors
+from ..errors import UsageError
+from ..system.files import replacing
+from ..types import WordVectors
 
 # Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under
 # tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647): it loads the first

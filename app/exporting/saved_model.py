@@ -11,10 +11,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from app.errors import RunError, UsageError
-from app.exporting.unique import unique
-from app.system.files import replacing_folder
-from app.types import WordVectors
+from ..errors import RunError, UsageError
+from ..system.files import replacing_folder
+from ..types import WordVectors
+from .unique import unique
 
 
 class _Lookup(tf.Module):

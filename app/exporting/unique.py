@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from absl import logging
 
-from app.types import WordVectors
+from ..types import WordVectors
 
 
 def unique(vectors: WordVectors) -> WordVectors:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import UsageError
-from app.system.files import opener, replacing
-from app.types import WordVectors
+from ..errors import UsageError
+from ..system.files import opener, replacing
+from ..types import WordVectors
 
 _ROWS_PER_WRITE = 4_096
 # Readers end a word at the first of these.

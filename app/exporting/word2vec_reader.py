@@ -19,10 +19,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from absl import logging
 
-from app.errors import UsageError
-from app.exporting.unique import unique
-from app.system.files import BYTE_ORDER_MARK, open_stream, opener
-from app.types import WordVectors
+from ..errors import UsageError
+from ..system.files import BYTE_ORDER_MARK, open_stream, opener
+from ..types import WordVectors
+from .unique import unique
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"

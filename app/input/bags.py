@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import InputConfig
-from app.input.labelled import Examples
-from app.input.pipeline import seed_of
-from app.text.blocks import as_written, without_tuning_thread
-from app.types import Batches
+from ..config import InputConfig
+from ..text.blocks import as_written, without_tuning_thread
+from ..types import Batches
+from .labelled import Examples
+from .pipeline import seed_of
 
 _LABEL = 13  # a stream of random numbers (see `input.pipeline`)
 # By which fastText hashes n-grams (Dictionary::addWordNgrams, src/dictionary.cc).

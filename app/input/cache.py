@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.errors import RunError, UsageError
-from app.system.files import open_regular, replacing
-from app.text.blocks import without_tuning_thread
-from app.text.reading import Progress
+from ..errors import RunError, UsageError
+from ..system.files import open_regular, replacing
+from ..text.blocks import without_tuning_thread
+from ..text.reading import Progress
 
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 

@@ -7,7 +7,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 
-from app.errors import UsageError
+from ..errors import UsageError
 
 # A longer line or quoted cell is refused: it would be an unclosed quote or no text. In a list of
 # items it is a user with more than a million of them.

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
-from app.input import pipeline
-from app.input.tokens import encode
-from app.text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
-from app.text.reading import Progress
-from app.text.tokenize import splitter, without_long
+from ..config import CorpusConfig, InputConfig
+from ..text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
+from ..text.reading import Progress
+from ..text.tokenize import splitter, without_long
+from . import pipeline
+from .tokens import encode
 
 
 class Block(NamedTuple):

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import Config, LabelledConfig
-from app.errors import UsageError
-from app.input import delimited
-from app.input.labelled import Examples, starts
-from app.text import reading
-from app.text.blocks import as_written, block_dataset, in_turn, reported
-from app.text.reading import Progress
-from app.text.tokenize import Tokenizer, splitter, warn_of_dropped, without_long
+from ..config import Config, LabelledConfig
+from ..errors import UsageError
+from ..text import reading
+from ..text.blocks import as_written, block_dataset, in_turn, reported
+from ..text.reading import Progress
+from ..text.tokenize import Tokenizer, splitter, warn_of_dropped, without_long
+from . import delimited
+from .labelled import Examples, starts
 
 _ROWS = 4096  # of a CSV file that are tokenised at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from app.config import RatingsConfig
-from app.errors import UsageError
-from app.input import delimited, parquet
-from app.input.delimited import Lines
-from app.text import reading
+from ..config import RatingsConfig
+from ..errors import UsageError
+from ..text import reading
+from . import delimited, parquet
+from .delimited import Lines
 
 # Column names that need not be given (those of MovieLens among them), without case and signs.
 _NAMES = (

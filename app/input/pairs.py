@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import Config, InputConfig
-from app.errors import UsageError
-from app.input.layouts import is_number
-from app.input.ratings import Ratings
-from app.text.blocks import as_written, without_tuning_thread
-from app.text.names import counted
-from app.text.vocabulary import Vocabulary
-from app.types import Batches
+from ..config import Config, InputConfig
+from ..errors import UsageError
+from ..text.blocks import as_written, without_tuning_thread
+from ..text.names import counted
+from ..text.vocabulary import Vocabulary
+from ..types import Batches
+from .layouts import is_number
+from .ratings import Ratings
 
 
 class Pairs(NamedTuple):

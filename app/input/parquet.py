@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.errors import RunError, UsageError
+from ..errors import RunError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
-from app.input.tokens import PAD, decode, encode
-from app.text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
-from app.text.reading import Progress
-from app.text.tokenize import splitter
-from app.text.vocabulary import Vocabulary, lookup_table
+from ..config import CorpusConfig, InputConfig
+from ..text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
+from ..text.reading import Progress
+from ..text.tokenize import splitter
+from ..text.vocabulary import Vocabulary, lookup_table
+from .tokens import PAD, decode, encode
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers, apart from those of a step
 

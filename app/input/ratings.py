@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.config import RatingsConfig
-from app.errors import UsageError
-from app.input import delimited, layouts, parquet
-from app.input.layouts import Layout
+from ..config import RatingsConfig
+from ..errors import UsageError
+from . import delimited, layouts, parquet
+from .layouts import Layout
 
 _ROWS = 1 << 16  # that are kept as lists at a time
 

@@ -17,13 +17,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
-from app.input import pipeline
-from app.input.tokens import PAD
-from app.text.blocks import as_written, split_documents
-from app.text.reading import Progress
-from app.text.tokenize import tokenizer
-from app.text.vocabulary import EOS, UNK, Vocabulary, lookup_table
+from ..config import CorpusConfig, InputConfig
+from ..text.blocks import as_written, split_documents
+from ..text.reading import Progress
+from ..text.tokenize import tokenizer
+from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
+from . import pipeline
+from .tokens import PAD
 
 
 def token_blocks(

@@ -16,14 +16,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.config import Config, InputConfig
-from app.config.settings import service_address
-from app.errors import RunError, UsageError
-from app.input import pipeline
-from app.text import spans
-from app.text.blocks import as_written, without_tuning_thread
-from app.text.reading import Progress
-from app.text.vocabulary import Vocabulary, lookup_table
+from .. import __name__ as PACKAGE
+from ..config import Config, InputConfig
+from ..config.settings import service_address
+from ..errors import RunError, UsageError
+from ..text import spans
+from ..text.blocks import as_written, without_tuning_thread
+from ..text.reading import Progress
+from ..text.vocabulary import Vocabulary, lookup_table
+from . import pipeline
 
 # A block that others have overtaken for so long, or while nothing came at all, is made here: many
 # times what a worker takes for a block.
@@ -49,7 +50,7 @@ def check(data_service: str, sources: tuple[str, ...]) -> None:
     reason = _unreachable(service_address(data_service))
     if reason:
         raise UsageError(
-            f"{flag}: {reason}; start it with: python -m app.cluster --data_workers=2 "
+            f"{flag}: {reason}; start it with: python -m {PACKAGE}.cluster --data_workers=2 "
             "(or pass --data_service= to read the text here)"
         )
     for path in sources:
@@ -262,7 +263,7 @@ def _unreachable(address: str) -> str:
 def _say_gone(address: str, reason: str) -> None:
     logging.warning(
         "the data service at %s is gone (%s); reading the rest of this epoch here; start it again "
-        "with: python -m app.cluster --data_workers=2 --port=%s",
+        f"with: python -m {PACKAGE}.cluster --data_workers=2 --port=%s",
         address,
         reason,
         address.rpartition(":")[2],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.types import HOST
+from ..types import HOST
 
 PAD = 2**31 - 1
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.keras.embedding import RowEmbedding
-from app.keras.keras_audit import audit
-from app.keras.row_optimizers import (
+from .embedding import RowEmbedding
+from .keras_audit import audit
+from .row_optimizers import (
     SGD,
     Adagrad,
     LazyAdam,
@@ -12,7 +12,7 @@ from app.keras.row_optimizers import (
     LossScaleOptimizer,
     RowwiseAdagrad,
 )
-from app.keras.softmax_layers import (
+from .softmax_layers import (
     NCE,
     AdaptiveSoftmax,
     ClassSoftmax,

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.tables.variable import drawn
+from .. import __name__ as PACKAGE
+from ..tables.variable import drawn
 
 _RANDOM = (
     keras.initializers.RandomNormal,
@@ -21,7 +22,7 @@ def require_tensorflow() -> None:
     """ValueError unless Keras runs on TensorFlow."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"app.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
+            f"{PACKAGE}.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
             "set KERAS_BACKEND=tensorflow before keras is imported"
         )
 

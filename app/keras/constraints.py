@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.optimizers.base import Rule, State, touched
+from ..optimizers.base import Rule, State, touched
 
 _BY_NORM = (
     keras.constraints.MaxNorm,

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.keras.backend import in_place, require_tensorflow
-from app.keras.constraints import by_row
-from app.tables.id_checks import checked
+from ..tables.id_checks import checked
+from .backend import in_place, require_tensorflow
+from .constraints import by_row
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

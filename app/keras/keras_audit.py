@@ -10,9 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.auditing import whole
-from app.auditing.findings import Findings, Touch, instead, source_line
-from app.keras.backend import require_tensorflow
+from .. import __name__ as PACKAGE
+from ..auditing import whole
+from ..auditing.findings import Findings, Touch, instead, source_line
+from .backend import require_tensorflow
 
 _OPTIMIZERS = {
     "Adam": "LazyAdam",
@@ -230,14 +231,16 @@ def _is_keras(path: str) -> bool:
 def _constraint(layer: str) -> tuple[str, str]:
     return (
         f"the constraint of {layer}",
-        "an embeddings_constraint by row of app.keras.RowEmbedding, with an optimizer of app.keras",
+        f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
+        f"with an optimizer of {PACKAGE}.keras",
     )
 
 
 def _regularizer(layer: str) -> tuple[str, str]:
     return (
         f"the regularizer of {layer}",
-        "weight_decay of app.keras.LazyAdamW, or activity_regularizer, on the rows of the batch",
+        f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, "
+        "on the rows of the batch",
     )
 
 
@@ -251,15 +254,15 @@ def _sum(layer: str) -> tuple[str, str]:
 def _optimizer(optimizer: Any) -> tuple[str, str]:
     kind = type(optimizer)
     cause = f"{kind.__name__} {optimizer.name!r}"
-    if kind.__module__.startswith("app.keras"):
-        return cause, "a layer with a row-sparse gradient, such as app.keras.RowEmbedding"
+    if kind.__module__.startswith(f"{PACKAGE}.keras"):
+        return cause, f"a layer with a row-sparse gradient, such as {PACKAGE}.keras.RowEmbedding"
     if kind.__name__ == "LossScaleOptimizer":
-        return cause, "app.keras.LossScaleOptimizer"
+        return cause, f"{PACKAGE}.keras.LossScaleOptimizer"
     ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
-    return cause, f"app.keras.{ours}, with app.keras.RowEmbedding"
+    return cause, f"{PACKAGE}.keras.{ours}, with {PACKAGE}.keras.RowEmbedding"
 
 
 def _layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
     stock = isinstance(layer, keras.layers.Embedding)
-    remedy = "app.keras.RowEmbedding" if stock else instead(touch.operation)
+    remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
     return f"{type(layer).__name__} {layer.name!r}", remedy

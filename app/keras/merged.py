@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.tables.row_reads import distinct, sum_rows
+from ..tables.row_reads import distinct, sum_rows
 
 
 class Merged(tf.IndexedSlices):

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.keras.row_sparse import RowSparse
-from app.optimizers import adagrad, adam, sgd
-from app.optimizers.base import Rule, State, touched
+from ..optimizers import adagrad, adam, sgd
+from ..optimizers.base import Rule, State, touched
+from .row_sparse import RowSparse
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

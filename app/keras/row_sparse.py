@@ -10,12 +10,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from app.keras.backend import in_place, require_tensorflow
-from app.keras.constraints import by_row, constrained
-from app.keras.merged import Merged
-from app.optimizers import row_updates as writer
-from app.optimizers.base import Rule
-from app.tables.variable import VariableRows
+from .. import __name__ as PACKAGE
+from ..optimizers import row_updates as writer
+from ..optimizers.base import Rule
+from ..tables.variable import VariableRows
+from .backend import in_place, require_tensorflow
+from .constraints import by_row, constrained
+from .merged import Merged
 
 # A dense gradient of a smaller table costs less than a millisecond.
 _LARGE = 16 << 20
@@ -120,14 +121,14 @@ class RowSparse:
                 warnings.warn(
                     f"keras.optimizers.LossScaleOptimizer looks at every row of {_name(table)} at "
                     "each step; compile with "
-                    f"app.keras.LossScaleOptimizer({type(self).__name__}(...))",
+                    f"{PACKAGE}.keras.LossScaleOptimizer({type(self).__name__}(...))",
                     stacklevel=2,
                 )
             constraint = getattr(table, "constraint", None)
             if constraint is not None and not _constraint_by_row(table):
                 warnings.warn(
                     f"the constraint {type(constraint).__name__} of {_name(table)} reads and "
-                    "writes every row at each step; app.keras.RowEmbedding has those by row",
+                    f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
                     stacklevel=2,
                 )
 
@@ -211,7 +212,7 @@ class RowSparse:
         if embeds and _bytes(own) >= _LARGE:
             warnings.warn(
                 f"the gradient of {_name(own)} is dense: every one of its {own.shape[0]:,} rows is "
-                "read and written at each step; app.keras.audit(model) finds out why",
+                f"read and written at each step; {PACKAGE}.keras.audit(model) finds out why",
                 stacklevel=2,
             )
 
@@ -252,8 +253,8 @@ def _tell_read_whole(variable: Any) -> None:
     if "ReadVariableOp" in readers:
         warnings.warn(
             f"{_name(variable)} ({_bytes(variable):,} bytes) is copied as a whole at each step: "
-            "keras.layers.Embedding and keras.ops.take read it so; app.keras.RowEmbedding reads "
-            "the rows of the batch, and app.keras.audit(model) tells more",
+            f"keras.layers.Embedding and keras.ops.take read it so; {PACKAGE}.keras.RowEmbedding "
+            f"reads the rows of the batch, and {PACKAGE}.keras.audit(model) tells more",
             stacklevel=2,
         )
 

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.keras import softmax_counts, softmax_gradients
-from app.keras.backend import require_tensorflow
-from app.losses import inference
-from app.losses.base import Normalised
-from app.tables.id_checks import checked
+from ..losses import inference
+from ..losses.base import Normalised
+from ..tables.id_checks import checked
+from . import softmax_counts, softmax_gradients
+from .backend import require_tensorflow
 
 
 class OutputLayer(keras.layers.Layer):

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.keras.merged import Merged
-from app.losses import inference, stream
-from app.losses.base import Gather, Normalised, Predictions
-from app.losses.sampled.sampled import Sampled
-from app.tables.row_reads import distinct
-from app.tables.variable import VariableRows
-from app.types import Rows
+from ..losses import inference, stream
+from ..losses.base import Gather, Normalised, Predictions
+from ..losses.sampled.sampled import Sampled
+from ..tables.row_reads import distinct
+from ..tables.variable import VariableRows
+from ..types import Rows
+from .merged import Merged
 
 # Variables by the name of the table that they are; tensors in a stateless call of Keras.
 Tables = Mapping[str, tf.Variable | tf.Tensor]

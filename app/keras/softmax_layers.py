@@ -52,17 +52,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.keras import softmax_gradients
-from app.keras.softmax_base import OutputLayer
-from app.losses.base import Normalised
-from app.losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
-from app.losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
-from app.losses.classes.classes import RULES, partition
-from app.losses.sampled.nce import Nce
-from app.losses.sampled.sampled import Sampled
-from app.losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
-from app.losses.sampled.samplers import SAMPLERS
-from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
+from ..losses.base import Normalised
+from ..losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
+from ..losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
+from ..losses.classes.classes import RULES, partition
+from ..losses.sampled.nce import Nce
+from ..losses.sampled.sampled import Sampled
+from ..losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
+from ..losses.sampled.samplers import SAMPLERS
+from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
+from . import softmax_gradients
+from .softmax_base import OutputLayer
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

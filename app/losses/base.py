@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from app.tables.base import TableSpec
-from app.types import HOST, Rows
+from ..tables.base import TableSpec
+from ..types import HOST, Rows
 
 # Reads rows: from the name of a table and ids (U,) to (U, D) float32.
 Gather = Callable[[str, tf.Tensor], tf.Tensor]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.losses import stream
-from app.losses.base import Gather, Normalised, Predictions
-from app.tables.row_reads import distinct
-from app.types import Rows
+from ..tables.row_reads import distinct
+from ..types import Rows
+from . import stream
+from .base import Gather, Normalised, Predictions
 
 
 def log_probability(

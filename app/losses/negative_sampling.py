@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.losses import sampling
-from app.losses.base import Part, Predictions
-from app.losses.candidate_scores import pair_scores
-from app.losses.logistic import logistic
-from app.tables.base import TableSpec
-from app.tables.row_reads import take
-from app.types import HOST, Rows
+from ..tables.base import TableSpec
+from ..tables.row_reads import take
+from ..types import HOST, Rows
+from . import sampling
+from .base import Part, Predictions
+from .candidate_scores import pair_scores
+from .logistic import logistic
 
 
 class NegativeSampling:

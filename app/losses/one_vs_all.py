@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.losses.base import Gather, Part, Predictions, Words
-from app.tables.base import TableSpec
-from app.types import Rows
+from ..tables.base import TableSpec
+from ..types import Rows
+from .base import Gather, Part, Predictions, Words
 
 _TABLE = "output"
 # Numbers of rows, and scores, at once: 32 MB of either, as of `losses.classes.levels`.

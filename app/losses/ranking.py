@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.losses.logistic import logistic
-from app.tables.row_reads import sum_rows
+from ..tables.row_reads import sum_rows
+from .logistic import logistic
 
 _TINY = np.finfo(np.float32).tiny  # a probability may round to 0
 

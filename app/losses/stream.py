@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from app.losses.base import Gather, Part
+from .base import Gather, Part
 
 # Called for each block with its table, ids (U,), rows (U, D) and their gradients (U, D).
 Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]

@@ -6,13 +6,13 @@ import dataclasses
 
 import tensorflow as tf
 
-from app.input.bags import Bags
-from app.losses.base import Loss, Predictions
-from app.models.base import Outcome
-from app.models.words import initial_seed, outcome, seed_of
-from app.tables.base import TableSpec
-from app.tables.initial import Uniform
-from app.types import HOST, Batch, Rows
+from ..input.bags import Bags
+from ..losses.base import Loss, Predictions
+from ..tables.base import TableSpec
+from ..tables.initial import Uniform
+from ..types import HOST, Batch, Rows
+from .base import Outcome
+from .words import initial_seed, outcome, seed_of
 
 
 @dataclasses.dataclass(frozen=True)

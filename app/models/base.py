@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from app.losses.base import Part
-from app.tables.base import TableSpec
-from app.types import Batch, Rows
+from ..losses.base import Part
+from ..tables.base import TableSpec
+from ..types import Batch, Rows
 
 
 class Outcome(NamedTuple):

@@ -6,14 +6,14 @@ import dataclasses
 
 import tensorflow as tf
 
-from app.input.tokens import decode
-from app.losses.base import Loss, Predictions
-from app.models.base import Outcome
-from app.models.window import pairs
-from app.models.words import input_table, outcome, seed_of
-from app.tables.base import TableSpec
-from app.tables.row_reads import take
-from app.types import Batch, Rows
+from ..input.tokens import decode
+from ..losses.base import Loss, Predictions
+from ..tables.base import TableSpec
+from ..tables.row_reads import take
+from ..types import Batch, Rows
+from .base import Outcome
+from .window import pairs
+from .words import input_table, outcome, seed_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 import tensorflow as tf
 
-from app.tables.base import TableSpec
+from ..tables.base import TableSpec
 
 Kernels = Mapping[str, tf.Tensor]
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from app.input.tokens import decode
-from app.losses.base import Normalised, Predictions
-from app.models import recurrent
-from app.models.base import Outcome
-from app.models.words import initial_seed, outcome, seed_of
-from app.tables.base import TableSpec
-from app.tables.initial import Uniform
-from app.tables.row_reads import take
-from app.types import HOST, Batch, Rows
+from ..input.tokens import decode
+from ..losses.base import Normalised, Predictions
+from ..tables.base import TableSpec
+from ..tables.initial import Uniform
+from ..tables.row_reads import take
+from ..types import HOST, Batch, Rows
+from . import recurrent
+from .base import Outcome
+from .words import initial_seed, outcome, seed_of
 
 # Of the word vectors at first, as of keras.layers.Embedding.
 _LIMIT = 0.05

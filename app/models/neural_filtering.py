@@ -7,10 +7,10 @@ import math
 
 import tensorflow as tf
 
-from app.models.factorization import InnerProduct, Kernels
-from app.models.words import initial_seed
-from app.tables.base import TableSpec
-from app.tables.initial import Uniform
+from ..tables.base import TableSpec
+from ..tables.initial import Uniform
+from .factorization import InnerProduct, Kernels
+from .words import initial_seed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,15 +8,15 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from app.input.pairs import Pairs
-from app.losses import ranking
-from app.models.base import Outcome
-from app.models.factorization import Kernels, Scorer
-from app.models.words import initial_seed, seed_of
-from app.tables.base import TableSpec
-from app.tables.initial import LastColumn, Uniform
-from app.tables.row_reads import take
-from app.types import Batch, Rows
+from ..input.pairs import Pairs
+from ..losses import ranking
+from ..tables.base import TableSpec
+from ..tables.initial import LastColumn, Uniform
+from ..tables.row_reads import take
+from ..types import Batch, Rows
+from .base import Outcome
+from .factorization import Kernels, Scorer
+from .words import initial_seed, seed_of
 
 # About the length of a vector at first, whatever its columns; it matters little: NDCG@20 of LastFM
 # is .203 from 0.5, and .201 from the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section 4.3).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.input.tokens import Decoded
+from ..input.tokens import Decoded
 
 
 def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:

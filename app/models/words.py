@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.losses.base import Loss, Predictions
-from app.models.base import Outcome
-from app.tables.base import TableSpec
-from app.tables.initial import Uniform
-from app.types import HOST, Batch, Rows
+from ..losses.base import Loss, Predictions
+from ..tables.base import TableSpec
+from ..tables.initial import Uniform
+from ..types import HOST, Batch, Rows
+from .base import Outcome
 
 # Each kind of draw has its own stream, so that adding one leaves the others as they were.
 _STREAMS = {

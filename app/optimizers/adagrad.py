@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer, Slot, State
+from .base import Optimizer, Slot, State
 
 
 def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer, Slot, State, touched
+from .base import Optimizer, Slot, State, touched
 
 # float32 counts up to here without a gap.
 _COUNTED = 1 << 24

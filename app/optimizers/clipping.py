@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.optimizers.base import Gradients
+from .base import Gradients
 
 
 def by_row_norm(gradients: Gradients, limit: float) -> Gradients:

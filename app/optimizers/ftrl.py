@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer, Slot, State, touched
+from .base import Optimizer, Slot, State, touched
 
 
 def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0.1) -> Optimizer:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer, Rule
-from app.tables.base import Table
+from ..tables.base import Table
+from .base import Optimizer, Rule
 
 
 def slots(optimizer: Optimizer, table: Table) -> dict[str, Table]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.optimizers.base import Optimizer, Slot, State, touched
+from .base import Optimizer, Slot, State, touched
 
 
 def sgd() -> Optimizer:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from app.config import Config, ModelConfig, OptimizerConfig
-from app.config.settings import by_name, fields
-from app.profiling.division import Division
-from app.profiling.operations import Work
-from app.profiling.stages import Stage
+from .. import __name__ as PACKAGE
+from ..config import Config, ModelConfig, OptimizerConfig
+from ..config.settings import by_name, fields
+from .division import Division
+from .operations import Work
+from .stages import Stage
 
 # What --cache keeps: the stages before it run in the first epoch only.
 _CACHED = ("tokenize", "read")
@@ -78,7 +79,7 @@ def _input(
     if settings.data_service:
         if not found:
             why = "more processes, on more machines, make the batches of the data service"
-            found.append(Change("app.cluster --data_workers=N", most, why))
+            found.append(Change(f"{PACKAGE}.cluster --data_workers=N", most, why))
         return found
     if name in _CACHED and config.run.epochs > 1:
         if settings.cache == "none":
@@ -89,7 +90,9 @@ def _input(
             return [Change("--profile_steps=START,STOP", most, why)]
     if not found and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
         cached = " --cache=none" if settings.cache != "none" else ""
-        why = "other machines make the batches; there: python -m app.cluster --data_workers=N"
+        why = (
+            f"other machines make the batches; there: python -m {PACKAGE}.cluster --data_workers=N"
+        )
         found.append(Change(f"--data_service=HOST:PORT{cached}", most, why))
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from app.profiling import marked
-from app.profiling.operations import Work
-from app.profiling.profiles import Profile
+from . import marked
+from .operations import Work
+from .profiles import Profile
 
 # From this share of a step on, waiting for input is what to change first: xprof calls it highly
 # input-bound (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).

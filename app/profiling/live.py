@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.errors import RunError
-from app.training.job import Job
-from app.training.step import train_function
+from ..errors import RunError
+from ..training.job import Job
+from ..training.step import train_function
 
 _HELD = 8  # batches that the steps alone go round, so that they do not touch the same rows only
 _LONGEST = 6  # times the seconds asked for, to come to an epoch that reads a cache

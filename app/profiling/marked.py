@@ -11,7 +11,7 @@ import bisect
 import itertools
 from collections.abc import Iterable, Sequence
 
-from app.profiling.profiles import Event, on_stream
+from .profiles import Event, on_stream
 
 # What waits for the next batch, wherever it runs.
 _WAITING = "IteratorGetNextOp::DoCompute"

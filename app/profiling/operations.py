@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.profiling.profiles import Event, on_stream
-from app.profiling.threads import by_thread, nested
-from app.types import PHASES
+from ..types import PHASES
+from .profiles import Event, on_stream
+from .threads import by_thread, nested
 
 INPUT = "input"
 

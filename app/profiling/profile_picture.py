@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.profiling.profile_report import Diagnosis
-from app.system.files import replacing
+from ..system.files import replacing
+from .profile_report import Diagnosis
 
 # Part -> colour; what a step waits for stands out from what it does.
 _COLOURS = {

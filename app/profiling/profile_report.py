@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.config import Config
-from app.errors import RunError
-from app.profiling.advice import Change, advice
-from app.profiling.division import TRUSTED_CALLS, Division, division
-from app.profiling.operations import Work, work
-from app.profiling.profiles import read
-from app.profiling.stages import Stage, slowest
+from ..config import Config
+from ..errors import RunError
+from .advice import Change, advice
+from .division import TRUSTED_CALLS, Division, division
+from .operations import Work, work
+from .profiles import read
+from .stages import Stage, slowest
 
 _HEAVIEST = 5  # operations that are told
 _HARDLY = 0.05  # of a step: what xprof calls not input-bound

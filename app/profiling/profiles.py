@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.errors import RunError, UsageError
-from app.system.console import hushed
+from .. import __name__ as PACKAGE
+from ..errors import RunError, UsageError
+from ..system.console import hushed
 
 # Where the profiler writes below a folder of TensorBoard's, and what.
 _PATTERN = "plugins/profile/*/*.xplane.pb"
-_RECORD = "record one with: python -m app.train --profile_steps=START,STOP"
+_RECORD = f"record one with: python -m {PACKAGE}.train --profile_steps=START,STOP"
 
 
 class Event(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.profiling.profiles import Event
+from .profiles import Event
 
 _ITERATOR = "Iterator::"
 _ROOT = "Iterator::Root"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Sequence
 
-from app.profiling.profiles import Event
+from .profiles import Event
 
 
 def by_thread(events: Sequence[Event]) -> list[list[Event]]:

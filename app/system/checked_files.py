@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.errors import DamagedError, RunError
+from ..errors import DamagedError, RunError
 
 COUNT = range(2**63)  # the shape of a number that int64 holds and that is not below 0
 _JSON_BYTES = 64 << 20  # no JSON file of a workdir comes near it

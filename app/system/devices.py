@@ -6,8 +6,8 @@ import os
 
 import tensorflow as tf
 
-from app.config import Config, ModelConfig, RunConfig
-from app.errors import UsageError
+from ..config import Config, ModelConfig, RunConfig
+from ..errors import UsageError
 
 _PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 # What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).

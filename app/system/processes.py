@@ -14,7 +14,7 @@ from pathlib import Path
 
 from absl import logging
 
-from app.errors import RunError
+from ..errors import RunError
 
 # One that ends sooner than this after its start, so often in a row, will not do any better.
 _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import RunError
-from app.system import host_memory
-from app.system.checked_files import COUNT, damaged, missing, read_bytes, read_json
+from ..errors import RunError
+from ..system import host_memory
+from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_json
 
 _BLOCK = 1 << 24  # bytes read at a time
 _FLOAT = 4  # bytes

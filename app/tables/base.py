@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from app.tables.initial import Initial
+from .initial import Initial
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.tables.base import Table
-from app.tables.device import DeviceTable
-from app.tables.row_reads import parts
-from app.types import HOST
+from ..types import HOST
+from .base import Table
+from .device import DeviceTable
+from .row_reads import parts
 
 _NOWHERE = -1  # the place of an id that is not on the device, and the id of a free place
 _FLOAT = 4  # bytes

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.tables.initial import Constant, Initial, Unwritten
-from app.tables.rounding import stochastic
-from app.tables.row_reads import parts
-from app.tables.variable import VariableRows
+from .initial import Constant, Initial, Unwritten
+from .rounding import stochastic
+from .row_reads import parts
+from .variable import VariableRows
 
 # The names of a table's variables, by which they are known where variables are made.
 VARIABLES = ("values", "writes")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from app.types import HOST, Rows
+from ..types import HOST, Rows
 
 # Read or written at a time where all rows have to be: little beside a table, much beside a call.
 _PART_BYTES = 16 << 20

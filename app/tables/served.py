@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from app.tables.device import DeviceTable
-from app.tables.sharded import ShardedTable
+from .device import DeviceTable
+from .sharded import ShardedTable
 
 # Changes rows of a part on the device where they are: called with the table's name, the part, ids
 # (U,), gradients (U, D), the rate and the number of the update, int64 from 1.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.tables.device import DeviceTable
-from app.tables.initial import Constant, Initial, Uniform
-from app.types import HOST
+from ..types import HOST
+from .device import DeviceTable
+from .initial import Constant, Initial, Uniform
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.tasks.classify import classify_job
-from app.tasks.language_model import language_model_job
-from app.tasks.recommend import recommend_job
-from app.tasks.words import words_job
-from app.training.job import Job
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..training.job import Job
+from .classify import classify_job
+from .language_model import language_model_job
+from .recommend import recommend_job
+from .words import words_job
 
 JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
     "words": words_job.job,

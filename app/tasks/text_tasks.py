@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.build import outputs
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import RunError, UsageError
-from app.evaluation import closing, score_report
-from app.exporting import projector
-from app.input.tokens import PAD
-from app.losses.base import Loss
-from app.tables.base import Table
-from app.tables.row_reads import parts
-from app.tasks import trained_vectors
-from app.tasks.words import words_data
-from app.tasks.words.words_data import GROWING, Text
-from app.text.vocabulary import UNK, Vocabulary
-from app.types import WordVectors
+from ..build import outputs
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..errors import RunError, UsageError
+from ..evaluation import closing, score_report
+from ..exporting import projector
+from ..input.tokens import PAD
+from ..losses.base import Loss
+from ..tables.base import Table
+from ..tables.row_reads import parts
+from ..text.vocabulary import UNK, Vocabulary
+from ..types import WordVectors
+from . import trained_vectors
+from .words import words_data
+from .words.words_data import GROWING, Text
 
 
 def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:

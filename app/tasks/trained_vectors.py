@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.checkpoints import checkpoint
-from app.checkpoints.stored import read_ids
-from app.checkpoints.workdir import Workdir, read_flags
-from app.errors import UsageError
-from app.tasks.words import growing_words
-from app.text import names, vocabulary
-from app.types import WordVectors
+from ..checkpoints import checkpoint
+from ..checkpoints.stored import read_ids
+from ..checkpoints.workdir import Workdir, read_flags
+from ..errors import UsageError
+from ..text import names, vocabulary
+from ..types import WordVectors
+from .words import growing_words
 
 
 def load(path: str | Path) -> WordVectors:

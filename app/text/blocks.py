@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.errors import RunError
-from app.text import reading
+from ..errors import RunError
+from . import reading
 
 # What makes a dataset, and the functions of its maps: tf.data would have autograph rewrite them,
 # tensorflow_text's included, in a second or two. They have no branches by tensors.

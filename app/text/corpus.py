@@ -8,10 +8,10 @@ import os
 import re
 from typing import Any
 
-from app.config import CorpusConfig
-from app.errors import UsageError
-from app.text import docstrings, download, reading
-from app.text.meter import meter
+from ..config import CorpusConfig
+from ..errors import UsageError
+from . import docstrings, download, reading
+from .meter import meter
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".zst")

@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.config import CorpusConfig, VocabularyConfig
-from app.errors import UsageError
-from app.text.blocks import as_written, block_dataset, reported, split_documents
-from app.text.meter import meter
-from app.text.reading import BLOCK_BYTES, Progress
-from app.text.tokenize import splitter, warn_of_dropped, without_long
-from app.text.vocabulary import EOS, UNK, Vocabulary
+from ..config import CorpusConfig, VocabularyConfig
+from ..errors import UsageError
+from .blocks import as_written, block_dataset, reported, split_documents
+from .meter import meter
+from .reading import BLOCK_BYTES, Progress
+from .tokenize import splitter, warn_of_dropped, without_long
+from .vocabulary import EOS, UNK, Vocabulary
 
 
 def count(

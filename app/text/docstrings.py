@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from app.errors import UsageError
-from app.system.files import replacing
-from app.text.meter import meter
+from ..errors import UsageError
+from ..system.files import replacing
+from .meter import meter
 
 # `stdlib` stands for the standard library, which is no package.
 PACKAGES = ("tensorflow", "keras", "numpy", "stdlib")

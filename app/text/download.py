@@ -17,9 +17,9 @@ from typing import IO, NamedTuple
 
 from absl import logging
 
-from app.errors import RunError
-from app.system.files import replacing
-from app.text.meter import meter
+from ..errors import RunError
+from ..system.files import replacing
+from .meter import meter
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30

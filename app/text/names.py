@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import UsageError
-from app.system.checked_files import COUNT, damaged, read_bytes
-from app.system.files import replacing
-from app.text.vocabulary import Vocabulary
+from ..errors import UsageError
+from ..system.checked_files import COUNT, damaged, read_bytes
+from ..system.files import replacing
+from .vocabulary import Vocabulary
 
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 

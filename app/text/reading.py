@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from app.errors import RunError
-from app.system.files import BYTE_ORDER_MARK, open_regular, opener
+from ..errors import RunError
+from ..system.files import BYTE_ORDER_MARK, open_regular, opener
 
 BLOCK_BYTES = 1 << 20
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.system.files import opener
-from app.text import reading
-from app.text.blocks import in_turn, reported
+from ..system.files import opener
+from . import reading
+from .blocks import in_turn, reported
 
 
 def is_cuttable(path: str) -> bool:

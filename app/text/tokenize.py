@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from absl import logging
 
-from app.config import CorpusConfig
+from ..config import CorpusConfig
 
 # RE2 syntax. White space beyond ASCII (Unicode property White_Space).
 _WIDE_SPACE = r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from app.errors import UsageError
-from app.system.checked_files import COUNT
-from app.system.files import read_lines, replacing
+from ..errors import UsageError
+from ..system.checked_files import COUNT
+from ..system.files import read_lines, replacing
 
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token that has no id of its own, and the end of a document.

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.auditing.graphs import CALLS, VIEWS, executed
-from app.models.base import Model
-from app.optimizers.base import Optimizer
-from app.optimizers.row_updates import slots
-from app.tables.base import Table
-from app.training.step import step
-from app.types import Batch
+from ..auditing.graphs import CALLS, VIEWS, executed
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..optimizers.row_updates import slots
+from ..tables.base import Table
+from ..types import Batch
+from .step import step
 
 # Share of the ids of a step that are distinct: 0.5 for 4,096 of English text's, 0.6 with samples.
 _DISTINCT = 0.6

@@ -6,10 +6,10 @@ import os
 
 import tensorflow as tf
 
-from app.config import Config
-from app.config.settings import by_name, default, fields
-from app.training import memory_plan
-from app.training.job import Job
+from ..config import Config
+from ..config.settings import by_name, default, fields
+from . import memory_plan
+from .job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 # What a step is made of, by task.

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.losses import stream
-from app.losses.base import Gather, Part
-from app.models.base import Model, Outcome
-from app.tables.row_reads import distinct
-from app.types import HOST, PHASES, Batch, Rows
+from ..losses import stream
+from ..losses.base import Gather, Part
+from ..models.base import Model, Outcome
+from ..tables.row_reads import distinct
+from ..types import HOST, PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.
 Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]

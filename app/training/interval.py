@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from app.checkpoints.checkpoint import Position
-from app.errors import RunError
-from app.training.job import Job
-from app.training.profile_hooks import Item
+from ..checkpoints.checkpoint import Position
+from ..errors import RunError
+from .job import Job
+from .profile_hooks import Item
 
 # From what `Runner.call` gave, for each call, to their losses and examples, summed.
 Totals = Callable[[Sequence[Any]], tuple[float, float]]

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.checkpoints.workdir import Workdir
-from app.models.base import Model
-from app.optimizers.base import Optimizer
-from app.tables.base import Kept, Table
-from app.training import memory_plan
-from app.training.staging import InPlace, Staging
-from app.types import Batches
+from ..checkpoints.workdir import Workdir
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..tables.base import Kept, Table
+from ..types import Batches
+from . import memory_plan
+from .staging import InPlace, Staging
 
 
 @dataclasses.dataclass(frozen=True)

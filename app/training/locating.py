@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
-from app.models.base import Model
-from app.tables.base import Table
-from app.tables.dynamic.dynamic import DynamicTable
-from app.training.staging import InPlace
-from app.training.step import lookup_function
-from app.types import Located
+from ..errors import RunError
+from ..models.base import Model
+from ..tables.base import Table
+from ..tables.dynamic.dynamic import DynamicTable
+from ..types import Located
+from .staging import InPlace
+from .step import lookup_function
 
 
 class Locating(InPlace):

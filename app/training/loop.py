@@ -11,23 +11,23 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from app.auditing.findings import Findings
-from app.checkpoints import stored
-from app.checkpoints.checkpoint import Checkpoints, Position, newest_position
-from app.checkpoints.workdir import Workdir, read_flags, write_flags
-from app.config import RunConfig
-from app.errors import RunError, UsageError
-from app.optimizers.row_updates import slots
-from app.system.signals import asked_to_stop
-from app.tables.base import Table
-from app.training import profile_hooks
-from app.training.interval import Interval, not_finite
-from app.training.job import Job
-from app.training.metrics import Display, Metrics, Quiet
-from app.training.profile_hooks import Profiler
-from app.training.runner import Here, Runner
-from app.training.scoring import Scoring
-from app.training.staging import InPlace
+from ..auditing.findings import Findings
+from ..checkpoints import stored
+from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
+from ..checkpoints.workdir import Workdir, read_flags, write_flags
+from ..config import RunConfig
+from ..errors import RunError, UsageError
+from ..optimizers.row_updates import slots
+from ..system.signals import asked_to_stop
+from ..tables.base import Table
+from . import profile_hooks
+from .interval import Interval, not_finite
+from .job import Job
+from .metrics import Display, Metrics, Quiet
+from .profile_hooks import Profiler
+from .runner import Here, Runner
+from .scoring import Scoring
+from .staging import InPlace
 
 
 def is_finished(workdir: Workdir, wanted: int | None = None) -> bool:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.errors import UsageError
-from app.optimizers.base import Optimizer
-from app.tables.base import TableSpec
+from ..errors import UsageError
+from ..optimizers.base import Optimizer
+from ..tables.base import TableSpec
 
 # Places beside the devices: the machine's memory, which that of a CPU is part of, and --table_file.
 HOST, FILE = "host", "file"

@@ -13,9 +13,9 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from app.errors import RunError
-from app.system.checked_files import fits
-from app.system.files import replacing
+from ..errors import RunError
+from ..system.checked_files import fits
+from ..system.files import replacing
 
 
 class Metrics:

@@ -13,10 +13,11 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from app.checkpoints.checkpoint import Position
-from app.config import RunConfig
-from app.config.settings import windows
-from app.errors import UsageError
+from .. import __name__ as PACKAGE
+from ..checkpoints.checkpoint import Position
+from ..config import RunConfig
+from ..config.settings import windows
+from ..errors import UsageError
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"
@@ -99,8 +100,8 @@ class Profiler:
                 tf.profiler.experimental.stop()
                 self._named = int(time.time())
                 logging.info(
-                    "profile of steps %d to %d recorded; read it with: python -m app.profile "
-                    "--workdir=%s",
+                    "profile of steps %d to %d recorded; read it with: "
+                    f"python -m {PACKAGE}.profile --workdir=%s",
                     self._began,
                     self._now,
                     self._folder.parent,

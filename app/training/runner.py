@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from app.auditing.findings import Findings
-from app.auditing.step_audit import audit
-from app.checkpoints.workdir import Workdir
-from app.errors import RunError
-from app.tables.base import Table
-from app.training.job import Job
-from app.training.step import train_function
+from ..auditing.findings import Findings
+from ..auditing.step_audit import audit
+from ..checkpoints.workdir import Workdir
+from ..errors import RunError
+from ..tables.base import Table
+from .job import Job
+from .step import train_function
 
 
 class Runner(Protocol):

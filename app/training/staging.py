@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.models.base import Model
-from app.optimizers.base import Optimizer
-from app.optimizers.row_updates import slots
-from app.tables.base import Table, TableSpec
-from app.tables.cached import Moves, Places, StagedTable
-from app.training.step import lookup_function
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..optimizers.row_updates import slots
+from ..tables.base import Table, TableSpec
+from ..tables.cached import Moves, Places, StagedTable
+from .step import lookup_function
 
 # Places for cold rows, as a multiple of those that the first chunk needs: later text may need more,
 # and a row that stays need not come again.

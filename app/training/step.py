@@ -7,15 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.losses import stream
-from app.losses.base import Part
-from app.models.base import Model
-from app.optimizers import row_updates as writer
-from app.optimizers.base import Optimizer
-from app.tables.base import Table
-from app.training import gradients
-from app.training.gradients import Found, phase
-from app.types import HOST, Batch, Located
+from ..losses import stream
+from ..losses.base import Part
+from ..models.base import Model
+from ..optimizers import row_updates as writer
+from ..optimizers.base import Optimizer
+from ..tables.base import Table
+from ..types import HOST, Batch, Located
+from . import gradients
+from .gradients import Found, phase
 
 # Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
 # examples.

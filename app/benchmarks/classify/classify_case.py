@@ -27,12 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.benchmarks.harness import child_processes, labelled_corpora, machine, trainer, trials
-from app.benchmarks.harness.labelled_corpora import PREFIX, Split
-from app.benchmarks.harness.options import ClassifyOptions, numbers
-from app.benchmarks.harness.report import Measure, Panel, Report, panels, results, table
-from app.benchmarks.harness.trainer import OURS, Peer
-from app.errors import RunError
+from ... import __name__ as PACKAGE
+from ...errors import RunError
+from ..harness import child_processes, labelled_corpora, machine, trainer, trials
+from ..harness.labelled_corpora import PREFIX, Split
+from ..harness.options import ClassifyOptions, numbers
+from ..harness.report import Measure, Panel, Report, panels, results, table
+from ..harness.trainer import OURS, Peer
 
 MEASURES = (
     Measure("accuracy", "accuracy", ".4f", better="higher", by_difference=True),
@@ -158,8 +159,8 @@ def _lexrow(job: Job) -> Took:
                 "its speed means nothing; --keep=DIR keeps its log"
             )
         predicted = child_processes.run(
-            "app.predict",
-            ["-m", "app.predict", f"--workdir={workdir}"],
+            f"{PACKAGE}.predict",
+            ["-m", f"{PACKAGE}.predict", f"--workdir={workdir}"],
             job.folder / "predict.log",
             job.split.test,
             job.predictions,
@@ -183,7 +184,7 @@ def _fasttext(job: Job) -> Took:
         }
         spec = {"model": f"{folder}/model.bin", "text": str(job.split.train), "settings": settings}
         program, log = (
-            ["-m", "app.benchmarks.classify.fasttext_classifier"],
+            ["-m", f"{PACKAGE}.benchmarks.classify.fasttext_classifier"],
             job.folder / "train.log",
         )
         trained = child_processes.run("fasttext", [*program, json.dumps(spec)], log)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from app.errors import RunError, UsageError
+from ... import __name__ as PACKAGE
+from ...errors import RunError, UsageError
 
 
 class Usage(NamedTuple):
@@ -49,7 +50,7 @@ def run(
         open(output, "wb") if output else contextlib.nullcontext(told) as written,
     ):
         result = Path(folder) / "usage.json"
-        launcher = [sys.executable, "-m", "app.benchmarks.harness.launcher", str(result)]
+        launcher = [sys.executable, "-m", f"{PACKAGE}.benchmarks.harness.launcher", str(result)]
         process = subprocess.Popen(
             [*launcher, sys.executable, *arguments],
             stdin=read,

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.benchmarks.harness import lines
-from app.benchmarks.harness.options import items
-from app.config import CorpusConfig
-from app.errors import UsageError
-from app.text import corpus
+from ...config import CorpusConfig
+from ...errors import UsageError
+from ...text import corpus
+from . import lines
+from .options import items
 
 PREFIX = "__label__"  # fastText's
 _HELDOUT = 10  # one text in so many

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from app.system.files import replacing
-from app.text.reading import blocks
+from ...system.files import replacing
+from ...text.reading import blocks
 
 # gensim's `corpus_file` drops without a word what a line has beyond 10,000 words (MAX_SENTENCE_LEN
 # of gensim/models/word2vec_inner.pyx); lines of 1,000 are what word2vec.c itself cuts text into

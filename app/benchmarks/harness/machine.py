@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from app.system.host_memory import field, memory_bytes
+from ...system.host_memory import field, memory_bytes
 
 # Above this share of the cores, whatever else runs would show in the timings.
 _BUSY = 0.25

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from app.config import setting
-from app.config.settings import MOST_ROWS, fault, fields, is_number
-from app.errors import UsageError
+from ...config import setting
+from ...config.settings import MOST_ROWS, fault, fields, is_number
+from ...errors import UsageError
 
 
 def _as_in_training(name: str) -> object:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.benchmarks.harness.report import Curve, Lines, Panel, show
-from app.errors import UsageError
-from app.system.files import replacing
+from ...errors import UsageError
+from ...system.files import replacing
+from .report import Curve, Lines, Panel, show
 
 FORMATS = (".png", ".svg", ".pdf")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness.trials import compare, medians
+from .trials import compare, medians
 
 
 class Measure(NamedTuple):

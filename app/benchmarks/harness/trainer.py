@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness import child_processes
-from app.benchmarks.harness.options import chosen
-from app.errors import UsageError
+from ... import __name__ as PACKAGE
+from ...errors import UsageError
+from . import child_processes
+from .options import chosen
 
 OURS = "lexrow"
 
@@ -60,7 +61,7 @@ def train(
     train_flags: Sequence[str],
     settings: Mapping[str, Any],
     log: Path,
-    program: Sequence[str] = ("app.train",),
+    program: Sequence[str] = (f"{PACKAGE}.train",),
 ) -> tuple[child_processes.Usage, list[dict[str, float]]]:
     """Runs app.train with the flags of configs/TASK.cfg; what it took, and its metrics.jsonl.
 

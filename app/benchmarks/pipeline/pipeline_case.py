@@ -39,13 +39,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness import child_processes, lines, machine, trials
-from app.benchmarks.harness.options import PipelineOptions, chosen
-from app.benchmarks.harness.report import Report, results
-from app.benchmarks.pipeline import pipeline_report
-from app.config import CorpusConfig
-from app.errors import RunError, UsageError
-from app.text import corpus
+from ... import __name__ as PACKAGE
+from ...config import CorpusConfig
+from ...errors import RunError, UsageError
+from ...text import corpus
+from ..harness import child_processes, lines, machine, trials
+from ..harness.options import PipelineOptions, chosen
+from ..harness.report import Report, results
+from . import pipeline_report
 
 # Part -> its sides, ours first.
 SIDES = {
@@ -100,7 +101,7 @@ def run(options: PipelineOptions) -> Report:
             else:
                 job |= {"text": str(text.file), "words": text.words}
                 job |= {"tokenizer": options.tokenizer, "vocabulary": str(text.vocabulary)}
-            return _measured(f"app.benchmarks.pipeline.pipeline_{part_of[side]}", job, folder)
+            return _measured(f"{PACKAGE}.benchmarks.pipeline.pipeline_{part_of[side]}", job, folder)
 
         runs = trials.alternate(list(part_of), options.repeats, run_one)
     _check(runs, parts["text"])
@@ -184,10 +185,15 @@ def _trained(
 ) -> dict[str, Any]:
     """Trains word vectors on the corpus, and leaves the vocabulary for the ways from text."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
-        train = ["-m", "app.train", "--flagfile=configs/words.cfg", f"--log_seconds={_LOG_SECONDS}"]
+        train = [
+            "-m",
+            f"{PACKAGE}.train",
+            "--flagfile=configs/words.cfg",
+            f"--log_seconds={_LOG_SECONDS}",
+        ]
         train += [*train_flags, f"--workdir={workdir}"]
         train += [f"--{name}={value}" for name, value in _shared(options, repeat).items()]
-        child_processes.run("app.train", train, folder / "log")
+        child_processes.run(f"{PACKAGE}.train", train, folder / "log")
         metrics = (Path(workdir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         text.vocabulary.write_bytes((Path(workdir) / "vocab.tsv").read_bytes())
     return steady([json.loads(row) for row in metrics])

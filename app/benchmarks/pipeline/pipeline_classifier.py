@@ -18,16 +18,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.benchmarks.pipeline import pipeline_examples as pipelines
-from app.benchmarks.pipeline.pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
-from app.config import RunConfig
-from app.optimizers.adam import lazy_adam
-from app.system import devices
-from app.tables.base import TableSpec
-from app.tables.device import DeviceTable
-from app.tables.row_reads import take
-from app.training.step import train_function
-from app.types import Batch, Rows
+from ...config import RunConfig
+from ...optimizers.adam import lazy_adam
+from ...system import devices
+from ...tables.base import TableSpec
+from ...tables.device import DeviceTable
+from ...tables.row_reads import take
+from ...training.step import train_function
+from ...types import Batch, Rows
+from . import pipeline_examples as pipelines
+from .pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 
 DIM = 100
 # The default of keras.optimizers.Adam.

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import CorpusConfig
-from app.text.blocks import without_tuning_thread
-from app.text.tokenize import Tokenizer, tokenizer
-from app.text.vocabulary import Vocabulary, lookup_table
+from ...config import CorpusConfig
+from ...text.blocks import without_tuning_thread
+from ...text.tokenize import Tokenizer, tokenizer
+from ...text.vocabulary import Vocabulary, lookup_table
 
 WORDS = 20
 VOCABULARY = 1000

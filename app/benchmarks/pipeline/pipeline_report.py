@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.benchmarks.harness import report
-from app.benchmarks.harness.report import Measure, Panel
+from ..harness import report
+from ..harness.report import Measure, Panel
 
 SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher")
 WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher")

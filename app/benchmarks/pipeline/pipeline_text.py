@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
-from app.input import cache, pipeline
-from app.text import vocabulary
-from app.text.blocks import reported
-from app.text.reading import Progress
-from app.text.tokenize import tokenizer
-from app.text.vocabulary import Vocabulary, lookup_table
+from ...config import CorpusConfig, InputConfig
+from ...input import cache, pipeline
+from ...text import vocabulary
+from ...text.blocks import reported
+from ...text.reading import Progress
+from ...text.tokenize import tokenizer
+from ...text.vocabulary import Vocabulary, lookup_table
 
 # Passes are doubled until they take so long together.
 _SECONDS = 2.0

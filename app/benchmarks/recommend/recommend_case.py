@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from app.benchmarks.harness import child_processes, machine, trainer, trials
-from app.benchmarks.harness.options import RecommendOptions, numbers
-from app.benchmarks.harness.report import Measure, Report, panels, results, table
-from app.benchmarks.harness.trainer import OURS, Peer
+from ... import __name__ as PACKAGE
+from ..harness import child_processes, machine, trainer, trials
+from ..harness.options import RecommendOptions, numbers
+from ..harness.report import Measure, Report, panels, results, table
+from ..harness.trainer import OURS, Peer
 
 if TYPE_CHECKING:
-    from app.benchmarks.recommend.recommend_ratings import Data
+    from .recommend_ratings import Data
 
 _METRICS = ("recall", "ndcg", "hit_rate", "mrr", "coverage")
 _FIXED = {
@@ -60,7 +61,7 @@ def run(options: RecommendOptions) -> Report:
 
     UsageError for a peer, a file or a flag that cannot be; RunError when a side fails.
     """
-    from app.benchmarks.recommend import recommend_ratings
+    from . import recommend_ratings
 
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "recommend")]
     tops = numbers("top", options.top, "items")
@@ -138,9 +139,9 @@ def _lexrow(job: Job) -> dict[str, Any]:
         log = job.folder / "train.log"
         trained, metrics = trainer.train("recommend", job.train_flags, settings, log)
         output = Path(workdir) / "vectors"
-        export = ["-m", "app.export", f"--workdir={workdir}", f"--output={output}"]
+        export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={output}"]
         log = job.folder / "export.log"
-        exported = child_processes.run("app.export", [*export, "--format=vectors"], log)
+        exported = child_processes.run(f"{PACKAGE}.export", [*export, "--format=vectors"], log)
         split = job.data.split
         for name, wanted in (("users", split.users.tokens), ("items", split.items.tokens)):
             keys = (output / f"{name}.tsv").read_text(encoding="utf-8").split("\n")
@@ -166,7 +167,7 @@ def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
         "folder": str(job.folder),
         "result": str(result),
     }
-    arguments = ["-m", "app.benchmarks.recommend.implicit_ranking", json.dumps(spec)]
+    arguments = ["-m", f"{PACKAGE}.benchmarks.recommend.implicit_ranking", json.dumps(spec)]
     usage = child_processes.run(model, arguments, job.folder / "train.log")
     values = json.loads(result.read_text(encoding="utf-8"))
     return values | {"total_seconds": usage.seconds, "peak_bytes": usage.peak_bytes}

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.config import Config, CorpusConfig, VocabularyConfig
-from app.input import pairs, ratings
-from app.input.pairs import Known, Split
-from app.models.factorization import MatrixFactorization
-from app.models.recommender import Recommender
-from app.tables.device import DeviceTable
-from app.tasks.recommend import ranking_metrics
-from app.tasks.recommend.ranking_metrics import Ranker
-from app.text import corpus
+from ...config import Config, CorpusConfig, VocabularyConfig
+from ...input import pairs, ratings
+from ...input.pairs import Known, Split
+from ...models.factorization import MatrixFactorization
+from ...models.recommender import Recommender
+from ...tables.device import DeviceTable
+from ...tasks.recommend import ranking_metrics
+from ...tasks.recommend.ranking_metrics import Ranker
+from ...text import corpus
 
 
 class Data(NamedTuple):

@@ -35,19 +35,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.benchmarks.harness import child_processes, machine, trainer, trials
-from app.benchmarks.harness.options import ScalingOptions, numbers
-from app.benchmarks.harness.report import Report, results
-from app.benchmarks.scaling import scaling_meter, scaling_model, scaling_report
-from app.benchmarks.scaling.scaling_meter import Mark
-from app.benchmarks.scaling.scaling_model import Reckoned
-from app.benchmarks.words.words_case import input_wait
-from app.config import CorpusConfig
-from app.errors import RunError, UsageError
-from app.evaluation import score_report as scoring
-from app.system import host_memory
-from app.tasks import trained_vectors
-from app.text import corpus
+from ... import __name__ as PACKAGE
+from ...config import CorpusConfig
+from ...errors import RunError, UsageError
+from ...evaluation import score_report as scoring
+from ...system import host_memory
+from ...tasks import trained_vectors
+from ...text import corpus
+from ..harness import child_processes, machine, trainer, trials
+from ..harness.options import ScalingOptions, numbers
+from ..harness.report import Report, results
+from ..words.words_case import input_wait
+from . import scaling_meter, scaling_model, scaling_report
+from .scaling_meter import Mark
+from .scaling_model import Reckoned
 
 ONE = "none"
 _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
@@ -122,10 +123,10 @@ def run(options: ScalingOptions) -> Report:
 
 def _sides(workers: Sequence[int], servers: int, gpus: int) -> dict[str, list[str]]:
     """What to run for each side, before the flags of app.train."""
-    found = {ONE: ["app.train"]}
+    found = {ONE: [f"{PACKAGE}.train"]}
     if gpus > 1:
-        found["mirrored"] = ["app.train", "--strategy=mirrored"]
-    cluster = ["app.cluster"]
+        found["mirrored"] = [f"{PACKAGE}.train", "--strategy=mirrored"]
+    cluster = [f"{PACKAGE}.cluster"]
     for count in workers:
         found[f"multi_worker {count}"] = [*cluster, f"--workers={count}", "--"]
     for count in workers if servers else ():
@@ -217,7 +218,7 @@ def _program(name: str, job: dict[str, Any], kept: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
         result = Path(folder) / "result.json"
         spec = json.dumps(job | {"result": str(result)})
-        arguments = ["-m", f"app.benchmarks.scaling.{name}", spec]
+        arguments = ["-m", f"{PACKAGE}.benchmarks.scaling.{name}", spec]
         child_processes.run(name, arguments, kept / f"{name}.log")
         return json.loads(result.read_text(encoding="utf-8"))
 

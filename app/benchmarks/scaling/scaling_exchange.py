@@ -17,10 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.benchmarks.scaling import scaling_jobs
-from app.distributed.replicas import Replicas
-from app.errors import RunError
-from app.system import devices
+from ...distributed.replicas import Replicas
+from ...errors import RunError
+from ...system import devices
+from . import scaling_jobs
 
 REPLICAS = 2
 RATE = 0.01  # what is exchanged does not depend on it

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.build import updates
-from app.checkpoints.workdir import Workdir, read_flags
-from app.config import Config, settings
-from app.input import pipeline
-from app.models.base import Model
-from app.optimizers.row_updates import slots
-from app.system import devices
-from app.tables.base import Table
-from app.tables.device import DeviceTable
-from app.tables.row_reads import distinct
-from app.tasks import text_tasks as texts
-from app.tasks.words import words_data
-from app.tasks.words.words_data import Text
-from app.tasks.words.words_job import MODELS
-from app.training.job import Job
-from app.training.step import steps
+from ...build import updates
+from ...checkpoints.workdir import Workdir, read_flags
+from ...config import Config, settings
+from ...input import pipeline
+from ...models.base import Model
+from ...optimizers.row_updates import slots
+from ...system import devices
+from ...tables.base import Table
+from ...tables.device import DeviceTable
+from ...tables.row_reads import distinct
+from ...tasks import text_tasks as texts
+from ...tasks.words import words_data
+from ...tasks.words.words_data import Text
+from ...tasks.words.words_job import MODELS
+from ...training.job import Job
+from ...training.step import steps
 
 _NUMBER = 4  # bytes
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.distributed.exchange import Exchange
-from app.distributed.local_cluster import HOST
-from app.system import ports
-from app.system.processes import Process
+from ... import __name__ as PACKAGE
+from ...distributed.exchange import Exchange
+from ...distributed.local_cluster import HOST
+from ...system import ports
+from ...system.processes import Process
 
 _EXCHANGES = 8  # of a call, one after the other
 _WARM, _CALLS = 5, 40
@@ -41,7 +42,7 @@ def main(job: dict[str, Any]) -> None:
     chosen = ports.free(2)
     with tempfile.TemporaryDirectory() as folder:
         spec = json.dumps({"ports": chosen})
-        arguments = ["-m", "app.benchmarks.scaling.scaling_message", spec]
+        arguments = ["-m", f"{PACKAGE}.benchmarks.scaling.scaling_message", spec]
         with Process("the second process", arguments, Path(folder) / "log").running() as other:
             done = threading.Event()
             threading.Thread(target=_watch, args=(other, done), daemon=True).start()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.benchmarks.harness.options import ScalingOptions
-from app.benchmarks.harness.report import Lines, Measure, Panel, aligned, show
-from app.benchmarks.harness.report import panels as bars
-from app.evaluation import score_report as scoring
+from ...evaluation import score_report as scoring
+from ..harness.options import ScalingOptions
+from ..harness.report import Lines, Measure, Panel, aligned, show
+from ..harness.report import panels as bars
 
 MEASURES = (
     Measure("words_per_second", "words/s of training", ",.0f", better="higher"),

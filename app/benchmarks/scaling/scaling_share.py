@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.benchmarks.scaling import scaling_jobs
-from app.config import settings
-from app.errors import RunError, UsageError
-from app.system import devices
-from app.tables.row_reads import distinct
-from app.training import gradients
-from app.training.job import Job
-from app.training.step import apply, steps, train_function
+from ...config import settings
+from ...errors import RunError, UsageError
+from ...system import devices
+from ...tables.row_reads import distinct
+from ...training import gradients
+from ...training.job import Job
+from ...training.step import apply, steps, train_function
+from . import scaling_jobs
 
 RATE = 0.01  # the time of a step does not depend on it
 _FLOAT = 4  # bytes

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from app.optimizers import row_updates as writer
-from app.optimizers.base import Optimizer
-from app.tables.base import Table
-from app.tables.device import DeviceTable
-from app.tables.row_reads import distinct
+from ...optimizers import row_updates as writer
+from ...optimizers.base import Optimizer
+from ...tables.base import Table
+from ...tables.device import DeviceTable
+from ...tables.row_reads import distinct
 
 
 def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:

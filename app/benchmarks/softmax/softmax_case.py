@@ -27,14 +27,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.benchmarks.harness import child_processes, machine, trials
-from app.benchmarks.harness.options import SoftmaxOptions, chosen, numbers
-from app.benchmarks.harness.report import Report
-from app.benchmarks.softmax import softmax_report
-from app.benchmarks.softmax.softmax_by_hand import class_size
-from app.benchmarks.softmax.softmax_report import Job, Result
-from app.errors import UsageError
-from app.system import host_memory
+from ... import __name__ as PACKAGE
+from ...errors import UsageError
+from ...system import host_memory
+from ..harness import child_processes, machine, trials
+from ..harness.options import SoftmaxOptions, chosen, numbers
+from ..harness.report import Report
+from . import softmax_report
+from .softmax_by_hand import class_size
+from .softmax_report import Job, Result
 
 # What to call a loss -> the settings of the model.
 LOSSES: dict[str, dict[str, Any]] = {
@@ -146,7 +147,7 @@ def _measured(job: Job, seed: int) -> dict[str, Any]:
         spec = job._asdict() | {"settings": {}, "seed": seed, "result": str(result)}
         if job.side in LOSSES:
             spec |= {"side": "ours", "settings": LOSSES[job.side]}
-        arguments = ["-m", "app.benchmarks.softmax.softmax_sides", json.dumps(spec)]
+        arguments = ["-m", f"{PACKAGE}.benchmarks.softmax.softmax_sides", json.dumps(spec)]
         usage = child_processes.run(job.name, arguments, Path(folder) / "log")
         values = json.loads(result.read_text(encoding="utf-8"))
     if "left_out" in values:

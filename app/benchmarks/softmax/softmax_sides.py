@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.benchmarks.softmax import softmax_by_hand, softmax_traffic
-from app.build import outputs
-from app.config import ModelConfig
-from app.errors import RunError
-from app.losses.base import Loss, Predictions
-from app.models.base import Outcome
-from app.optimizers import row_updates as writer
-from app.optimizers.adagrad import rowwise_adagrad
-from app.tables.base import Table, TableSpec
-from app.tables.device import DeviceTable
-from app.training.step import step
-from app.types import Batch, Rows
+from ...build import outputs
+from ...config import ModelConfig
+from ...errors import RunError
+from ...losses.base import Loss, Predictions
+from ...models.base import Outcome
+from ...optimizers import row_updates as writer
+from ...optimizers.adagrad import rowwise_adagrad
+from ...tables.base import Table, TableSpec
+from ...tables.device import DeviceTable
+from ...training.step import step
+from ...types import Batch, Rows
+from . import softmax_by_hand, softmax_traffic
 
 # The speed of no side depends on it.
 RATE = 0.1

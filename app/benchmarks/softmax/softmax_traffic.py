@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from app.tables.base import Table
+from ...tables.base import Table
 
 
 def totals() -> dict[str, tf.Variable]:

@@ -18,12 +18,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.benchmarks.harness import child_processes, machine, trials
-from app.benchmarks.harness.options import AdamOptions, chosen
-from app.benchmarks.harness.report import Measure, Report, panels, results, table
-from app.benchmarks.harness.trainer import OURS
-from app.errors import UsageError
-from app.system import host_memory
+from ... import __name__ as PACKAGE
+from ...errors import UsageError
+from ...system import host_memory
+from ..harness import child_processes, machine, trials
+from ..harness.options import AdamOptions, chosen
+from ..harness.report import Measure, Report, panels, results, table
+from ..harness.trainer import OURS
 
 ITEMS = 100_000
 MEASURES = (
@@ -59,7 +60,7 @@ def run(options: AdamOptions) -> Report:
         with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
             result = Path(folder) / "result.json"
             spec = settings | {"side": side, "seed": repeat + 1, "result": str(result)}
-            arguments = ["-m", "app.benchmarks.sparse.adam_sides", json.dumps(spec)]
+            arguments = ["-m", f"{PACKAGE}.benchmarks.sparse.adam_sides", json.dumps(spec)]
             usage = child_processes.run(side, arguments, Path(folder) / "log")
             values = json.loads(result.read_text(encoding="utf-8"))
         speed = 1 / values["step_seconds"]

@@ -17,15 +17,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.benchmarks.harness.trainer import OURS
-from app.errors import RunError
-from app.input.pairs import Pairs
-from app.models.factorization import MatrixFactorization
-from app.models.recommender import Recommender
-from app.optimizers import adam
-from app.tables.device import DeviceTable
-from app.training.step import step
-from app.types import Batch
+from ...errors import RunError
+from ...input.pairs import Pairs
+from ...models.factorization import MatrixFactorization
+from ...models.recommender import Recommender
+from ...optimizers import adam
+from ...tables.device import DeviceTable
+from ...training.step import step
+from ...types import Batch
+from ..harness.trainer import OURS
 
 RATE = 0.001  # the paper's and Keras'; the speed of no side depends on it
 # Batches that are gone through again and again: so many that the rows of one have left the

@@ -27,13 +27,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.benchmarks.harness import child_processes, machine, trials
-from app.benchmarks.harness.options import SparseOptions, chosen, numbers
-from app.benchmarks.harness.report import Report
-from app.benchmarks.sparse import sparse_report
-from app.benchmarks.sparse.sparse_report import OURS, TITLES, Job, Result
-from app.errors import UsageError
-from app.system import host_memory
+from ... import __name__ as PACKAGE
+from ...errors import UsageError
+from ...system import host_memory
+from ..harness import child_processes, machine, trials
+from ..harness.options import SparseOptions, chosen, numbers
+from ..harness.report import Report
+from . import sparse_report
+from .sparse_report import OURS, TITLES, Job, Result
 
 # Optimizer -> side -> how many times the size of the table the side holds at its peak: for ours and
 # by hand table and slots, for Keras measured by this case (TensorFlow 2.21.0, Keras 3.15.1, two
@@ -120,7 +121,7 @@ def _measured(job: Job, seed: int, bare: child_processes.Usage) -> dict[str, Any
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
         result = Path(folder) / "result.json"
         spec = json.dumps(job._asdict() | {"seed": seed, "result": str(result)})
-        arguments = ["-m", "app.benchmarks.sparse.sparse_sides", spec]
+        arguments = ["-m", f"{PACKAGE}.benchmarks.sparse.sparse_sides", spec]
         usage = child_processes.run(job.name, arguments, Path(folder) / "log")
         values = json.loads(result.read_text(encoding="utf-8"))
     if "left_out" in values:

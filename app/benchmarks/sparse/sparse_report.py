@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness import trials
-from app.benchmarks.harness.report import Curve, Measure, Panel, aligned, show
+from ..harness import trials
+from ..harness.report import Curve, Measure, Panel, aligned, show
 
 STEP = Measure("step_ms", "ms a step", ",.1f", better="lower")
 MEASURES = (

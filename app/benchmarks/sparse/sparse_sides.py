@@ -18,15 +18,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app import keras as ours
-from app.benchmarks.sparse import sparse_by_hand
-from app.errors import RunError
-from app.optimizers import adagrad, adam, ftrl, sgd
-from app.tables.device import DeviceTable
-from app.tables.row_reads import take
-from app.tables.variable import drawn
-from app.training.step import step
-from app.types import Batch, Rows
+from ... import keras as ours
+from ...errors import RunError
+from ...optimizers import adagrad, adam, ftrl, sgd
+from ...tables.device import DeviceTable
+from ...tables.row_reads import take
+from ...tables.variable import drawn
+from ...training.step import step
+from ...types import Batch, Rows
+from . import sparse_by_hand
 
 # The batch of keras issue 4365.
 BATCH = (128, 20)

@@ -27,11 +27,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness import child_processes, machine, trials
-from app.benchmarks.harness.options import TablesOptions, chosen, numbers
-from app.benchmarks.harness.report import Measure, Panel, Report, aligned, show
-from app.errors import UsageError
-from app.system import host_memory
+from ... import __name__ as PACKAGE
+from ...errors import UsageError
+from ...system import host_memory
+from ..harness import child_processes, machine, trials
+from ..harness.options import TablesOptions, chosen, numbers
+from ..harness.report import Measure, Panel, Report, aligned, show
 
 OURS = ("device", "host", "disk", "sharded", "dynamic", "bfloat16")
 PEERS = ("naive", "torch")
@@ -143,7 +144,7 @@ def _measured(name: str, job: Job, seed: int, options: TablesOptions) -> dict[st
         result = Path(folder) / "result.json"
         spec = job._asdict() | {"seed": seed, "folder": folder, "result": str(result)}
         program = "tables_torch" if job.side == "torch" else "tables_sides"
-        arguments = ["-m", f"app.benchmarks.tables.{program}", json.dumps(spec)]
+        arguments = ["-m", f"{PACKAGE}.benchmarks.tables.{program}", json.dumps(spec)]
         child_processes.run(name, arguments, Path(folder) / "log")
         return json.loads(result.read_text(encoding="utf-8"))
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.benchmarks.tables.tables_case import STEPS, Job
-from app.errors import RunError
-from app.system import host_memory
+from ...errors import RunError
+from ...system import host_memory
+from .tables_case import STEPS, Job
 
 RATE = 0.01  # the speed of no side depends on it
 LIMIT = 0.05  # of the numbers of initial rows

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.benchmarks.tables.tables_measure import RATE, Case, Side
-from app.optimizers.base import Optimizer
-from app.tables.initial import Initial
-from app.types import Rows
+from ...optimizers.base import Optimizer
+from ...tables.initial import Initial
+from ...types import Rows
+from .tables_measure import RATE, Case, Side
 
 _ROWS = ""  # the name of the rows beside those of the optimizer's state
 

@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from app.benchmarks.tables import tables_measure
-from app.benchmarks.tables.tables_case import STEPS
-from app.benchmarks.tables.tables_measure import LIMIT, RATE, Case, Side
-from app.benchmarks.tables.tables_naive import Naive
-from app.optimizers import adagrad, adam
-from app.optimizers.base import Optimizer
-from app.tables import sharded
-from app.tables.base import Table, TableSpec
-from app.tables.device import DeviceTable
-from app.tables.disk.file import FileTable
-from app.tables.disk.table_file import TableFile
-from app.tables.dynamic.dynamic import DynamicTable
-from app.tables.dynamic.keys import KeyMap
-from app.tables.initial import Uniform
-from app.tables.row_reads import take
-from app.training import staging
-from app.training.staging import InPlace, Staging
-from app.training.step import train_function
-from app.types import Batch, Rows
+from ...optimizers import adagrad, adam
+from ...optimizers.base import Optimizer
+from ...tables import sharded
+from ...tables.base import Table, TableSpec
+from ...tables.device import DeviceTable
+from ...tables.disk.file import FileTable
+from ...tables.disk.table_file import TableFile
+from ...tables.dynamic.dynamic import DynamicTable
+from ...tables.dynamic.keys import KeyMap
+from ...tables.initial import Uniform
+from ...tables.row_reads import take
+from ...training import staging
+from ...training.staging import InPlace, Staging
+from ...training.step import train_function
+from ...types import Batch, Rows
+from . import tables_measure
+from .tables_case import STEPS
+from .tables_measure import LIMIT, RATE, Case, Side
+from .tables_naive import Naive
 
 _OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
     "lazy_adam": adam.lazy_adam,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from app.benchmarks.tables import tables_measure
-from app.benchmarks.tables.tables_measure import LIMIT, RATE, Case, Side
+from . import tables_measure
+from .tables_measure import LIMIT, RATE, Case, Side
 
 
 def embedding(case: Case) -> Side:

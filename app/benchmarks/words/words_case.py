@@ -27,15 +27,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.benchmarks.harness import child_processes, lines, machine, trainer, trials
-from app.benchmarks.harness.options import WordsOptions
-from app.benchmarks.harness.report import Measure, Report, panels, results, table
-from app.benchmarks.harness.trainer import OURS, Peer
-from app.config import CorpusConfig
-from app.errors import RunError, UsageError
-from app.evaluation import score_report as scoring
-from app.exporting import word2vec_reader
-from app.text import corpus
+from ... import __name__ as PACKAGE
+from ...config import CorpusConfig
+from ...errors import RunError, UsageError
+from ...evaluation import score_report as scoring
+from ...exporting import word2vec_reader
+from ...text import corpus
+from ..harness import child_processes, lines, machine, trainer, trials
+from ..harness.options import WordsOptions
+from ..harness.report import Measure, Report, panels, results, table
+from ..harness.trainer import OURS, Peer
 
 MEASURES = (
     Measure("words_per_second", "raw words/s of training", ",.0f", better="higher"),
@@ -143,9 +144,9 @@ def _lexrow(job: Job) -> dict[str, Any]:
 def _trained(job: Job, workdir: Path) -> dict[str, Any]:
     settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
     trained, metrics = trainer.train("words", job.train_flags, settings, job.folder / "train.log")
-    export = ["-m", "app.export", f"--workdir={workdir}", f"--output={job.vectors}"]
+    export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={job.vectors}"]
     export.append("--format=word2vec_binary")
-    exported = child_processes.run("app.export", export, job.folder / "export.log")
+    exported = child_processes.run(f"{PACKAGE}.export", export, job.folder / "export.log")
     vocabulary_time = (workdir / "vocab.tsv").stat().st_mtime
     return {
         "words": metrics[-1]["words"],
@@ -174,7 +175,7 @@ def _gensim(job: Job) -> dict[str, Any]:
     result = job.folder / "result.json"
     files = {"text": str(job.text), "vectors": str(job.vectors), "result": str(result)}
     spec = json.dumps(job.settings | files | {"workers": machine.cores()})
-    arguments = ["-m", "app.benchmarks.words.gensim_words", spec]
+    arguments = ["-m", f"{PACKAGE}.benchmarks.words.gensim_words", spec]
     usage = child_processes.run("gensim", arguments, job.folder / "train.log")
     values = json.loads(result.read_text(encoding="utf-8"))
     return {

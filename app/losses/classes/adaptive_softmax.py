@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from app.losses import softmax
-from app.losses.base import Gather, Pairs, Part, Predictions, Words
-from app.losses.classes.classes import probabilities
-from app.losses.classes.levels import Entropy, Level
-from app.tables.base import TableSpec
-from app.tables.initial import Uniform
-from app.tables.row_reads import take
-from app.types import HOST, Rows
+from ...tables.base import TableSpec
+from ...tables.initial import Uniform
+from ...tables.row_reads import take
+from ...types import HOST, Rows
+from .. import softmax
+from ..base import Gather, Pairs, Part, Predictions, Words
+from .classes import probabilities
+from .levels import Entropy, Level
 
 # Columns of a cluster at least, if the vectors have as many: with fewer its words look all alike.
 _LEAST = 8

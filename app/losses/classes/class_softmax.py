@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from app.losses import softmax
-from app.losses.base import Gather, Pairs, Part, Predictions, Words
-from app.losses.classes import classes
-from app.losses.classes.levels import Entropy, Level
-from app.losses.classes.shards import Shards
-from app.tables.base import TableSpec
-from app.types import Rows
+from ...tables.base import TableSpec
+from ...types import Rows
+from .. import softmax
+from ..base import Gather, Pairs, Part, Predictions, Words
+from . import classes
+from .levels import Entropy, Level
+from .shards import Shards
 
 _NAMES = ("output", "classes", "superclasses")  # of the tables, from the words up
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.losses import softmax
-from app.losses.base import Gather, Members, Pairs, Part, Words
-from app.losses.softmax import Labels
-from app.tables.base import TableSpec
-from app.types import HOST
+from ...tables.base import TableSpec
+from ...types import HOST
+from .. import softmax
+from ..base import Gather, Members, Pairs, Part, Words
+from ..softmax import Labels
 
 _TILE = 8 << 20  # numbers that are read at once at most: 32 MB
 

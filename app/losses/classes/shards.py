@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.losses.base import Gather, Pairs, Part, Words
-from app.losses.classes.levels import Entropy, Level
-from app.tables.base import TableSpec
-from app.types import HOST
+from ...tables.base import TableSpec
+from ...types import HOST
+from ..base import Gather, Pairs, Part, Words
+from .levels import Entropy, Level
 
 
 class Shards:

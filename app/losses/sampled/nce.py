@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.losses.sampled.sampled import Sampled, Scores
+from .sampled import Sampled, Scores
 
 
 class Nce(Sampled):

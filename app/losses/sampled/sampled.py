@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.losses.base import Gather, Part, Predictions, Words
-from app.losses.candidate_scores import pair_scores
-from app.losses.classes.class_softmax import ClassSoftmax
-from app.losses.sampled.samplers import SAMPLERS
-from app.tables.base import TableSpec
-from app.tables.row_reads import take
-from app.types import HOST, Rows
+from ...tables.base import TableSpec
+from ...tables.row_reads import take
+from ...types import HOST, Rows
+from ..base import Gather, Part, Predictions, Words
+from ..candidate_scores import pair_scores
+from ..classes.class_softmax import ClassSoftmax
+from .samplers import SAMPLERS
 
 
 class Scores(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.losses.sampled.sampled import Sampled, Scores
+from .sampled import Sampled, Scores
 
 
 class SampledSoftmax(Sampled):

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from app.losses import sampling
-from app.types import HOST
+from ...types import HOST
+from .. import sampling
 
 
 class Sampler(Protocol):

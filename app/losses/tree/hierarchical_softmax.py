@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.losses.base import Gather, Part, Predictions, Words
-from app.losses.tree import huffman, subtrees
-from app.losses.tree.paths import Paths, Slots
-from app.tables.base import TableSpec
-from app.types import HOST, Rows
+from ...tables.base import TableSpec
+from ...types import HOST, Rows
+from ..base import Gather, Part, Predictions, Words
+from . import huffman, subtrees
+from .paths import Paths, Slots
 
 _TABLE = "output"
 # Nodes at fewer steps from the root are scored with every vector: one product of matrices takes

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.losses.tree.huffman import Code
-from app.types import HOST
+from ...types import HOST
+from .huffman import Code
 
 # A group has room for a multiple of so many nodes, as oneDNN takes 0.3 ms for the first product of
 # each new shape.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from app.losses.base import Words
-from app.losses.tree.huffman import Code
+from ..base import Words
+from .huffman import Code
 
 # A block of words is a subtree of at most so many further depths, so of at most 32,768 words.
 _DEPTHS = 15

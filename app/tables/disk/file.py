@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
-from app.tables import arrays
-from app.tables.device import DeviceTable
-from app.tables.disk.journal import journals, needed, records
-from app.tables.disk.sections import read_header, unreadable
-from app.tables.disk.table_file import TableFile, generation_of
-from app.tables.id_checks import checked
-from app.tables.initial import Constant, Initial
-from app.tables.rounding import stochastic
+from ...errors import RunError
+from .. import arrays
+from ..device import DeviceTable
+from ..id_checks import checked
+from ..initial import Constant, Initial
+from ..rounding import stochastic
+from .journal import journals, needed, records
+from .sections import read_header, unreadable
+from .table_file import TableFile, generation_of
 
 _CPU = "CPU:0"  # where a file is mapped, whatever the steps run on
 

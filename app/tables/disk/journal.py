@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.errors import RunError
-from app.system.checked_files import damaged, missing
+from ...errors import RunError
+from ...system.checked_files import damaged, missing
 
 # The check sum of the rest of the record; then the section, the number of rows and the bytes of
 # each. The ids, int64, and the rows follow.

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
-from app.system.checked_files import fits
-from app.tables import initial as initials
-from app.tables.initial import Initial
+from ...errors import RunError
+from ...system.checked_files import fits
+from .. import initial as initials
+from ..initial import Initial
 
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # of sections: a page, which is what can be mapped

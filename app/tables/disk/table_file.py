@@ -24,11 +24,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError, UsageError
-from app.system.checked_files import COUNT, read_json
-from app.system.files import replacing
-from app.tables.disk.journal import Journal, journal_path, journals, needed, records, telling
-from app.tables.disk.sections import (
+from ...errors import RunError, UsageError
+from ...system.checked_files import COUNT, read_json
+from ...system.files import replacing
+from ..initial import Constant, Initial
+from .journal import Journal, journal_path, journals, needed, records, telling
+from .sections import (
     Header,
     Mapping,
     Section,
@@ -37,7 +38,6 @@ from app.tables.disk.sections import (
     reserve,
     unreadable,
 )
-from app.tables.initial import Constant, Initial
 
 # Rows that are not in memory are waited for one by one: 100,000 random rows of 1,200 bytes took
 # 10 s with one thread, 1.5 with 16 and 1.1 with 64.

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.errors import UsageError
-from app.tables.dynamic.keys import KeyMap
-from app.tables.dynamic.slab import Slab
-from app.tables.initial import Initial, fingerprints
-from app.tables.row_reads import parts
+from ...errors import UsageError
+from ..initial import Initial, fingerprints
+from ..row_reads import parts
+from .keys import KeyMap
+from .slab import Slab
 
 UNKNOWN = ("initial", "zeros", "mean", "error")  # rules for a key that has no row
 KEYS = "keys"  # of a snapshot

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.system.checked_files import COUNT, damaged
-from app.tables import arrays
+from ...system.checked_files import COUNT, damaged
+from .. import arrays
 
 INT64, STRING = "int64", "string"
 STATE = "keys.json"

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
-from app.system.checked_files import damaged, read_json
-from app.tables import arrays
-from app.tables.dynamic.key_files import INT64, SHAPE, STATE, STRING, read_arrays
-from app.tables.dynamic.key_index import KeyIndex, least
-from app.tables.dynamic.sketch import DEPTH, MOST, Sketch
-from app.tables.initial import fingerprints
+from ...errors import RunError
+from ...system.checked_files import damaged, read_json
+from .. import arrays
+from ..initial import fingerprints
+from .key_files import INT64, SHAPE, STATE, STRING, read_arrays
+from .key_index import KeyIndex, least
+from .sketch import DEPTH, MOST, Sketch
 
 _PER_ROW = 4  # counters of the sketch, for each hash function
 _AT_ONCE = 16  # one of so many rows is evicted at once, as all sightings are read to choose them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.tables.dynamic.key_index import mixed
+from .key_index import mixed
 
 DEPTH = 4  # counters of a key (Cormode & Muthukrishnan 2005: an error has chance e^-4 = 2 %)
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64: another hash function for each counter

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.errors import RunError
-from app.system.checked_files import COUNT, damaged, read_json
-from app.tables import arrays
-from app.tables import initial as initial_values
-from app.tables.device import DeviceTable
-from app.tables.dynamic.keys import KeyMap
-from app.tables.initial import Initial, Unwritten
-from app.tables.row_reads import parts
+from ...errors import RunError
+from ...system.checked_files import COUNT, damaged, read_json
+from .. import arrays
+from .. import initial as initial_values
+from ..device import DeviceTable
+from ..initial import Initial, Unwritten
+from ..row_reads import parts
+from .keys import KeyMap
 
 _VALUES = "values"
 _SHAPE = {

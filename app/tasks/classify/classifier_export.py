@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from app.errors import RunError
-from app.system.files import replacing_folder
+from ...errors import RunError
+from ...system.files import replacing_folder
 
 
 class Parts(NamedTuple):

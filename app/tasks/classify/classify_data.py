@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from app.checkpoints import workdir as files
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import UsageError
-from app.input import labelled_files
-from app.input.labelled import Examples
-from app.text import corpus, vocabulary
-from app.text import names as text_names
-from app.text.vocabulary import Vocabulary
+from ...checkpoints import workdir as files
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import UsageError
+from ...input import labelled_files
+from ...input.labelled import Examples
+from ...text import corpus, vocabulary
+from ...text import names as text_names
+from ...text.vocabulary import Vocabulary
 
 
 class Data(NamedTuple):

@@ -10,26 +10,27 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.build import outputs, placing, storage, updates
-from app.checkpoints import checkpoint
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import UsageError
-from app.exporting import word2vec, word2vec_reader
-from app.input import bags, labelled_files
-from app.input.bags import Features
-from app.input.labelled import Examples
-from app.models.bag import Bag
-from app.system import devices
-from app.tables.base import Table
-from app.tasks.classify import classifier_export as saved
-from app.tasks.classify import classify_data, label_metrics
-from app.tasks.classify.label_prediction import Classifier, texts_at_once
-from app.text import vocabulary
-from app.text.vocabulary import Vocabulary
-from app.training import memory_plan
-from app.training.job import Job
-from app.types import WordVectors
+from ... import __name__ as PACKAGE
+from ...build import outputs, placing, storage, updates
+from ...checkpoints import checkpoint
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import UsageError
+from ...exporting import word2vec, word2vec_reader
+from ...input import bags, labelled_files
+from ...input.bags import Features
+from ...input.labelled import Examples
+from ...models.bag import Bag
+from ...system import devices
+from ...tables.base import Table
+from ...text import vocabulary
+from ...text.vocabulary import Vocabulary
+from ...training import memory_plan
+from ...training.job import Job
+from ...types import WordVectors
+from . import classifier_export as saved
+from . import classify_data, label_metrics
+from .label_prediction import Classifier, texts_at_once
 
 # With fewer labels than this products are too small to gain by bfloat16.
 _FEW = 1000
@@ -249,9 +250,9 @@ def _closing(config: Config, workdir: Workdir, heldout: Examples | None) -> str:
         (
             *told,
             "next:",
-            f"  python -m app.predict --workdir={path} < FILE",
-            f"  python -m app.evaluate --workdir={path} --heldout=FILE",
-            f"  python -m app.export --workdir={path} --format=saved_model --output=FOLDER",
+            f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
+            f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
+            f"  python -m {PACKAGE}.export --workdir={path} --format=saved_model --output=FOLDER",
             f"  tensorboard --logdir={path}",
         )
     )

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from app.input.bags import Features
-from app.input.labelled import Examples
-from app.losses import inference
-from app.models.bag import Bag
-from app.tables.base import Table
-from app.tables.row_reads import distinct
-from app.tasks.classify import label_metrics
-from app.tasks.classify.label_metrics import Tally
+from ...input.bags import Features
+from ...input.labelled import Examples
+from ...losses import inference
+from ...models.bag import Bag
+from ...tables.base import Table
+from ...tables.row_reads import distinct
+from . import label_metrics
+from .label_metrics import Tally
 
 # Of a text to predict or to score: probabilities, and texts, at a time.
 _CHANCES, _TEXTS = 1 << 22, 4096

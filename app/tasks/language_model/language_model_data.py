@@ -15,21 +15,21 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import RunError, UsageError
-from app.input import sequences
-from app.input.pipeline import ALL, EpochRows, Share
-from app.input.tokens import decode
-from app.losses import inference
-from app.models.language_model import LanguageModel
-from app.tables.base import Table
-from app.tables.row_reads import distinct
-from app.tasks.words.words_data import Text, by_epoch, cached
-from app.text import corpus
-from app.text.reading import Progress
-from app.text.vocabulary import EOS, UNK, Vocabulary
-from app.types import Batches, Rows
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import RunError, UsageError
+from ...input import sequences
+from ...input.pipeline import ALL, EpochRows, Share
+from ...input.tokens import decode
+from ...losses import inference
+from ...models.language_model import LanguageModel
+from ...tables.base import Table
+from ...tables.row_reads import distinct
+from ...text import corpus
+from ...text.reading import Progress
+from ...text.vocabulary import EOS, UNK, Vocabulary
+from ...types import Batches, Rows
+from ..words.words_data import Text, by_epoch, cached
 
 # Text is scored in fewer and longer streams than it is trained on, since the first tokens of each
 # are predicted from little: 16 of a block, which is 1,000 tokens or more for a share of 5 %.

@@ -7,19 +7,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.build import outputs, placing, storage, updates
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import UsageError
-from app.models import recurrent
-from app.models.language_model import LanguageModel
-from app.system import devices
-from app.tasks import text_tasks as texts
-from app.tasks.language_model import language_model_data
-from app.tasks.words import words_data
-from app.text import vocabulary
-from app.text.vocabulary import Vocabulary
-from app.training.job import Job
+from ...build import outputs, placing, storage, updates
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import UsageError
+from ...models import recurrent
+from ...models.language_model import LanguageModel
+from ...system import devices
+from ...text import vocabulary
+from ...text.vocabulary import Vocabulary
+from ...training.job import Job
+from .. import text_tasks as texts
+from ..words import words_data
+from . import language_model_data
 
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import UsageError
-from app.system.files import replacing, replacing_folder
+from ...errors import UsageError
+from ...system.files import replacing, replacing_folder
 
 _README = "vectors.json"
 # Links of a node (Malkov & Yashunin 2018, section 4.1: 5 to 48), and candidates in building and in

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from app.input.pairs import Known
-from app.models.factorization import Kernels
-from app.models.recommender import Recommender
-from app.tables.base import Table
-from app.tables.row_reads import parts
+from ...input.pairs import Known
+from ...models.factorization import Kernels
+from ...models.recommender import Recommender
+from ...tables.base import Table
+from ...tables.row_reads import parts
 
 # Scores that are computed at a time: 64 MB of them, with what top_k takes.
 _SCORES = 1 << 24

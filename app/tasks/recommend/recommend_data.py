@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.errors import UsageError
-from app.input import pairs, ratings
-from app.input.pairs import Split
-from app.input.ratings import Ratings
-from app.text import corpus, names
-from app.training import memory_plan
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import UsageError
+from ...input import pairs, ratings
+from ...input.pairs import Split
+from ...input.ratings import Ratings
+from ...text import corpus, names
+from ...training import memory_plan
 
 
 def split(sources: Sequence[str], config: Config) -> Split:

@@ -9,31 +9,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.build import placing, storage, updates
-from app.checkpoints import workdir as files
-from app.checkpoints.workdir import Workdir
-from app.config import Config, CorpusConfig
-from app.config.settings import is_number
-from app.errors import RunError, UsageError
-from app.exporting import word2vec
-from app.input import pairs
-from app.input.pairs import Known, Pairs
-from app.input.ratings import Ratings
-from app.models.factorization import ItemBiased, MatrixFactorization, Scorer
-from app.models.neural_filtering import Gmf, Mlp, NeuMf
-from app.models.recommender import Recommender, log_expected
-from app.system import devices
-from app.system.checked_files import damaged
-from app.system.files import replacing
-from app.tables.arrays import read_npz
-from app.tables.base import Table
-from app.tasks.recommend import item_export as exported
-from app.tasks.recommend import ranking_metrics, recommend_data
-from app.tasks.recommend.ranking_metrics import Ranker
-from app.text import corpus, names
-from app.text.vocabulary import Vocabulary
-from app.training.job import Job
-from app.types import WordVectors
+from ... import __name__ as PACKAGE
+from ...build import placing, storage, updates
+from ...checkpoints import workdir as files
+from ...checkpoints.workdir import Workdir
+from ...config import Config, CorpusConfig
+from ...config.settings import is_number
+from ...errors import RunError, UsageError
+from ...exporting import word2vec
+from ...input import pairs
+from ...input.pairs import Known, Pairs
+from ...input.ratings import Ratings
+from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
+from ...models.neural_filtering import Gmf, Mlp, NeuMf
+from ...models.recommender import Recommender, log_expected
+from ...system import devices
+from ...system.checked_files import damaged
+from ...system.files import replacing
+from ...tables.arrays import read_npz
+from ...tables.base import Table
+from ...text import corpus, names
+from ...text.vocabulary import Vocabulary
+from ...training.job import Job
+from ...types import WordVectors
+from . import item_export as exported
+from . import ranking_metrics, recommend_data
+from .ranking_metrics import Ranker
 
 _CORPUS = {"fingerprint": dict, "mean": float}  # the shape of corpus.json
 
@@ -120,7 +121,9 @@ def trained(config: Config, workdir: Workdir) -> Trained:
     """The recommender of the newest checkpoint, or the best. RunError if there is none whole."""
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
     if not all(map(workdir.has, written)):
-        raise RunError(f"{workdir.path}: nothing is trained there yet; run app.train with it first")
+        raise RunError(
+            f"{workdir.path}: nothing is trained there yet; run {PACKAGE}.train with it first"
+        )
     users, items = names.load(workdir.users), names.load(workdir.items)
     known = Known(*read_npz(workdir.known, Known._fields))
     if not _fit(known, len(users.tokens), len(items.tokens)):
@@ -212,7 +215,7 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.
     if not found.model.scorer.inner:
         raise UsageError(
             f"--model={config.model.model} has layers, and no vectors whose inner product is its "
-            "score; train --model=mf or gmf, or ask app.recommend"
+            f"score; train --model=mf or gmf, or ask {PACKAGE}.recommend"
         )
     users_UE, items_VE = Ranker(found.model, found.tables, 1).vectors()
     return found, users_UE, items_VE
@@ -278,9 +281,9 @@ def _closing(workdir: Workdir, has_vectors: bool) -> str:
     path = shlex.quote(str(workdir.path))
     told = (
         "next:",
-        f"  python -m app.recommend --workdir={path} USER",
-        f"  python -m app.evaluate --workdir={path} --heldout=FILE",
-        f"  python -m app.export --workdir={path} --format=vectors --output=vectors",
+        f"  python -m {PACKAGE}.recommend --workdir={path} USER",
+        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
+        f"  python -m {PACKAGE}.export --workdir={path} --format=vectors --output=vectors",
     )
     return "\n".join(told if has_vectors else told[:-1])
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from app.config import Config
-from app.errors import RunError, UsageError
-from app.input import growing, pipeline
-from app.input.tokens import PAD
-from app.system.checked_files import COUNT, damaged
-from app.tables import arrays
-from app.tables.dynamic import key_files
-from app.tables.dynamic.keys import KeyMap
-from app.tables.dynamic.slab import Slab, read_rows
-from app.text import reading
-from app.text import vocabulary as files
-from app.text.blocks import reported
-from app.text.reading import Progress
-from app.text.tokenize import warn_of_dropped
-from app.text.vocabulary import Vocabulary
-from app.types import WordVectors
+from ...config import Config
+from ...errors import RunError, UsageError
+from ...input import growing, pipeline
+from ...input.tokens import PAD
+from ...system.checked_files import COUNT, damaged
+from ...tables import arrays
+from ...tables.dynamic import key_files
+from ...tables.dynamic.keys import KeyMap
+from ...tables.dynamic.slab import Slab, read_rows
+from ...text import reading
+from ...text import vocabulary as files
+from ...text.blocks import reported
+from ...text.reading import Progress
+from ...text.tokenize import warn_of_dropped
+from ...text.vocabulary import Vocabulary
+from ...types import WordVectors
 
 NAME = "stream"  # of a `Stream` in a checkpoint
 PINNED = 1  # steps that the map of a `Stream` has to keep rows after they were seen

@@ -15,19 +15,19 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from app.checkpoints import workdir as files
-from app.checkpoints.workdir import Workdir
-from app.config import Config, InputConfig
-from app.errors import UsageError
-from app.input import cache, pipeline, sequences, service
-from app.input.pipeline import EpochRows, Share
-from app.system.checked_files import COUNT
-from app.tasks.words import growing_words
-from app.text import corpus, counting, vocabulary
-from app.text.blocks import reported
-from app.text.reading import Progress
-from app.text.vocabulary import EOS, UNK, Vocabulary
-from app.types import Batches
+from ...checkpoints import workdir as files
+from ...checkpoints.workdir import Workdir
+from ...config import Config, InputConfig
+from ...errors import UsageError
+from ...input import cache, pipeline, sequences, service
+from ...input.pipeline import EpochRows, Share
+from ...system.checked_files import COUNT
+from ...text import corpus, counting, vocabulary
+from ...text.blocks import reported
+from ...text.reading import Progress
+from ...text.vocabulary import EOS, UNK, Vocabulary
+from ...types import Batches
+from . import growing_words
 
 # That of --table=dynamic, which nobody knows before.
 GROWING = Vocabulary([], np.zeros(0, np.int64), 0)

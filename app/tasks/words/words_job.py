@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.build import placing, storage, updates
-from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.models.base import Model
-from app.models.cbow import Cbow
-from app.models.skipgram import SkipGram
-from app.system import devices
-from app.tasks import text_tasks as texts
-from app.tasks.words import growing_words, words_data
-from app.training.job import Job
+from ...build import placing, storage, updates
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...models.base import Model
+from ...models.cbow import Cbow
+from ...models.skipgram import SkipGram
+from ...system import devices
+from ...training.job import Job
+from .. import text_tasks as texts
+from . import growing_words, words_data
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
