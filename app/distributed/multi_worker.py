@@ -64,7 +64,7 @@ class Workers(Replicas):
         # Those of the strategy would be sent to all by the chief, however large; of several local
         # devices they are, as there have to be copies.
         several = self.replicas > len(self._hosts.everyone)
-        with self._others(), self.strategy.scope() if several else contextlib.nullcontext():
+        with self._others(), super().scope() if several else contextlib.nullcontext():
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other way to have one copy
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
@@ -22,10 +23,12 @@ from ..checkpoints.workdir import Workdir
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.row_reads import distinct
+from ..tables.variable import ON_HOST
 from ..training import gradients
 from ..training.job import Job
 from ..training.runner import errors_of_tables
 from ..training.step import apply, steps
+from ..types import HOST
 from .exchange import Exchange, number
 
 _FLOAT = 4  # bytes of a number of a vector
@@ -63,9 +66,17 @@ class Replicas:
         """See `Runner`; an exchange that fails is told where it is made."""
         return nullcontext()
 
-    def scope(self) -> AbstractContextManager:
-        """Variables made within it have a copy on every replica's device."""
-        return self.strategy.scope()
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Variables made within it have a copy on every replica's device, or one on the host."""
+
+        def made(make: Any, **options: Any) -> tf.Variable:
+            if options.get("name") == ON_HOST:
+                options["colocate_with"] = SingleDevice(HOST)
+            return make(**options)
+
+        with self.strategy.scope(), tf.variable_creator_scope(made):
+            yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""

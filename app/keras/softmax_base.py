@@ -12,6 +12,8 @@ import tensorflow as tf
 from ..losses import inference
 from ..losses.base import Normalised
 from ..tables.id_checks import checked
+from ..tables.variable import host_variable
+from ..types import HOST
 from . import softmax_counts, softmax_gradients
 from .backend import require_tensorflow
 
@@ -59,7 +61,7 @@ class OutputLayer(keras.layers.Layer):
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = None
             if order_V is not None:
-                self._rank_V = tf.Variable(softmax_counts.inverse(order_V), trainable=False)
+                self._rank_V = host_variable(softmax_counts.inverse(order_V))
             self._output = self.make_loss(counts_V, hidden_shape[-1] + self.use_bias)
         self._tables = {}
         for name, spec in self._output.tables().items():
@@ -86,10 +88,11 @@ class OutputLayer(keras.layers.Layer):
         if hidden_mask is None:
             losses = self._estimate(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
-        where = tf.where(hidden_mask)
-        chosen = tf.gather_nd(hidden, where), tf.gather_nd(targets, where)
-        losses_N = self._estimate(*self._flat(*chosen), training)
-        return tf.scatter_nd(where, losses_N, tf.shape(targets, tf.int64))
+        with tf.device(HOST):  # with the ids, as how many there are gives all further shapes
+            where = tf.cast(tf.where(hidden_mask), tf.int32)
+            chosen = tf.gather_nd(targets, where)
+        losses_N = self._estimate(*self._flat(tf.gather_nd(hidden, where), chosen), training)
+        return tf.scatter_nd(where, losses_N, tf.shape(targets))
 
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
@@ -162,8 +165,9 @@ class OutputLayer(keras.layers.Layer):
     def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The vectors (N, columns) and the ranks of the targets (N,)."""
         ids_N = checked(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
-        ids_N = tf.cast(ids_N, tf.int32)
-        targets_N = ids_N if self._rank_V is None else tf.gather(_here(self._rank_V), ids_N)
+        with tf.device(HOST):
+            ids_N = tf.cast(ids_N, tf.int32)
+            targets_N = ids_N if self._rank_V is None else tf.gather(_here(self._rank_V), ids_N)
         return self._extended(hidden), targets_N
 
     def _extended(self, hidden: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from ..losses.base import Gather, Normalised, Predictions
 from ..losses.sampled.sampled import Sampled
 from ..tables.row_reads import distinct
 from ..tables.variable import VariableRows
-from ..types import Rows
+from ..types import HOST, Rows
 from .merged import Merged
 
 # Variables by the name of the table that they are; tensors in a stateless call of Keras.
@@ -45,7 +45,9 @@ def sampled(
     """The estimated loss of each target, (N,) float32, from the rows of targets and samples."""
     targets_N1 = targets_N[:, tf.newaxis]
     rows = {}
-    for name, ids in loss.lookups(targets_N1, tf.size(targets_N), seed).items():
+    with tf.device(HOST):  # as `training.gradients.looked_up` does
+        lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
+    for name, ids in lookups.items():
         ids_U, positions_N = distinct(ids)
         values_UD = tf.cast(tf.gather(tables[name], ids_U), tf.float32)
         rows[name] = Rows(values_UD, positions_N, ids_U)

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.row_reads import take
-from ..types import HOST, Rows
+from ..tables.variable import host_variable
+from ..types import Rows
 from . import sampling
 from .base import Part, Predictions
 from .candidate_scores import pair_scores
@@ -36,9 +37,7 @@ class NegativeSampling:
         samples: int,
         per_pair: float,
     ):
-        # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
-        with tf.device(HOST):  # where ids are drawn
-            self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
+        self._cumulative_V = host_variable(sampling.cumulative(counts, power))
         self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples

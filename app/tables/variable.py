@@ -5,7 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
+
+from ..types import HOST
+
+# The name of a variable of `host_variable`, by which it is known where variables are made.
+ON_HOST = "on_host"
+
+
+def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Variable:
+    """Return a variable for the operations of a step that prepare ids on the host.
+
+    A variable, as a graph would hold a large constant once for each use. Replicas of one process
+    share it: a copy on each GPU would be copied back as a whole in every step.
+    """
+    with tf.device(HOST):
+        return tf.Variable(values, dtype=dtype, trainable=False, name=ON_HOST)
 
 
 def drawn(make: Callable[[], tf.Tensor]) -> tf.Tensor:

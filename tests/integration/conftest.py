@@ -20,3 +20,13 @@ def trained(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("trained")
     done(folder, *train(folder / "run", corpus, "--checkpoint_minutes=0"))
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A folder of a small text, labelled texts and ratings."""
+    from tests.integration.replicas import write_data  # with TensorFlow, which takes seconds
+
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder

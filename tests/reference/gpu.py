@@ -68,7 +68,9 @@ def report(function: Any, on_cpu: Sequence[tf.Variable] = ()) -> Report:
     walk = _Walk()
     graph = function.graph
     there = {id(variable.handle) for variable in on_cpu}
-    captured = {inner.name: id(outer) in there for outer, inner in graph.captures}
+    captured = {
+        inner.name: id(outer) in there or _is_on_host(outer) for outer, inner in graph.captures
+    }
     arguments = [
         Value(
             tensor.name,
@@ -126,20 +128,20 @@ class _Walk:
                 Value(name, "Const", t.dtype, HOST if t.dtype == tf.int32 else at)
                 for t in op.outputs
             ]
-        kernel = _kernel(op)
+        found = kernel(op.type, op.node_def.attr)
         on_cpu = "CPU" in op.device or any(
             value.dtype == tf.resource and value.memory == HOST for value in inputs
         )
-        if kernel is None and not on_cpu:
+        if found is None and not on_cpu:
             key = (
                 op.type,
                 tuple(t.dtype.name for t in [*op.inputs, *op.outputs] if t.dtype != tf.resource),
             )
             self.lacking.setdefault(key, name)
-        if on_cpu or kernel is None:
+        if on_cpu or found is None:
             needed, made = [HOST] * len(inputs), [HOST] * len(op.outputs)
         else:
-            needed, made = _memories(op, kernel)
+            needed, made = _memories(op, found)
         for value, memory in zip(inputs, needed, strict=True):
             self._need(value, memory, op.type, name, looped)
         if op.type == "Const" or op.type == "HostConst":
@@ -195,6 +197,17 @@ class _Walk:
             self.copies.setdefault((value.name, memory), Copy(value, memory, kind, name, looped))
 
 
+def _is_on_host(captured: tf.Tensor) -> bool:
+    """Whether a GPU has no such resource: a variable of int32, say, or a map of keys."""
+    if captured.dtype != tf.resource:
+        return False
+    data = getattr(captured, "_handle_data", None)
+    if data is None or not data.is_set:
+        return True
+    dtype = tf.compat.v1.AttrValue(type=data.shape_and_type[0].dtype)
+    return kernel("VarHandleOp", {"dtype": dtype}) is None
+
+
 def _in_order(operations: list[tf.Operation]) -> list[tf.Operation]:
     """Each after those that make its inputs; a gradient adds inputs to a loop that is there."""
     found: dict[str, tf.Operation] = {}
@@ -240,22 +253,23 @@ def _kernels(kind: str):
     ]
 
 
-def _kernel(op):
-    """The kernel that a GPU would take, or None."""
-    attributes = op.node_def.attr
-    for kernel in _kernels(op.type):
-        for constraint in kernel.constraint:
-            given = attributes[constraint.name]
-            allowed = constraint.allowed_values.list
-            if allowed.s:
-                fits = given.s in allowed.s
-            else:
-                fits = set(given.list.type or [given.type]) <= set(allowed.type)
-            if not fits:
-                break
-        else:
-            return kernel
+def kernel(kind: str, attributes: Any) -> Any:
+    """Return the kernel that a GPU would take, or None.
+
+    Args:
+        kind: Of the operation.
+        attributes: Its attributes by name, as of a node of a graph.
+    """
+    for found in _kernels(kind):
+        if all(_fits(attributes[part.name], part.allowed_values.list) for part in found.constraint):
+            return found
     return None
+
+
+def _fits(given: Any, allowed: Any) -> bool:
+    if allowed.s:
+        return given.s in allowed.s
+    return set(given.list.type or [given.type]) <= set(allowed.type)
 
 
 def _memories(op, kernel) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
 from ..base import Gather, Members, Pairs, Part, Words
@@ -41,9 +42,7 @@ class Level:
         largest = int(np.diff(self.bounds).max())
         self.tile = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
         self._tile = self.tile if self.tile and largest > self.tile else None
-        # A variable, as a constant of many groups would bloat the graph.
-        with tf.device(HOST):  # with the ids
-            self._bounds = tf.Variable(self.bounds, dtype=tf.int32, trainable=False)
+        self._bounds = host_variable(self.bounds, tf.int32)
 
     def spec(self, device: int = 0) -> TableSpec:
         """The table, 0 at first."""

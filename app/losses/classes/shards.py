@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.variable import host_variable
 from ...types import HOST
 from ..base import Gather, Pairs, Part, Words
 from .levels import Entropy, Level
@@ -34,9 +35,8 @@ class Shards:
             rows = np.repeat(-shift_G[numbers_N], sizes_G[numbers_N]) + np.arange(bounds_N[-1])
             shard = Level(f"{level.table}{device}", bounds_N, level.columns, level.tile)
             self._shards.append((numbers_N, rows.astype(np.int32), shard))
-        with tf.device(HOST):  # with the ids
-            self._devices = tf.Variable(devices, dtype=tf.int32, trainable=False)
-            self._shift = tf.Variable(shift_G, dtype=tf.int32, trainable=False)
+        self._devices = host_variable(devices, tf.int32)
+        self._shift = host_variable(shift_G, tf.int32)
 
     def tables(self) -> dict[str, TableSpec]:
         """A table for each device."""

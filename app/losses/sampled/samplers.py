@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from ...tables.variable import host_variable
 from ...types import HOST
 from .. import sampling
 
@@ -59,10 +60,7 @@ class Unigram:
     """
 
     def __init__(self, counts: np.ndarray, samples: int):
-        # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
-        cumulative_V = sampling.cumulative(np.maximum(counts, 1), 0.75)
-        with tf.device(HOST):  # where ids are drawn
-            self._cumulative_V = tf.Variable(cumulative_V, trainable=False)
+        self._cumulative_V = host_variable(sampling.cumulative(np.maximum(counts, 1), 0.75))
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:

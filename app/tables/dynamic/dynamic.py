@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import UsageError
+from ...types import HOST
 from ..initial import Initial, fingerprints
 from ..row_reads import parts
 from .keys import KeyMap
@@ -161,8 +162,9 @@ class DynamicTable(RowsByKey, tf.Module):
         one."""
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
-            found_U = tf.numpy_function(self.keys.rows, [keys_U], tf.int64)
-            return tf.ensure_shape(found_U, keys_U.shape)
+            with tf.device(HOST):  # where the map is
+                found_U = tf.numpy_function(self.keys.rows, [keys_U], tf.int64)
+                return tf.ensure_shape(found_U, keys_U.shape)
 
         return RowsByKey(self.slab, rows_of, may_lack_rows=True)
 

@@ -13,6 +13,7 @@ from ...losses import inference
 from ...models.bag import Bag
 from ...tables.base import Table
 from ...tables.row_reads import distinct
+from ...types import HOST
 from . import label_metrics
 from .label_metrics import Tally
 
@@ -69,7 +70,8 @@ class Classifier:
         return Tally(*map(sum, zip(*found, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        ids_N, owners_N = self._features.of(tokens_M, owners_M)
+        with tf.device(HOST):  # how many features there are gives all further shapes
+            ids_N, owners_N = self._features.of(tokens_M, owners_M)
         ids_U, positions_N = distinct(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)

@@ -1,0 +1,99 @@
+"""What models with layers and optimizers of app.keras would do on a GPU."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+import tensorflow as tf
+
+import app.keras
+from app.keras import LazyAdam, LossScaleOptimizer
+from app.tables.variable import ON_HOST
+from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
+from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
+from tests.reference.gpu_calls import recorded
+
+REFUSED = ("If", "Reshape")  # of the branch that refuses an id out of range
+# The update is in a branch, taken if gradients are finite, and so is a new scale.
+SCALED = {("All", "If"), ("Equal", "If")}
+# Keras looks for numbers that are not finite in gradients of whole tables, for which TensorFlow has
+# no kernel; `app.keras.LossScaleOptimizer` looks at rows, and a warning says so for large tables.
+WHOLE = ("TensorScatterUpdate", ("bool", "int32", "bool", "bool"))
+# Under a mask, which words of a group of the tree are real, and what flows back to each.
+WEIGHTS = {("OnesLike", "StridedSlice")}
+BACK = {("StridedSlice", "StridedSlice"), ("TensorListConcatV2", "ConcatV2")}
+SEED = ("Mul", "StatelessRandomGetKeyCounter")  # Keras keeps its seed on the device
+# The shape of the gradient of words that a mask chooses.
+CHOSEN = ("DynamicStitch", "Reshape")
+OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "SGD")
+
+
+@pytest.fixture
+def half():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+def embedded(optimizer) -> keras.Model:
+    inputs = keras.Input((5,), dtype="int32")
+    rows = keras.layers.Flatten()(app.keras.RowEmbedding(50, 8)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(rows))
+    model.compile(optimizer, "mse", jit_compile=False)
+    return model
+
+
+def trained(model):
+    batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
+    return report_of(lambda x, y: model.train_step((x, y)), *batch)
+
+
+@pytest.mark.parametrize(
+    "name", ["LazyAdam", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+def test_a_step_of_a_keras_model(name):
+    check(trained(embedded(getattr(app.keras, name)(0.1))), {REFUSED})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["LazyAdam", *OTHERS])
+def test_a_step_with_a_loss_scale(half, name):
+    made = getattr(app.keras, name)
+    check(trained(embedded(LossScaleOptimizer(made(0.1)))), {REFUSED, *SCALED})
+    report = trained(embedded(keras.optimizers.LossScaleOptimizer(made(0.1))))
+    assert report.lacking.keys() == {WHOLE}
+
+
+SPEC = tf.TensorSpec([4, 6], tf.int32)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in LAYERS if name != "samples"]
+CLASSES = ("classes", "classes of classes", "adaptive")
+# What a step waits for, then a prediction; and what they wait for besides with a mask.
+PLAIN = {n: ({JOINED}, {JOINED}) for n in CLASSES} | {n: ({SEED}, set()) for n in SAMPLED}
+MASKED = {
+    "softmax": ({JOINED}, {JOINED}),
+    "tree": ({JOINED} | WEIGHTS | BACK, WEIGHTS),
+    **{name: ({CHOSEN}, {JOINED}) for name in SAMPLED},
+}
+NONE = set(), set()
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("name", ["samples", *SLOW])
+def test_an_output_layer(name, mask):
+    model, _, layer = make_model(name, LazyAdam(0.1), mask, jit_compile=False)
+    on_cpu = [variable for variable in layer._made if ON_HOST in variable.name]
+    more = MASKED.get(name, NONE) if mask else NONE
+    runs = [lambda x, y: model.train_step(((x, y), y)), lambda x, y: model.predict_step(((x, y),))]
+    for run, usual, masked in zip(runs, PLAIN.get(name, NONE), more, strict=True):
+        report = report_of(run, SPEC, SPEC, on_cpu=on_cpu)
+        check(report, {REFUSED} | usual | masked)
+
+
+@pytest.mark.parametrize("name", ["samples", *SLOW])
+def test_the_likeliest_words(name, monkeypatch):
+    layer = built(name)
+    with tf.device(GPU), recorded(monkeypatch) as calls:
+        layer.top_k(vectors(), 4)
+        layer.log_probability(vectors(), words())
+    assert calls.operations and not calls.lacking
