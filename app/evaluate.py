@@ -56,7 +56,11 @@ def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     """What to say of the run in a workdir on such files, and the same for programs."""
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top
-    stored |= {"top": top} if top else {}
+    if top:
+        wrong = settings.fault(settings.fields()["top"], top)
+        if wrong:
+            raise UsageError(f"--top={top}: {wrong}")
+        stored["top"] = top
     task = stored.get("task")
     flags.start_tensorflow()
     from .checkpoints.workdir import Workdir

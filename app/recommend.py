@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 from absl import flags as absl_flags
@@ -12,6 +14,10 @@ from absl import flags as absl_flags
 from .cli import flags
 from .config import settings
 from .errors import UsageError
+from .system.files import bounded_lines
+
+_USERS = 1 << 16  # that are answered at a time, so that a list without an end takes no more memory
+_SHOWN = 5  # of the users that are not known
 
 
 def main(users: Sequence[str]) -> None:
@@ -20,8 +26,6 @@ def main(users: Sequence[str]) -> None:
     stored = flags.stored_in(given.workdir)
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={given.workdir}: no run of --task=recommend there")
-    lines = (line.decode(errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    asked = users or [line for line in lines if line.strip()]
     flags.start_tensorflow()
     from .checkpoints.workdir import Workdir
     from .system import devices
@@ -32,17 +36,34 @@ def main(users: Sequence[str]) -> None:
     devices.use_machine(config.run)
     found = recommend_job.trained(config, Workdir(given.workdir))
     ids = {key: number for number, key in enumerate(found.users.tokens)}
-    users_N = np.array([ids[user] for user in asked if user in ids], np.int32)
     ranker = Ranker(found.model, found.tables, given.k)
     known = None if given.include_known else found.known
-    for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
-        for user, row, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
-            items = [found.items.tokens[number] for number in row if number >= 0]
-            _tell(found.users.tokens[user], items, scores[: len(items)])
-    unknown = [user for user in asked if user not in ids]
+    asked = iter(users) if users else _lines(sys.stdin.buffer)
+    unknown, shown = 0, []
+    while some := list(itertools.islice(asked, _USERS)):
+        users_N = np.array([ids[user] for user in some if user in ids], np.int32)
+        for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
+            for user, row, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
+                items = [found.items.tokens[number] for number in row if number >= 0]
+                _tell(found.users.tokens[user], items, scores[: len(items)])
+        others = [user for user in some if user not in ids]
+        unknown += len(others)
+        shown = [*shown, *others][:_SHOWN]
     if unknown:
-        shown = ", ".join(map(repr, unknown[:5])) + ", …" * (len(unknown) > 5)
-        raise UsageError(f"{len(unknown)} user(s) not in {given.workdir}/users.tsv: {shown}")
+        names = ", ".join(map(repr, shown)) + ", …" * (unknown > _SHOWN)
+        raise UsageError(f"{unknown} user(s) not in {given.workdir}/users.tsv: {names}")
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """Yield the users that a file names, a line each.
+
+    Raises:
+        UsageError: A line is longer than any name.
+    """
+    for _, line in bounded_lines(file, "standard input", "users, one in each line"):
+        user = line.decode(errors="replace").rstrip("\r\n")
+        if user.strip():
+            yield user
 
 
 def _tell(user: str, items: list[str], scores: list[float]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from ..config import ModelConfig
+from ..config.settings import numbers
 from ..errors import UsageError
 from ..losses.base import Loss
 from ..losses.classes import classes
@@ -105,7 +106,7 @@ def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
 
 def _adaptive_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
     try:
-        cutoffs = [int(cutoff) for cutoff in settings.cutoffs.split(",") if cutoff.strip()]
+        cutoffs = numbers(settings.cutoffs)
         return AdaptiveSoftmax(wanted.counts_V, wanted.columns, cutoffs, seed=wanted.seed)
     except ValueError as error:
         raise UsageError(

@@ -181,7 +181,8 @@ def _placing(
             for name, needed in needs().items()
         }
 
-    if config.table.table != "host":
+    # To find the rows that steps need, steps are drawn; no rows help where the rest does not fit.
+    if config.table.table != "host" or memory_plan.too_much(others, free):
         return Placing(items({}), {})
     if config.table.hot_rows != "auto":
         chosen = rooms(lambda spec: int(config.table.hot_rows))

@@ -237,6 +237,18 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
         _end(error, 1)
     except KeyboardInterrupt:
         _end("interrupted", 1)
+    except _memory_errors() as error:
+        reason = str(error).partition("\n")[0][:200] or "an allocation failed"
+        remedy = "end other programs, or train with a lower --dim or --batch_tokens"
+        _end(f"there is not enough memory ({reason}); {remedy}", 1)
+
+
+def _memory_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that Python, and TensorFlow if it is started, raise without memory."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return (MemoryError,)
+    return MemoryError, tensorflow.errors.ResourceExhaustedError
 
 
 def start_tensorflow() -> None:

@@ -149,8 +149,11 @@ class ModelConfig:
         "",
         "Rising numbers of words, such as 2000,10000: the most frequent are in the head, those up "
         "to the next number in the first tail, and so on; empty chooses them.",
+        minimum=1,
+        maximum=2**31 - 1,
         fixed=True,
         only=("loss", "adaptive_softmax"),
+        numbers=int,
     )
     cell: str = setting(
         "gru",

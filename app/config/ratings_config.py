@@ -32,7 +32,13 @@ class RatingsConfig:
     rating_column: str = setting("", "The column of ratings, if any.", fixed=True, only=_RECOMMEND)
     time_column: str = setting("", "The column of times, if any.", fixed=True, only=_RECOMMEND)
     min_rating: str = setting(
-        "", "Leave out pairs rated lower than this; empty keeps all.", fixed=True, only=_RECOMMEND
+        "",
+        "Leave out pairs rated lower than this; empty keeps all.",
+        minimum=-1e18,
+        maximum=1e18,
+        fixed=True,
+        only=_RECOMMEND,
+        numbers=float,
     )
     weighted: bool = setting(
         False, "The rating is the weight of the pair.", fixed=True, only=_RECOMMEND
@@ -48,8 +54,11 @@ class RatingsConfig:
     layers: str = setting(
         "64,32",
         "Units of the layers of --model=mlp and neumf.",
+        minimum=1,
+        maximum=1_000_000,
         fixed=True,
         only=("model", "mlp", "neumf"),
+        numbers=int,
     )
     cosine: bool = setting(
         True,
@@ -77,5 +86,10 @@ class RatingsConfig:
         only=("loss", "bpr"),
     )
     top: str = setting(
-        "20", "Comma-separated lengths k of the lists that are scored.", only=_RECOMMEND
+        "20",
+        "Comma-separated lengths k of the lists that are scored.",
+        minimum=1,
+        maximum=2**31 - 1,
+        only=_RECOMMEND,
+        numbers=int,
     )

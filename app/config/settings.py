@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import UsageError
 from . import Config
 from .addresses import is_address
+from .setting import fault
 
 # Ids are numbers of 32 bits, in files and in tensors.
 MOST_ROWS = 2**31 - 1
@@ -55,21 +56,6 @@ class MeansNothing(UsageError):
     def __init__(self, flag: str, beside: str, message: str):
         super().__init__(message)
         self.flag, self.beside = flag, beside
-
-
-def fault(field: dataclasses.Field, value: Any) -> str | None:
-    """Return what is wrong with a value by itself, or None."""
-    choices = field.metadata["choices"]
-    if choices and value not in choices:
-        return f"not one of {', '.join(choices)}"
-    minimum, maximum, below = map(field.metadata.get, ("minimum", "maximum", "below"))
-    if minimum is not None and not value >= minimum:
-        return f"give at least {minimum:.15g}"
-    if maximum is not None and value > maximum:
-        return f"give at most {maximum:.15g}"
-    if below is not None and not value < below:
-        return f"give less than {below:.15g}"
-    return None
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -226,13 +212,6 @@ def _check_classify(config: Config) -> None:
 
 
 def _check_recommend(config: Config, has_temperature: bool) -> None:
-    layers = config.ratings.layers.split(",")
-    # More than anybody stacks; a graph of thousands takes minutes to trace.
-    if len(layers) > 100 or not all(is_number(units.strip(), 10**6) for units in layers):
-        raise UsageError(
-            f"--layers={config.ratings.layers}: give numbers from 1 on, such as 64,32: at most 100 "
-            "of them, and each at most 1000000"
-        )
     if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
         raise MeansNothing(
             "temperature",
@@ -277,6 +256,11 @@ def service_address(data_service: str) -> str:
 def is_number(text: str, most: int = MOST_ROWS) -> bool:
     """Return whether a text is a number of rows, steps or the like, from 0 on."""
     return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most
+
+
+def numbers(text: str) -> list[int]:
+    """Return the whole numbers that a checked text lists between commas."""
+    return [int(item) for item in text.split(",") if item.strip()]
 
 
 def windows(profile_steps: str) -> list[tuple[int, int]]:

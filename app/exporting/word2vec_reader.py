@@ -22,7 +22,6 @@ from absl import logging
 from ..errors import UsageError
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import WordVectors
-from .unique import unique
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
@@ -33,6 +32,9 @@ _LONGEST_WORD = 65_536
 _LONGEST_LINE = _READ_BYTES = 1 << 20
 # Far more than any vectors have, so that a damaged header cannot ask for all memory.
 _MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
+# Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
+# might go on for hours.
+_MOST_REPEATED = 1_000_000
 
 
 class _Layout(NamedTuple):
@@ -56,13 +58,48 @@ def read(path: str | Path) -> WordVectors:
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
             layout, start = _layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
-            tokens, matrix = (_read_binary if layout.binary else _read_text)(path, file, layout)
+            words = _Words(path)
+            matrix = (_read_binary if layout.binary else _read_text)(path, file, layout, words)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
     except OSError as error:  # bz2 reports damage as an OSError without a strerror
         reason = error.strerror or f"{error}; {_AGAIN}"
         raise UsageError(f"{path}: {reason}; {_WANTED}") from error
-    return unique(WordVectors(tokens, matrix))
+    if words.repeated:
+        logging.warning("%d rows repeat an earlier word: left out", words.repeated)
+    return WordVectors(list(words.tokens), matrix)
+
+
+class _Words:
+    """The words of the rows read so far, each once, so that repeated ones take no memory."""
+
+    def __init__(self, path: str | Path):
+        self.tokens: dict[str, None] = {}  # in the order of their rows
+        self.repeated = 0
+        self._path = path
+
+    @property
+    def rows(self) -> int:
+        """The rows read so far."""
+        return len(self.tokens) + self.repeated
+
+    def add(self, token: bytes) -> bool:
+        """Add the word of the next row, and return whether it is a new one.
+
+        Raises:
+            UsageError: Far too many rows repeat a word.
+        """
+        word = token.decode("utf-8", "replace")
+        if word not in self.tokens:
+            self.tokens[word] = None
+            return True
+        self.repeated += 1
+        if self.repeated > _MOST_REPEATED:
+            raise UsageError(
+                f"{self._path}, row {self.rows}: more than {_MOST_REPEATED:,} rows repeat an "
+                f"earlier word; {_WANTED}"
+            )
+        return False
 
 
 class _Joined(io.RawIOBase):
@@ -109,43 +146,40 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
     return False
 
 
-def _read_text(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
-    tokens: list[str] = []
+def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
     numbers = array.array("f")
     longest = _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
     for line_number, line in enumerate(lines, 1 + layout.header):
         if not line.strip():
             continue
-        if len(tokens) == layout.rows:
+        if words.rows == layout.rows:
             logging.warning("%s: lines after the %d announced are ignored", path, layout.rows)
             break
         # From the right, since some GloVe words hold spaces.
         token, *fields = line.strip().rsplit(None, layout.columns)
         try:
-            numbers.extend(map(float, fields))
+            row = array.array("f", map(float, fields))
         except ValueError:
-            fields = []
-        if len(line) > longest:
-            fields = []
-        if len(fields) != layout.columns:
+            row = []
+        if len(row) != layout.columns or len(line) > longest:
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
             )
-        tokens.append(token.decode("utf-8", "replace"))
-    _check_count(path, layout, len(tokens))
-    return tokens, np.frombuffer(numbers, np.float32).reshape(len(tokens), layout.columns)
+        if words.add(token):
+            numbers += row
+    _check_count(path, layout, words.rows)
+    return np.frombuffer(numbers, np.float32).reshape(len(words.tokens), layout.columns)
 
 
-def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
-    tokens = []
+def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
     numbers = bytearray()  # grows with the file, so that a damaged header cannot ask for terabytes
     for token, row in _binary_rows(path, file, layout):
-        tokens.append(token.decode("utf-8", "replace"))
-        numbers += row
-    _check_count(path, layout, len(tokens))
-    matrix = np.frombuffer(numbers, "<f4").reshape(len(tokens), layout.columns)
-    return tokens, matrix.astype(np.float32, copy=False)
+        if words.add(token):
+            numbers += row
+    _check_count(path, layout, words.rows)
+    matrix = np.frombuffer(numbers, "<f4").reshape(len(words.tokens), layout.columns)
+    return matrix.astype(np.float32, copy=False)
 
 
 def _binary_rows(

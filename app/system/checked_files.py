@@ -95,6 +95,35 @@ def read_bytes(path: str | Path) -> bytes:
     return data
 
 
+def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
+    """Yield the lines of a file of a workdir, each with its end.
+
+    Args:
+        path: The file.
+        longest: The bytes that a line may have.
+
+    Raises:
+        DamagedError: There is no such file, a line is longer, or the last one has no end.
+        RunError: The file cannot be read.
+    """
+    number = 0
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(longest + 1):
+                number += 1
+                if len(line) > longest:
+                    raise damaged(path, f"line {number} is longer than {longest:,} bytes")
+                if not line.endswith(b"\n"):
+                    raise damaged(path, "its last line is cut short")
+                yield line
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise missing(path) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not number:
+        raise damaged(path, "it is empty")
+
+
 def missing(path: str | Path) -> DamagedError:
     """Return the error for a file that a workdir or a checkpoint lacks."""
     return DamagedError(f"{path} is missing; {_REMEDY}")
@@ -163,8 +192,13 @@ def _content(path: str | Path, limit: int | None = None) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        reason = error.strerror or error
-        raise RunError(f"cannot read {path}: {reason}; mend that and run this again") from error
+        raise _unreadable(path, error) from error
     if limit is not None and len(data) > limit:
         raise damaged(path, f"it is longer than {limit:,} bytes")
     return data
+
+
+def _unreadable(path: str | Path, error: OSError) -> RunError:
+    """Return the error for a file that the system refuses to read."""
+    reason = error.strerror or error
+    return RunError(f"cannot read {path}: {reason}; mend that and run this again")

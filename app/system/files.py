@@ -72,19 +72,35 @@ def read_lines(
     """
     try:
         with open_stream(path) as file:
-            number = 0
-            while line := file.readline(longest + 1):
-                number += 1
-                if len(line) > longest:
-                    raise UsageError(
-                        f"{path}, line {number}: longer than {longest:,} bytes; give a file of "
-                        f"{wanted}"
-                    )
-                yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            yield from bounded_lines(file, path, wanted, longest)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}; give a file of {wanted}"
         ) from error
+
+
+def bounded_lines(
+    file: BinaryIO, name: str | Path, wanted: str, longest: int = LONGEST_LINE
+) -> Iterator[tuple[int, bytes]]:
+    """Yield what `read_lines` does, of a file that is open.
+
+    Args:
+        file: the open file.
+        name: the name of the file, for messages.
+        wanted: the content that the file should have, for messages.
+        longest: the bytes that a line may have.
+
+    Raises:
+        UsageError: a line is longer.
+    """
+    number = 0
+    while line := file.readline(longest + 1):
+        number += 1
+        if len(line) > longest:
+            raise UsageError(
+                f"{name}, line {number}: longer than {longest:,} bytes; give a file of {wanted}"
+            )
+        yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UsageError
-from ..system.checked_files import COUNT, damaged, read_bytes
-from ..system.files import replacing
+from ..system.checked_files import COUNT, damaged, read_lines
+from ..system.files import LONGEST_LINE, replacing
 from .vocabulary import Vocabulary
 
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
+# Bytes: a tab, a count and a line end follow.
+_LONGEST_NAME = LONGEST_LINE - 32
 
 
 def counted(
@@ -34,11 +36,18 @@ def save(names: Vocabulary, path: Path) -> None:
     """Write a line `name<TAB>count` for each id in turn.
 
     Raises:
-        UsageError: A name has a line break "\\n"; any other character is kept as it is.
+        UsageError: A name has a line break "\\n", or is longer than a line may be; any other
+            character is kept as it is.
     """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:
         raise UsageError(f"{broken!r} holds a line break, which {path.name} cannot; rename it")
+    long = next((name for name in names.tokens if len(name.encode()) > _LONGEST_NAME), None)
+    if long is not None:
+        raise UsageError(
+            f"the name that begins with {long[:40]!r} has more than {_LONGEST_NAME:,} bytes, "
+            f"which a line of {path.name} cannot; rename it"
+        )
     lines = zip(names.tokens, names.counts.tolist(), strict=True)
     with replacing(path) as temporary:
         text = "".join(f"{name}\t{count}\n" for name, count in lines)
@@ -52,12 +61,9 @@ def load(path: Path) -> Vocabulary:
         DamagedError: The file is missing or damaged.
         RunError: The file cannot be read.
     """
-    *lines, rest = read_bytes(path).split(b"\n")
-    if rest or not lines:
-        raise damaged(path, "its last line is cut short" if rest else "it is empty")
     names, counts = [], []
-    for number, line in enumerate(lines, 1):
-        name, tab, count = line.rpartition(b"\t")
+    for number, line in enumerate(read_lines(path, LONGEST_LINE), 1):
+        name, tab, count = line.removesuffix(b"\n").rpartition(b"\t")
         count = count.removesuffix(b"\r")  # of a file that went through an editor
         if not tab or not _COUNT.fullmatch(count):
             raise damaged(path, f"line {number} is no name, tab and count")

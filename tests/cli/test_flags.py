@@ -5,12 +5,15 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 
 from app.checkpoints import workdir
 from app.cli import flags
 from app.config import settings as names
 from app.errors import RunError, UsageError
+
+LESS = "end other programs, or train with a lower --dim or --batch_tokens"
 
 
 @pytest.fixture
@@ -132,6 +135,12 @@ def raising(error):
         (UsageError("--dim=0: give more"), 2, "train: --dim=0: give more\n"),
         (RunError("the disk\nis full"), 1, "train: the disk is full\n"),
         (KeyboardInterrupt(), 1, "train: interrupted\n"),
+        (MemoryError(), 1, f"train: there is not enough memory (an allocation failed); {LESS}\n"),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM of shape[9,9]\nmore of it"),
+            1,
+            f"train: there is not enough memory (OOM of shape[9,9]); {LESS}\n",
+        ),
     ],
 )
 def test_how_a_command_ends(run, error, code, line):

@@ -52,7 +52,7 @@ def test_a_choice_that_does_not_exist(name):
     [
         (name, field.metadata["minimum"])
         for name, field in settings.fields().items()
-        if field.metadata["minimum"] is not None
+        if field.metadata["minimum"] is not None and not field.metadata["numbers"]
     ],
 )
 def test_a_number_that_is_too_small(name, least):
@@ -185,13 +185,50 @@ def test_every_number_has_both_bounds():
     [
         (name, field.metadata["maximum"])
         for name, field in settings.fields().items()
-        if field.metadata["maximum"] is not None
+        if field.metadata["maximum"] is not None and not field.metadata["numbers"]
     ],
 )
 def test_a_number_that_is_too_large(name, most):
     for value in (most + 1 if most < 2**53 else 2 * most, 10**400, float("inf")):
         with pytest.raises(UsageError, match="^" + re.escape(f"--{name}={value}: give at most ")):
             settings.check(settings.from_names(GIVEN | {name: value}))
+
+
+RECOMMEND = {"task": "recommend", "model": "mlp", "loss": "bpr", "optimizer": "lazy_adam"}
+ADAPTIVE = {"loss": "adaptive_softmax"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (RECOMMEND | {"layers": "64,0"}, "--layers=64,0: give at least 1"),
+        (RECOMMEND | {"layers": "1000001"}, "--layers=1000001: give at most 1000000"),
+        (RECOMMEND | {"layers": " , "}, "--layers= , : give numbers such as 64,32"),
+        (RECOMMEND | {"layers": "1," * 101}, ".*: give at most 100 numbers"),
+        (RECOMMEND | {"top": "10,x"}, "--top=10,x: 'x' is no whole number; give one"),
+        (RECOMMEND | {"top": "1_0"}, "--top=1_0: '1_0' is no whole number; give one"),
+        (RECOMMEND | {"top": str(2**31)}, "--top=2147483648: give at most 2147483647"),
+        (RECOMMEND | {"min_rating": "good"}, "--min_rating=good: 'good' is no number; give one"),
+        (RECOMMEND | {"min_rating": "nan"}, "--min_rating=nan: 'nan' is no number; give one"),
+        (RECOMMEND | {"min_rating": "1e300"}, "--min_rating=1e300: give at most 1e\\+18"),
+        (ADAPTIVE | {"cutoffs": "0"}, "--cutoffs=0: give at least 1"),
+        (ADAPTIVE | {"cutoffs": "9" * 5000}, "--cutoffs=9+: '9{40}' is no whole number; give one"),
+        (ADAPTIVE | {"cutoffs": "1," * 101}, ".*: give at most 100 numbers"),
+    ],
+)
+def test_numbers_in_a_text_are_bounded(values, message):
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        settings.check(settings.from_names(GIVEN | values))
+
+
+def test_numbers_in_a_text():
+    for values in (
+        RECOMMEND | {"layers": "1, 1000000,", "min_rating": "-2.5"},
+        ADAPTIVE | {"cutoffs": "10,20"},
+        ADAPTIVE | {"cutoffs": ""},
+    ):
+        settings.check(settings.from_names(GIVEN | values))
+    assert settings.numbers("1, 1000000,") == [1, 1_000_000]
 
 
 @pytest.mark.parametrize("hot_rows", ["-1", "9" * 5000, str(2**31), "\u00b2", "", "x"])

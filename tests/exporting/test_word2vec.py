@@ -88,6 +88,17 @@ def test_bytes_that_are_not_utf8_and_repeated_words(tmp_path):
     np.testing.assert_array_equal(found.matrix, [[1], [2]])
 
 
+@pytest.mark.parametrize("content", [b"a 1\n" * 9, b"9 1\n" + b"a \xff\xff\xff\xff" * 9])
+def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content):
+    path = tmp_path / "vectors"
+    path.write_bytes(content)
+    monkeypatch.setattr(word2vec_reader, "_MOST_REPEATED", 8)
+    assert word2vec_reader.read(path).tokens == ["a"]
+    monkeypatch.setattr(word2vec_reader, "_MOST_REPEATED", 5)
+    with pytest.raises(UsageError, match="row 7: more than 5 rows repeat an earlier word; give a"):
+        word2vec_reader.read(path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

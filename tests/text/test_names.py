@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.errors import DamagedError, UsageError
+from app.system.files import LONGEST_LINE
 from app.text import names
 from app.text.vocabulary import Vocabulary
 
@@ -52,11 +53,22 @@ def test_a_name_of_two_lines_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    for size in (LONGEST_LINE, LONGEST_LINE - 31):
+        with pytest.raises(UsageError, match="^the name that begins with 'a{40}' has more than 1,"):
+            names.save(Vocabulary(["a" * size], np.array([1]), 1), tmp_path / "users.tsv")
+    assert not list(tmp_path.iterdir())
+    longest = Vocabulary(["a" * (LONGEST_LINE - 32)], np.array([2**63 - 1]), 1)
+    names.save(longest, tmp_path / "users.tsv")
+    assert names.load(tmp_path / "users.tsv").tokens == longest.tokens
+
+
 def test_a_damaged_file_is_named(tmp_path):
     path = tmp_path / "users.tsv"
     for data, reason in (
         (b"", "it is empty"),
         (b"a\t3\nb\t2", "its last line is cut short"),
+        (b"a\t3\n" + bytes(LONGEST_LINE + 1), "line 2 is longer than 1,048,576 bytes"),
         (b"a 3\n", "line 1 is no name, tab and count"),
         (b"a\t3\nb\t-2\n", "line 2 is no name, tab and count"),
         (b"a\t3\n\xff\t2\n", "line 2 is not UTF-8"),

@@ -18,6 +18,9 @@ from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.vocabulary import Vocabulary
 
+# Bounds of a weight of --class_weights: no rarity of a label asks for more.
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
+
 
 class Data(NamedTuple):
     """The examples of a run, and the names of their ids. fingerprint: of the files of --corpus."""
@@ -114,7 +117,8 @@ def class_weights(given: str, labels: Vocabulary) -> np.ndarray:
     """The weight of each label, (C,) float32, from a value of --class_weights.
 
     `balanced` is n / (C n_c) for a label that n_c of n times is seen, as scikit-learn has it
-    (compute_class_weight). UsageError for labels that there are none of, and for no number above 0.
+    (compute_class_weight). UsageError for labels that there are none of, and for a weight that is
+    no number or out of bounds.
     """
     if given == "balanced":
         return (labels.total / (len(labels.tokens) * labels.counts)).astype(np.float32)
@@ -130,9 +134,10 @@ def class_weights(given: str, labels: Vocabulary) -> np.ndarray:
             weights[label] = float(number)
         except ValueError:
             weights[label] = 0.0
-        if not 0 < weights[label] < np.inf:
+        if not _LEAST_WEIGHT <= weights[label] <= _MOST_WEIGHT:
             raise UsageError(
-                f"--class_weights={given}: {number!r} of {label!r} is no number above 0; give one"
+                f"--class_weights={given}: {number!r} of {label!r} is no number from "
+                f"{_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}; give one"
             )
     return np.array([*weights.values()], np.float32)
 

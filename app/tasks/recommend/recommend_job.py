@@ -14,7 +14,7 @@ from ...build import placing, storage, updates
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, CorpusConfig
-from ...config.settings import is_number
+from ...config.settings import numbers
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
 from ...input import pairs
@@ -222,8 +222,8 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.
 
 
 def lengths(config: Config) -> list[int]:
-    """The numbers of --top, ascending. UsageError if they are none."""
-    return sorted(set(_numbers("top", config.ratings.top)))
+    """Return the numbers of --top, ascending, each once."""
+    return sorted(set(numbers(config.ratings.top)))
 
 
 def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) -> Recommender:
@@ -260,7 +260,7 @@ def _model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) ->
 
 def _scorer(config: Config) -> Scorer:
     dim = config.model.dim
-    mlp = Mlp(dim, tuple(_numbers("layers", config.ratings.layers)))
+    mlp = Mlp(dim, tuple(numbers(config.ratings.layers)))
     scorers = {
         "mf": MatrixFactorization(dim),
         "gmf": Gmf(dim),
@@ -268,13 +268,6 @@ def _scorer(config: Config) -> Scorer:
         "neumf": NeuMf(Gmf(dim), mlp),
     }
     return scorers[config.model.model]
-
-
-def _numbers(flag: str, value: str) -> list[int]:
-    texts = value.split(",")
-    if not all(is_number(text.strip()) and int(text) for text in texts):
-        raise UsageError(f"--{flag}={value}: give numbers from 1 on, such as 64,32")
-    return list(map(int, texts))
 
 
 def _closing(workdir: Workdir, has_vectors: bool) -> str:

@@ -89,11 +89,12 @@ def test_weights(given, expected):
         ("x=2", "'x' is no label; give `none`, `balanced`, or LABEL=WEIGHT of a, b c, d=e"),
         ("balance", "'' is no label"),
         ("", "'' is no label"),
-        ("a=0", "'0' of 'a' is no number above 0"),
-        ("a=-1", "'-1' of 'a' is no number above 0"),
-        ("a=nan", "'nan' of 'a' is no number above 0"),
-        ("a=two", "'two' of 'a' is no number above 0"),
-        ("a=", "'' of 'a' is no number above 0"),
+        ("a=0", "'0' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=-1", "'-1' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=1e300", "'1e300' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=nan", "'nan' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=two", "'two' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=", "'' of 'a' is no number from 1e-06 to 1e+06"),
     ],
 )
 def test_weights_that_are_none(given, told):

@@ -101,8 +101,6 @@ def test_ratings_of_low_rank_are_found(tmp_path):
         ({"model": "mlp", "loss": "in_batch_softmax"}, "--model=mlp .* give --loss=bpr"),
         ({"loss": "squared_error"}, "--loss=squared_error needs ratings"),
         ({"loss": "bpr", "weighted": True}, "--weighted needs ratings"),
-        ({"loss": "bpr", "top": "10,x"}, "--top=10,x: give numbers"),
-        ({"loss": "bpr", "layers": "0"}, "--layers=0: give numbers"),
         ({"loss": "bpr", "corpus": "docstrings"}, "--corpus=docstrings"),
     ],
 )
