@@ -44,7 +44,7 @@ def test_a_model_trains_beside_a_project_with_an_app_of_its_own(tmp_path):
     names = "source", "wheels", "installed", "project"
     source, wheels, installed, project = (tmp_path / name for name in names)
     shutil.copytree(ROOT / "app", source / "app")  # a build leaves files beside what it builds
-    for name in ("pyproject.toml", "setup.py", "README.md"):
+    for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     quiet = ("-m", "pip", "--quiet", "--disable-pip-version-check")
     python(*quiet, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source), folder=tmp_path)
