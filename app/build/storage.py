@@ -28,7 +28,7 @@ from ..tables.disk.table_file import TableFile
 from ..tables.dynamic import keys
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import INT64, STRING, KeyMap
-from ..tables.dynamic.slab import Slab
+from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
 from ..training import memory_plan
 from ..training.locating import Locating
@@ -121,7 +121,7 @@ def of_words(keys: KeyMap) -> Maker:
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
-            return Slab(keys, spec.columns, spec.initial, **_stored(name, config))
+            return RowStore(keys, spec.columns, spec.initial, **_stored(name, config))
 
     return make
 

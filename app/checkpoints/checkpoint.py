@@ -16,8 +16,8 @@ from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
 from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import remove_folder, replacing_folder
-from ..tables.base import Kept, Table
-from ..tables.variable import variables
+from ..tables.base import Checkpointable, Table
+from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
 
@@ -68,13 +68,15 @@ class Checkpoints:
     """The newest `keep` checkpoints of a run, in `folder`.
 
     tables: by name. What variables they have is saved by TensorFlow; a table with more than those
-    (see `tables.base.Kept`) saves it itself, in a folder of its name.
+    (see `tables.base.Checkpointable`) saves it itself, in a folder of its name.
     """
 
     def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
         self._folder, self._keep = folder, keep
         self._tables = tables
-        self._kept = {name: table for name, table in tables.items() if isinstance(table, Kept)}
+        self._kept = {
+            name: table for name, table in tables.items() if isinstance(table, Checkpointable)
+        }
 
     def save(self, position: Position) -> None:
         """Write a checkpoint; when the disk has it, remove the oldest.
@@ -84,7 +86,7 @@ class Checkpoints:
         """
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
-            stored.follow(path, self._tables)
+            stored.update_layouts(path, self._tables)
             self._commit(path)  # a kill may have come before
             return
         with replacing_folder(path, _STATE) as temporary:
@@ -112,7 +114,7 @@ class Checkpoints:
         for name, table in self._kept.items():
             if (newest / name).is_dir():  # not where it is of another kind of table
                 folders = [path / name for path in paths(self._folder)]
-                table.committed([folder for folder in folders if folder.is_dir()])
+                table.commit([folder for folder in folders if folder.is_dir()])
 
     def restore(self, mends: bool = True) -> Position | None:
         """Load the newest checkpoint that is whole; return None if there is none at all.
@@ -150,8 +152,8 @@ class Checkpoints:
         position = _position(path)
         same = {}
         for name, table in self._tables.items():
-            before, now = stored.layout_in(path, name), stored.layout(table)
-            if stored.is_alike(before, now):
+            before, now = stored.read_layout(path, name), table.layout()
+            if stored.is_same_layout(before, now):
                 same[name] = table
             else:
                 kinds = before["kind"], now["kind"]
@@ -161,7 +163,7 @@ class Checkpoints:
         _check(path, saved, _of_variables(same))
         saved.restore(self._saver(same))
         for name in self._kept.keys() & same.keys():
-            self._kept[name].revert(path / name)
+            self._kept[name].restore(path / name)
         return position
 
     def _saver(self, tables: Mapping[str, Table]) -> tf.train.Checkpoint:
@@ -175,12 +177,12 @@ def _check(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
     A table that was rounded to the nearest has no such count, and may go on with it.
     """
     for name, table in tables.items():
-        for place, variable in variables(table):
+        for place, variable in named_variables(table):
             key = "/".join((name, *place, bundle.VALUE))
             slot = place[-2] if "slots" in place else ""
             if key not in saved.shapes:
                 if place[-1] != _COUNT:
-                    raise RunError(stored.lacking(path, name, slot))
+                    raise RunError(stored.absence(path, name, slot))
                 variable.assign(tf.zeros_like(variable))
                 continue
             found = tuple(saved.shapes[key]), saved.dtypes[key].name
@@ -196,7 +198,7 @@ def _check(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
 
 def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
     """Those with variables that TensorFlow is to save: a dynamic table saves its rows itself."""
-    return {n: table for n, table in tables.items() if stored.layout(table)["kind"] != "dynamic"}
+    return {n: table for n, table in tables.items() if table.layout()["kind"] != "dynamic"}
 
 
 def paths(folder: Path) -> list[Path]:

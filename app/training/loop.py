@@ -12,7 +12,6 @@ import tensorflow as tf
 from absl import logging
 
 from ..auditing.findings import Findings
-from ..checkpoints import stored
 from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags, write_flags
 from ..config import RunConfig
@@ -43,7 +42,7 @@ def _done(at: Position, epochs: int, patience: int) -> bool:
 
 
 def _in_file(table: Table) -> bool:
-    return stored.layout(table)["kind"] == "file"
+    return table.layout()["kind"] == "file"
 
 
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:

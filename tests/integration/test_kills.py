@@ -18,7 +18,7 @@ import time
 import pytest
 
 from app.checkpoints.checkpoint import paths
-from app.checkpoints.stored import Stored
+from app.checkpoints.stored import StoredTable
 from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
@@ -137,7 +137,7 @@ def result(workdir):
     layouts = json.loads((newest / "tables.json").read_text())
     for name, layout in layouts.items():
         if layout["kind"] == "file":
-            table = Stored(newest, name)
+            table = StoredTable(newest, name)
             found[name] = [table.read(slot).tobytes() for slot in ("", "accumulator")]
         elif layout["kind"] == "dynamic":
             files = [path for path in (newest / name).rglob("*") if path.is_file()]

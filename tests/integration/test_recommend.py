@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import paths
-from app.checkpoints.stored import Stored
+from app.checkpoints.stored import StoredTable
 from tests.integration.commands import (
     ROOT,
     done,
@@ -66,7 +66,8 @@ def train(workdir, pairs, *more):
 
 def rows(workdir):
     return {
-        name: Stored(paths(workdir / "checkpoints")[0], name).read() for name in ("users", "items")
+        name: StoredTable(paths(workdir / "checkpoints")[0], name).read()
+        for name in ("users", "items")
     }
 
 

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from ...errors import RunError
 from ...system.checked_files import fits
-from .. import initial as initials
-from ..initial import Initial
+from ..initial import Initial, initial_rows
 
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # of sections: a page, which is what can be mapped
@@ -191,7 +190,7 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
     count = max(1, _PART_BYTES // section.row_bytes) if by_row else section.rows
     # XLA makes one loop of it, many times as fast as its operations one by one.
     make = tf.function(
-        lambda ids_U: tf.cast(initials.rows(initial, ids_U, shape), section.dtype),
+        lambda ids_U: tf.cast(initial_rows(initial, ids_U, shape), section.dtype),
         autograph=False,
         jit_compile=by_row,
     )

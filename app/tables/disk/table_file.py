@@ -50,7 +50,7 @@ class TableFile:
     """A file that holds the rows of tables and of their slots; see `tables.disk.file.FileTable`.
 
     owner: a text that no other run has. resume: whether a checkpoint needs what the file holds;
-    `revert` is to be called then before a row is written. If not, the file is made anew, and
+    `restore` is to be called then before a row is written. If not, the file is made anew, and
     replaces one of the same owner.
 
     UsageError if the file is missing, truncated, another run's, or none of rows.
@@ -113,7 +113,7 @@ class TableFile:
         RunError if the journal cannot be written, or the file was cut short; no row is replaced
         then.
         """
-        assert self._generation or not self._resume, "revert comes first"
+        assert self._generation or not self._resume, "restore comes first"
         with self._lock:
             self._check_size(number)
             rows_U = self._header.sections[number].items(change())
@@ -126,7 +126,7 @@ class TableFile:
             self._put(number, ids_U, rows_U)
 
     def snapshot(self, folder: Path) -> None:
-        """Write what `revert` needs to come back to this moment.
+        """Write what `restore` needs to come back to this moment.
 
         Raises:
             OSError: It cannot be written.
@@ -142,7 +142,7 @@ class TableFile:
             file.flush()
             os.fsync(file.fileno())
 
-    def committed(self, folders: Sequence[Path]) -> None:
+    def commit(self, folders: Sequence[Path]) -> None:
         """Begins the generation of the newest snapshot; removes journals that none of them needs.
 
         To be called once that snapshot would be found after a kill, before a row is written.
@@ -161,7 +161,7 @@ class TableFile:
                 if generation < min(kept):
                     path.unlink()
 
-    def revert(self, folder: Path) -> None:
+    def restore(self, folder: Path) -> None:
         """Brings the file back to the moment of a snapshot. May be called again for another table.
 
         Raises:
