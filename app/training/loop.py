@@ -104,14 +104,14 @@ def train(
     best = Checkpoints(workdir.best, kept)
     staging = job.staging or InPlace(job.tables)
     runner.open(job, staging.tables, settings.seed)
-    at = checkpoints.restore(mends=runner.chief) or Position()
+    at = checkpoints.restore(rename_damaged=runner.chief) or Position()
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
     if runner.chief:
         if flags is not None:
             write_flags(workdir.flags, dict(flags))
         job.record()  # which the flags give a meaning to
-        best.forget(at.step if settings.patience else -1)
+        best.remove_after(at.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     _expecting(at, job)

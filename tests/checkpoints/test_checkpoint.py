@@ -18,7 +18,7 @@ from app.tables.variable import named_variables
 
 def read_rows(folder, name):
     """The rows of a table in the newest checkpoint."""
-    return checkpoint.of_newest(folder, lambda path: stored.read_ids(path, name))[1]
+    return checkpoint.read_newest(folder, lambda path: stored.read_ids(path, name))[1]
 
 
 def make_tables():
@@ -225,7 +225,7 @@ def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):
     checkpoints = save(tmp_path, tables, [5])
     shutil.copytree(tmp_path / "step-000000000005", tmp_path / ".step-000000000006.new-00aa11bb")
     assert checkpoints.restore().step == 5
-    assert [path.name for path in checkpoint.paths(tmp_path)] == ["step-000000000005"]
+    assert [path.name for path in checkpoint.list_checkpoints(tmp_path)] == ["step-000000000005"]
 
 
 def test_a_save_that_fails_loses_nothing(tmp_path, tables, monkeypatch):

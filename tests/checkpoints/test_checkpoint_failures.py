@@ -149,7 +149,7 @@ def test_a_reader_goes_on_with_what_a_running_job_has_saved_meanwhile(tmp_path, 
         return stored.read_ids(path, "input")[1][0, 0]
 
     with caplog.at_level(logging.WARNING, logger="absl"):
-        assert checkpoint.of_newest(tmp_path, read) == 6
+        assert checkpoint.read_newest(tmp_path, read) == 6
     assert seen == ["step-000000000005", "step-000000000006"]
     assert not caplog.records
 

@@ -53,7 +53,7 @@ def _in_long_calls(case: str, config: Config) -> Config:
 
 def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
     """Their newest checkpoints have the same rows and slots by id, to 1e-5, after as many steps."""
-    one, two = (checkpoint.paths(path / "checkpoints")[0] for path in (workdir, other))
+    one, two = (checkpoint.list_checkpoints(path / "checkpoints")[0] for path in (workdir, other))
     assert one.name == two.name
     trained = sorted(stored.read_layouts(one).keys() - {"state"})
     assert trained

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from app.checkpoints.checkpoint import paths
+from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import StoredTable
 from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
@@ -130,7 +130,7 @@ def moment(workdir, before):
 
 def result(workdir):
     """Everything that a finished run leaves but times: tables, slots, state, names, metrics."""
-    newest = paths(workdir / "checkpoints")[0]
+    newest = list_checkpoints(workdir / "checkpoints")[0]
     state = json.loads((newest / "state.json").read_text())
     found = {"state": {**state, "seconds": None}, "metrics": [*map(without_times, logged(workdir))]}
     found |= {name: (workdir / name).read_bytes() for name in NAMES if (workdir / name).exists()}

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from app.checkpoints.checkpoint import paths
+from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import StoredTable
 from tests.integration.commands import (
     ROOT,
@@ -66,7 +66,7 @@ def train(workdir, pairs, *more):
 
 def rows(workdir):
     return {
-        name: StoredTable(paths(workdir / "checkpoints")[0], name).read()
+        name: StoredTable(list_checkpoints(workdir / "checkpoints")[0], name).read()
         for name in ("users", "items")
     }
 

@@ -122,7 +122,7 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
 def contents(table):
     """Key -> row number, sightings, last step."""
     keys = table.key_map
-    parts = keys.keys(), keys.in_use(), keys.counts(), keys.step - keys.ages()
+    parts = keys.keys(), keys.in_use(), keys.counts_V[keys.in_use()], keys._last_V[keys.in_use()]
     return {key: rest for key, *rest in zip(*(part.tolist() for part in parts), strict=True)}
 
 
@@ -183,12 +183,14 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
         save(checkpoints, position)
 
     monkeypatch.setattr(Checkpoints, "save", watched)
-    with workdir.held():
+    with workdir.lock():
         loop.prepare(job, config, workdir)
         assert loop.train(job, config, workdir)
     assert sorted(set(saved)) == [(step, step, step) for step in range(0, 9, 2)]
     for name in ("users", "items"):
-        assert job.tables[name].key_map.counts().sum() == 8 * 128  # the last step is filled up
+        assert (
+            job.tables[name].key_map.counts_V[job.tables[name].key_map.in_use()].sum() == 8 * 128
+        )  # the last step is filled up
 
 
 class Stopping(Here):
@@ -212,7 +214,7 @@ def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
         values |= {"workdir": str(tmp_path / name), "micro_batches": 2}
         for runner in runners:
             config, workdir, job = job_of(tmp_path, **values)
-            with workdir.held():
+            with workdir.lock():
                 loop.prepare(job, config.run, workdir)
                 loop.train(job, config.run, workdir, runner)
         tables = [job.tables["users"], job.tables["items"]]

@@ -17,7 +17,7 @@ from ..device import DeviceTable
 from ..id_checks import check_ids
 from ..initial import Constant, Initial
 from ..rounding import round_stochastically
-from .journal import journals, needed, records
+from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
 from .table_file import TableFile, generation_of
 
@@ -234,7 +234,7 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     section = header.find(name)
     if section is None:
         raise RunError(f"{path} does not hold {name!r}; give the flags that it was made with")
-    before = needed(path, generation)
+    before = list_journals_to_undo(path, generation)
     rows_VD = arrays.make_buffer((section.rows, section.columns), path.parent)
     start = 0
     for part_UD in section.parts(path):
@@ -243,10 +243,13 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     # A row is appended to the journal before it is overwritten, so the journals have every row that
     # was overwritten since the snapshot, also while this function read the file.
     with contextlib.suppress(FileNotFoundError):
-        for journal in journals(path, generation).values():
+        for journal in list_journals(path, generation).values():
             for number, ids_U, rows_U, _ in records(journal):
                 if header.sections[number] == section:
                     rows_VD[ids_U] = section.numbers(rows_U)
-        if before.keys() <= journals(path, generation).keys():
+        if before.keys() <= list_journals(path, generation).keys():
             return rows_VD
-    raise RunError(f"{path} went on to another checkpoint than {folder} meanwhile; run this again")
+    raise RunError(
+        f"the run that trains the rows in {path} no longer keeps the checkpoint {folder}; "
+        "run this again"
+    )

@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_read_are_told(table, tmp_path, monkeypatch):
         return iter([])
 
     monkeypatch.setattr("app.tables.disk.sections.Section.parts", move_on)
-    with pytest.raises(RunError, match="went on to another checkpoint than .*; run this again"):
+    with pytest.raises(RunError, match="no longer keeps the checkpoint .*; run this again"):
         read_rows(path, folder, "words")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(RunError, match="rows is truncated; it holds the rows"):

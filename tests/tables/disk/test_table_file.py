@@ -171,11 +171,11 @@ def test_an_older_checkpoint_is_there_while_it_is_kept(tmp_path):
     run = Run(tmp_path)
     run.train(5 * EVERY + 1)
     oldest = checkpoints(tmp_path)[-1]
-    assert list(journal.journals(tmp_path / "rows")) == [5, 4, 3]
+    assert list(journal.list_journals(tmp_path / "rows")) == [5, 4, 3]
     for _ in COLUMNS:  # a call for each table of the file
         run.file.restore(oldest)
         assert_same(run.rows(), after(3 * EVERY))
-        assert list(journal.journals(tmp_path / "rows")) == [3]
+        assert list(journal.list_journals(tmp_path / "rows")) == [3]
 
 
 def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_path):
@@ -199,7 +199,7 @@ def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_pa
 def test_nothing_is_journalled_before_the_first_checkpoint(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY - 1)
-    assert [p.stat().st_size for p in journal.journals(tmp_path / "rows").values()] == [0]
+    assert [p.stat().st_size for p in journal.list_journals(tmp_path / "rows").values()] == [0]
     run = Run(tmp_path)
     assert_same(run.rows(), after(0))
 

@@ -45,7 +45,7 @@ def config_of(folder, text, **values):
 def trained(config):
     """The metrics of a run."""
     workdir = Workdir(config.run.workdir)
-    with workdir.held():
+    with workdir.lock():
         job = recommend_job.job(config, workdir, False)
         loop.prepare(job, config.run, workdir)
         job.record()

@@ -169,7 +169,7 @@ def contents(run):
     ]
     return [
         run.keys.keys().tolist(),
-        run.keys.counts().tolist(),
+        run.keys.counts_V[run.keys.in_use()].tolist(),
         *(p.numpy().tobytes() for p in parts),
     ]
 
