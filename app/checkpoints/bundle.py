@@ -79,9 +79,8 @@ class Bundle:
         """Yield the prefix by which TensorFlow finds the files, and convert its errors."""
         with reading(self._folder):
             for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
-                open(
-                    path, "rb"
-                ).close()  # the errors of the system say more than those of TensorFlow
+                # TensorFlow's errors say less than the system's for a file that cannot be opened.
+                open(path, "rb").close()
             with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix

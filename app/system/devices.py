@@ -26,11 +26,11 @@ def name(settings: RunConfig) -> str:
     devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
     if not settings.device:
         return next((device for device in devices if device.startswith("GPU")), "CPU:0")
-    wanted = settings.device.lstrip("/").removeprefix("device:").upper()
-    wanted = wanted if ":" in wanted else f"{wanted}:0"
-    if wanted not in devices:
+    chosen = settings.device.lstrip("/").removeprefix("device:").upper()
+    chosen = chosen if ":" in chosen else f"{chosen}:0"
+    if chosen not in devices:
         raise UsageError(f"--device={settings.device}: not here; choose from {', '.join(devices)}")
-    return wanted
+    return chosen
 
 
 def use_machine(settings: RunConfig) -> None:

@@ -69,13 +69,13 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
 
 
 def read_lines(
-    path: str | Path, wanted: str, longest: int = LONGEST_LINE
+    path: str | Path, content: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file or a pipe, without a byte-order mark.
 
     Args:
         path: The file, which is not decompressed.
-        wanted: The content that the file should have, for messages.
+        content: The content that the file should have, for messages.
         longest: The longest allowed line, in bytes.
 
     Yields:
@@ -92,12 +92,12 @@ def read_lines(
                 if len(line) > longest:
                     raise UsageError(
                         f"{path}, line {number}: longer than {longest:,} bytes; give a file of "
-                        f"{wanted}"
+                        f"{content}"
                     )
                 yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}; give a file of {wanted}"
+            f"cannot read {path}: {error.strerror}; give a file of {content}"
         ) from error
 
 

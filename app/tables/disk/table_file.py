@@ -267,10 +267,10 @@ class TableFile:
         if current.st_size < self._header.end:
             raise self._lost("was cut short")
 
-    def _lost(self, what: str) -> RunError:
+    def _lost(self, event: str) -> RunError:
         return RunError(
-            f"--table_file={self.path} {what} while it was in use; put the whole file back and run "
-            "again, or train in a new workdir"
+            f"--table_file={self.path} {event} while it was in use; put the whole file back and "
+            "run again, or train in a new workdir"
         )
 
     def _none_journalled(self) -> list[np.ndarray]:

@@ -72,10 +72,8 @@ class KeyIndex:
         cells = self._first_cell(hashes_U)
         while len(rows_U):
             before = self._cells.take(cells)
-            is_open = np.flatnonzero(before <= 0)
-            self._cells[cells[is_open]] = (
-                rows_U[is_open] + 1
-            )  # of two rows in one cell the last stays
+            free = np.flatnonzero(before <= 0)
+            self._cells[cells[free]] = rows_U[free] + 1  # the last of two rows in one cell stays
             won = self._cells.take(cells) == rows_U + 1
             self._removed -= int(np.count_nonzero(before[won] == _REMOVED))
             rows_U, cells = rows_U[~won], self._next(cells[~won])

@@ -200,7 +200,7 @@ class KeyMap:
         state = read_json(path, SHAPE)
         for name, value, flag in (
             ("capacity", self.capacity, "--table_gb"),
-            ("kind", self.kind, "another kind of key"),
+            ("kind", self.kind, "kind of key"),
             ("admits", self.min_sightings > 1, "--min_count"),
         ):
             if state[name] != value:
