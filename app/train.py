@@ -48,7 +48,7 @@ def main(_: Sequence[str]) -> None:
         logging.info("%s; nor need it: the run is finished", error)
         return
     writes = runner.chief and not settings.run.plan_only
-    with runner.telling(), place.held() if writes else contextlib.nullcontext():
+    with runner.telling(), place.lock() if writes else contextlib.nullcontext():
         at = checkpoint.newest_position(place.checkpoints)
         config = strategies.settled(settings, runner.replicas, at)
         with runner.scope():

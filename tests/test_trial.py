@@ -133,7 +133,7 @@ class Ended:
     def __init__(self, code):
         self.code, self.revived = code, 0
 
-    def revive(self):
+    def restart_if_ended(self):
         self.revived += 1
 
     def reason(self):
@@ -226,7 +226,7 @@ def test_ports_that_are_taken(tmp_path):
 
 
 def test_another_run_in_the_workdir(tmp_path):
-    with local_cluster.Workdir(tmp_path / "run").held():
+    with local_cluster.Workdir(tmp_path / "run").lock():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
         assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..tables.variable import variables
+from ..tables.variable import named_variables
 from . import whole
 from .findings import Findings
 
@@ -28,6 +28,6 @@ def audit(
     known = {
         ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
         for name, table in tables.items()
-        for path, variable in variables(table)
+        for path, variable in named_variables(table)
     }
     return whole.findings(traced, known, least_bytes)

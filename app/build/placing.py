@@ -62,7 +62,7 @@ def place(
     have rows as they come. UsageError, before any table is made, if they do not fit. Nothing is
     made for --plan_only.
     """
-    places, dynamic = devices.several(config), None
+    places, dynamic = devices.shard_devices(config), None
     if keys is not None:
         dynamic = storage.of_words(keys)
     elif config.table.table == "dynamic":

@@ -25,10 +25,10 @@ from ..tables.base import Table, TableSpec
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.table_file import TableFile
-from ..tables.dynamic import keys
+from ..tables.dynamic import key_memory
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import INT64, STRING, KeyMap
-from ..tables.dynamic.slab import Slab
+from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
 from ..training import memory_plan
 from ..training.locating import Locating
@@ -40,7 +40,7 @@ DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 # Of a word of --table=dynamic: its share of the distribution of negatives, and while that is made.
 _WEIGHT_BYTES = 4 * 8
 # Of an id of --table=dynamic that has a row.
-ID_BYTES = keys.key_bytes(INT64, 1)
+ID_BYTES = key_memory.key_bytes(INT64, 1)
 
 
 def make(
@@ -121,7 +121,7 @@ def of_words(keys: KeyMap) -> Maker:
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
-            return Slab(keys, spec.columns, spec.initial, **_stored(name, config))
+            return RowStore(keys, spec.columns, spec.initial, **_stored(name, config))
 
     return make
 
@@ -222,19 +222,19 @@ def key_map(rows: int, config: Config, pinned: int) -> KeyMap:
 
 def word_bytes(config: Config) -> int:
     """Bytes that a word of --table=dynamic takes beside its rows, about."""
-    return keys.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
+    return key_memory.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
 
 
 def _table_file(config: Config, workdir: Workdir) -> TableFile:
     """The file of --table_file; whether it holds what a checkpoint needs is for those to tell."""
     resume = False
-    for folder in checkpoint.paths(workdir.checkpoints):
+    for folder in checkpoint.list_checkpoints(workdir.checkpoints):
         resume = True  # also for a damaged one, so that the file is kept
         with contextlib.suppress(RunError):
             layouts = stored.read_layouts(folder).values()
             resume = "file" in {layout["kind"] for layout in layouts}
             break
-    return TableFile(Path(config.table.table_file), files.owner(workdir, resume), resume)
+    return TableFile(Path(config.table.table_file), files.owner_id(workdir, resume), resume)
 
 
 def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:

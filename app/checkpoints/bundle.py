@@ -1,4 +1,7 @@
-"""The variables that TensorFlow saved in the folder of a checkpoint, whatever its path is."""
+"""Access to the variables that TensorFlow saved in the folder of a checkpoint.
+
+It works for folders whose path has any characters, and tells damaged files from unreadable ones.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,26 @@ import tensorflow as tf
 from ..errors import DamagedError, RunError
 from ..system.checked_files import list_folder, reading
 
-PREFIX = "tables"  # of the files
-VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # what the key of a variable ends with
+PREFIX = "tables"  # the beginning of the names of the files
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
 
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
-# What TensorFlow's readers raise; some turn a status into an error of Python, or lose its code.
+# The errors of TensorFlow's readers. Some readers turn a status into an error of Python.
 _FAILURES = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
-# What RestoreV2 raises where a file that can be opened is too short, or has another checksum.
+# The errors of RestoreV2 for a file that can be opened, but is too short or has a wrong checksum.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
-# What it raises where another process that was to read is lost.
+# The errors of RestoreV2 when another process, which should have read the file, is lost.
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
 
 class Bundle:
-    """Reads the variables in the folder of a checkpoint.
+    """The variables in the folder of a checkpoint.
 
-    Whatever reads raises DamagedError if a file is missing or damaged, and RunError if it cannot be
-    read for another reason.
+    The constructor and every method raise DamagedError if a file is missing or damaged, and
+    RunError if it cannot be read for another reason.
+
+    Args:
+        folder: The folder of the checkpoint.
 
     Attributes:
         shapes: The shape of each variable, by key.
@@ -45,23 +51,37 @@ class Bundle:
             self.dtypes = reader.get_variable_to_dtype_map()
 
     def rows(self, key: str, first: int, count: int) -> tf.Tensor:
-        """Return a run of rows of a variable of shape (V, D), (count, D) of its dtype."""
+        """Return consecutive rows of a variable of shape (V, D).
+
+        Args:
+            key: The key of the variable.
+            first: The first row.
+            count: The number of rows.
+
+        Returns:
+            Rows (count, D), in the dtype of the variable.
+        """
         rows, columns = self.shapes[key]
         with self._prefix() as prefix:
             return self._read(prefix, key, f"{rows} {columns} {first},{count}:-")
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
-        """Assign what is saved to the variables; those that were not saved stay as they are."""
+        """Assign the saved values to variables. Variables that were not saved stay as they are.
+
+        Args:
+            variables: The variables to assign to.
+        """
         with self._prefix() as prefix:
             variables.read(prefix).expect_partial()
 
     @contextlib.contextmanager
     def _prefix(self) -> Iterator[str]:
-        """Give the prefix by which TensorFlow finds the files, and tell why it cannot read them."""
+        """Yield the prefix by which TensorFlow finds the files, and convert its errors."""
         with reading(self._folder):
             for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
-                open(path, "rb").close()  # TensorFlow tells less of what the system refuses
-            with _literal(self._folder) as prefix:
+                # TensorFlow's errors say less than the system's for a file that cannot be opened.
+                open(path, "rb").close()
+            with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix
                 except _LOST:
@@ -73,7 +93,7 @@ class Bundle:
                     raise
 
     def _verify(self, prefix: str) -> None:
-        """Read the index and every variable by itself, which compares their checksums."""
+        """Read the index and each variable, which compares their checksums."""
         try:
             self._read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH")
             reader = tf.train.load_checkpoint(prefix)
@@ -88,10 +108,10 @@ class Bundle:
     def _read(self, prefix: str, key: str, part: str = "") -> tf.Tensor:
         dtype = self.dtypes.get(key, tf.string)
         with tf.device("CPU:0"):
-            (found,) = tf.raw_ops.RestoreV2(
+            (value,) = tf.raw_ops.RestoreV2(
                 prefix=prefix, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
             )
-        return found
+        return value
 
     def _unreadable(self, error: tf.errors.OpError) -> RunError:
         path = self._folder / PREFIX
@@ -99,17 +119,22 @@ class Bundle:
 
 
 def is_literal(folder: Path) -> bool:
-    """Return whether TensorFlow takes a path as it is written."""
+    """Return whether TensorFlow finds files in a folder by the path as it is written.
+
+    Args:
+        folder: The folder.
+    """
     return not _SPECIAL.intersection(str(folder.absolute()))
 
 
 @contextlib.contextmanager
-def _literal(folder: Path) -> Iterator[str]:
-    """Give the prefix of the files in a path that TensorFlow takes as it is written.
+def _literal_prefix(folder: Path) -> Iterator[str]:
+    """Yield a prefix of the files that has no special characters.
 
-    RestoreV2 looks for the index by a glob pattern, which a path with brackets or a backslash does
-    not match, nor any escape of it: the same text is then opened. An opened folder has a name
-    without such characters in this process. Others may read by a path that needs none.
+    RestoreV2 looks for the index by a glob pattern and then opens the same text. A path with
+    brackets or a backslash does not match, whether or not it is escaped. So the folder is opened:
+    in this process it then has a name without such characters. Other processes can read only by a
+    path that needs no such name.
     """
     if is_literal(folder):
         yield str(folder.absolute() / PREFIX)
@@ -122,11 +147,11 @@ def _literal(folder: Path) -> Iterator[str]:
 
 
 def _data(folder: Path) -> list[Path]:
-    """Return the files that have the variables, or the first one's path if there is none."""
+    """Return the files that hold the variables, or the path of the first if there is none."""
     return list_folder(folder, f"{PREFIX}.data-") or [folder / f"{PREFIX}.data-00000-of-00001"]
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Return the first line of what TensorFlow says, without where in its graph that was."""
+    """Return the first line of a message, without the name of the operation in the graph."""
     lines = error.message.splitlines() or [type(error).__name__]
     return lines[0].rpartition("}} ")[2][:200]

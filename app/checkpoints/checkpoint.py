@@ -1,4 +1,7 @@
-"""Checkpoints: the tables with their slots, and the position, in one folder that appears whole."""
+"""Checkpoints of a run: its tables with their slots, and its position.
+
+A checkpoint is a folder `step-<number>` that appears as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,32 @@ from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
 from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import remove_folder, replacing_folder
-from ..tables.base import Kept, Table
-from ..tables.variable import variables
+from ..tables.base import Checkpointable, Table
+from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
 
 T = TypeVar("T")
 
 _STATE = "state.json"
-_COUNT = "writes"  # the variable of a table that counts its draws, where it is rounded so
+_WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
 
 
 @dataclasses.dataclass
 class Position:
-    """How far a run has come: everything that it needs to go on besides the tables.
+    """How far a run has come: all that it needs to continue, besides its tables.
 
-    step: steps made. epoch: epochs finished. batch: batches (calls of S steps) made of the epoch
-    after those. batches: how many an epoch has; as expected during the first epoch of a text,
-    counted after it. expected: how many were expected. words: of the epochs finished. seconds:
-    spent in training. best: the score of the best epoch, where that is kept. since: epochs after.
-    micro_batches: of each step, by which the batches of an epoch are arranged.
+    Attributes:
+        step: The number of steps made.
+        epoch: The number of epochs finished.
+        batch: The number of batches (calls of S steps) made in the epoch after those.
+        batches: The number of batches of an epoch, an estimate in the first epoch of a text.
+        expected: The number of batches that was expected.
+        words: The number of words in the finished epochs.
+        seconds: The time spent in training.
+        best: The score of the best epoch, if the best epoch is kept.
+        since: The number of epochs after the best one.
+        micro_batches: The micro-batches of a step, on which the order of the data depends.
     """
 
     step: int = 0
@@ -51,11 +60,11 @@ class Position:
 
     @property
     def done(self) -> float:
-        """Epochs made, with the part of the current one as far as one can tell."""
+        """The number of epochs made, with the estimated share of the current one."""
         return self.epoch + min(self.batch / self.batches, 1.0)
 
 
-# The shape of its file; fields came with time.
+# The shape of its JSON file. Older versions wrote fewer fields.
 _SHAPE = {
     "step": COUNT,
     **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
@@ -65,69 +74,86 @@ _SHAPE = {
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints of a run, in `folder`.
+    """The checkpoints of a run in one folder.
 
-    tables: by name. What variables they have is saved by TensorFlow; a table with more than those
-    (see `tables.base.Kept`) saves it itself, in a folder of its name.
+    TensorFlow saves the variables of tables. A `tables.base.Checkpointable` saves the rest itself.
+
+    Args:
+        folder: The folder of the checkpoints.
+        tables: The tables of the run, and other state that is `Checkpointable`, by name.
+        keep: How many of the newest checkpoints are kept.
     """
 
     def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
-        self._folder, self._keep = folder, keep
-        self._tables = tables
-        self._kept = {name: table for name, table in tables.items() if isinstance(table, Kept)}
+        self._folder, self._tables, self._keep = folder, tables, keep
+        self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
 
     def save(self, position: Position) -> None:
-        """Write a checkpoint; when the disk has it, remove the oldest.
+        """Write a checkpoint, and then remove the oldest ones.
+
+        Args:
+            position: How far the run has come.
 
         Raises:
-            RunError: It cannot be written; the others are as they were.
+            RunError: The checkpoint cannot be written. The others are unchanged.
         """
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
-            stored.follow(path, self._tables)
-            self._commit(path)  # a kill may have come before
+            stored.update_layouts(path, self._tables)
+            self._commit(path)  # a kill may have come before this
             return
         with replacing_folder(path, _STATE) as temporary:
             try:
-                self._saver(self._tables).write(str(temporary / bundle.PREFIX))
-                for name, table in self._kept.items():
+                saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))
+                saver.write(str(temporary / bundle.PREFIX))
+                for name, table in self._stateful.items():
                     (temporary / name).mkdir()
                     table.snapshot(temporary / name)
             except tf.errors.OpError as error:
                 raise OSError(None, error.message.splitlines()[0]) from error
             stored.write_layouts(temporary, self._tables)
             (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
-        for old in paths(self._folder)[self._keep :]:
+        for old in list_checkpoints(self._folder)[self._keep :]:
             remove_folder(old)
         self._commit(path)
 
-    def forget(self, after: int) -> None:
-        """Removes the checkpoints of later steps than this, of a run that is made again."""
-        for path in paths(self._folder):
-            if int(path.name.removeprefix("step-")) > after:
+    def remove_after(self, step: int) -> None:
+        """Remove checkpoints of later steps, from a run that is repeated from this step on.
+
+        Args:
+            step: The last step whose checkpoint stays.
+        """
+        for path in list_checkpoints(self._folder):
+            if int(path.name.removeprefix("step-")) > step:
                 remove_folder(path)
 
     def _commit(self, newest: Path) -> None:
-        """Tells the tables that a checkpoint has of the snapshots that are kept."""
-        for name, table in self._kept.items():
-            if (newest / name).is_dir():  # not where it is of another kind of table
-                folders = [path / name for path in paths(self._folder)]
-                table.committed([folder for folder in folders if folder.is_dir()])
+        """Tell the tables in the newest checkpoint which of their snapshots are kept."""
+        for name, table in self._stateful.items():
+            if (newest / name).is_dir():  # else it was saved by another kind of table
+                folders = [path / name for path in list_checkpoints(self._folder)]
+                table.commit([folder for folder in folders if folder.is_dir()])
 
-    def restore(self, mends: bool = True) -> Position | None:
-        """Load the newest checkpoint that is whole; return None if there is none at all.
+    def restore(self, rename_damaged: bool = True) -> Position | None:
+        """Load the newest checkpoint that is not damaged.
 
-        Rows of another kind of table are converted where they have ids. A damaged checkpoint is
-        passed over, which is logged, and put out of the way of later ones once another is loaded,
-        by the process that `mends`. Until then nothing in the folder is changed.
+        The rows of another kind of table are converted, if they have ids. A damaged checkpoint is
+        logged and skipped. Nothing in the folder is changed before a checkpoint is loaded.
+
+        Args:
+            rename_damaged: Whether to rename the damaged checkpoints afterwards. One process of a
+                run does.
+
+        Returns:
+            The position of the checkpoint, or None if there is no checkpoint at all.
 
         Raises:
-            RunError: All are damaged, or one cannot be read, or its tables or their slots are not
-                those asked for.
+            RunError: All checkpoints are damaged, one cannot be read, or its tables or slots do not
+                fit those of this run.
         """
         position, damaged = _newest(self._folder, self._load)
         if position is not None:
-            for path in damaged if mends else ():
+            for path in damaged if rename_damaged else ():
                 aside = path.with_name(f"damaged-{path.name}")
                 remove_folder(aside)
                 try:
@@ -139,68 +165,71 @@ class Checkpoints:
         return position
 
     def read(self) -> Position:
-        """Load as `restore` does, and leave the folder as it is; tables may lack their slots.
+        """Load the newest checkpoint like `restore`, for tables that may lack their slots.
+
+        Nothing in the folder is changed.
 
         Raises:
-            RunError: There is nothing that can be loaded.
+            RunError: There is no checkpoint that can be loaded.
         """
-        return of_newest(self._folder, self._load)
+        return read_newest(self._folder, self._load)
 
     def _load(self, path: Path) -> Position:
-        position = _position(path)
-        same = {}
+        position = _read_position(path)
+        same_layout = {}
         for name, table in self._tables.items():
-            before, now = stored.layout_in(path, name), stored.layout(table)
-            if stored.is_alike(before, now):
-                same[name] = table
+            before, now = stored.read_layout(path, name), table.layout()
+            if stored.is_same_layout(before, now):
+                same_layout[name] = table
             else:
                 kinds = before["kind"], now["kind"]
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
                 stored.convert(path, name, table)
         saved = Bundle(path)
-        _check(path, saved, _of_variables(same))
-        saved.restore(self._saver(same))
-        for name in self._kept.keys() & same.keys():
-            self._kept[name].revert(path / name)
+        with_variables = _saved_by_tensorflow(same_layout)
+        _check_variables(path, saved, with_variables)
+        saved.restore(tf.train.Checkpoint(**with_variables))
+        for name in self._stateful.keys() & same_layout.keys():
+            self._stateful[name].restore(path / name)
         return position
 
-    def _saver(self, tables: Mapping[str, Table]) -> tf.train.Checkpoint:
-        """What saves and reads the variables of some of the tables."""
-        return tf.train.Checkpoint(**_of_variables(tables))
 
+def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
+    """Check that a checkpoint has the variables of tables.
 
-def _check(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
-    """Check that a checkpoint has the variables of tables; their counts of writes begin at 0.
-
-    A table that was rounded to the nearest has no such count, and may go on with it.
+    A table that was rounded to the nearest number has no count of writes. The count begins at 0 if
+    the run continues with stochastic rounding.
     """
     for name, table in tables.items():
-        for place, variable in variables(table):
-            key = "/".join((name, *place, bundle.VALUE))
-            slot = place[-2] if "slots" in place else ""
+        for attributes, variable in named_variables(table):
+            key = "/".join((name, *attributes, bundle.VALUE))
+            slot = attributes[-2] if "slots" in attributes else ""
             if key not in saved.shapes:
-                if place[-1] != _COUNT:
-                    raise RunError(stored.lacking(path, name, slot))
+                if attributes[-1] != _WRITES:
+                    raise RunError(stored.absence(path, name, slot))
                 variable.assign(tf.zeros_like(variable))
                 continue
-            found = tuple(saved.shapes[key]), saved.dtypes[key].name
-            wanted = tuple(variable.shape), variable.dtype.name
-            if found != wanted:
+            stored_as = tuple(saved.shapes[key]), saved.dtypes[key].name
+            asked_for = tuple(variable.shape), variable.dtype.name
+            if stored_as != asked_for:
                 of_slot = f"slot {slot!r} of " if slot else ""
                 raise RunError(
-                    f"{path} holds {of_slot}table {name!r} with shape {found[0]} of {found[1]}, "
-                    f"where {wanted[0]} of {wanted[1]} is asked for; give the flags and the "
-                    "vocabulary that it was made with, or train in a new workdir"
+                    f"{path} holds {of_slot}table {name!r} with shape {stored_as[0]} of "
+                    f"{stored_as[1]}, where {asked_for[0]} of {asked_for[1]} is asked for; give "
+                    "the flags and the vocabulary that it was made with, or train in a new workdir"
                 )
 
 
-def _of_variables(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Those with variables that TensorFlow is to save: a dynamic table saves its rows itself."""
-    return {n: table for n, table in tables.items() if stored.layout(table)["kind"] != "dynamic"}
+def _saved_by_tensorflow(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Return the tables whose variables TensorFlow saves. A dynamic table saves its rows itself."""
+    return {n: table for n, table in tables.items() if table.layout()["kind"] != "dynamic"}
 
 
-def paths(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, newest first.
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the folders of the checkpoints in a folder, newest first.
+
+    Args:
+        folder: The folder of all checkpoints of a run.
 
     Raises:
         RunError: The folder cannot be read.
@@ -208,58 +237,64 @@ def paths(folder: Path) -> list[Path]:
     return [p for p in reversed(list_folder(folder)) if re.fullmatch("step-[0-9]+", p.name)]
 
 
-def of_newest(folder: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of the newest checkpoint that is whole.
+def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
+    """Read the newest checkpoint that is not damaged.
 
     Args:
-        folder: The folder of the checkpoints; a job that runs may write there meanwhile.
-        read: A function of the path of one; raises DamagedError where that is damaged.
+        folder: The folder of the checkpoints. A running job may write there meanwhile.
+        read: A function from the folder of a checkpoint to any result. It raises DamagedError if
+            the checkpoint is damaged.
+
+    Returns:
+        The result of `read`.
 
     Raises:
-        RunError: There is no whole checkpoint, or one cannot be read.
+        RunError: There is no such checkpoint, or one cannot be read.
     """
-    found, damaged = _newest(folder, read)
-    if found is None:
+    result, damaged = _newest(folder, read)
+    if result is None:
         what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
         raise RunError(f"{folder}: {what}; run {PACKAGE}.train with this workdir first")
-    return found
+    return result
 
 
 def newest_position(folder: Path) -> Position | None:
-    """Return where the newest checkpoint with a whole state stands; None if there is none.
+    """Return the position of the newest checkpoint, or None if there is no readable position.
+
+    Args:
+        folder: The folder of the checkpoints.
 
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    return _newest(folder, _position, is_told=False)[0]
+    return _newest(folder, _read_position, log_damage=False)[0]
 
 
 def _newest(
-    folder: Path, read: Callable[[Path], T], is_told: bool = True
+    folder: Path, read: Callable[[Path], T], log_damage: bool = True
 ) -> tuple[T | None, list[Path]]:
-    """Return what `read` makes of the newest whole checkpoint, and the damaged ones after it.
+    """Return the result of `read` for the newest good checkpoint, and the newer, damaged ones.
 
-    One that is gone when it cannot be read was removed by a job that runs and has saved a newer
-    one, which is then read.
+    A checkpoint that has disappeared was removed by a running job after it had saved a newer one.
+    The newer one is then read.
     """
     damaged: list[Path] = []
-    while left := [path for path in paths(folder) if path not in damaged]:
-        path = left[0]
+    while candidates := [path for path in list_checkpoints(folder) if path not in damaged]:
+        path = candidates[0]
         try:
             with reading(path):
                 return read(path), damaged
         except RunError as error:
-            if path not in paths(folder):
+            if path not in list_checkpoints(folder):
                 continue
             if not isinstance(error, DamagedError):
                 raise
-            if is_told:
+            if log_damage:
                 logging.warning("%s is damaged, trying the one before it: %s", path, error)
             damaged.append(path)
     return None, damaged
 
 
-def _position(path: Path) -> Position:
-    """Return the position in the state of a checkpoint."""
-    found = read_json(path / _STATE, _SHAPE)
-    return Position(**{name: found[name] for name in _SHAPE if found.get(name) is not None})
+def _read_position(path: Path) -> Position:
+    state = read_json(path / _STATE, _SHAPE)
+    return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})

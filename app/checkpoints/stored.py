@@ -1,8 +1,9 @@
-"""The rows of a table in a checkpoint, whatever kind of table it was.
+"""The rows of a table in a checkpoint, read without making the table.
 
-A checkpoint holds the tables that are variables as TensorFlow saves them, any other in a folder of
-its own (see `tables.base.Kept`), and in `tables.json` how each was laid out. Rows by id are read
-from one kind into another, a part at a time, so that a run may go on with another --table.
+A checkpoint holds tables that are variables as TensorFlow saves them, and any other table in a
+folder of its own (see `tables.base.Checkpointable`). The file `tables.json` has the layout of each
+table. Rows by id are converted from any layout to any other, part by part, so that a run can
+continue with another --table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,82 +19,99 @@ from ..errors import RunError
 from ..system.checked_files import read_json
 from ..system.files import replacing
 from ..tables import arrays
-from ..tables.base import Kept, Table
+from ..tables.base import Layout, Table
 from ..tables.disk import file
-from ..tables.dynamic import key_files, slab
+from ..tables.dynamic import key_files, row_store
 from ..tables.dynamic.dynamic import KEYS
-from ..tables.row_reads import parts
-from ..tables.sharded import Deal, ShardedTable
+from ..tables.row_reads import row_slices
+from ..tables.sharded import ShardingPlan
 from .bundle import VALUE, Bundle
 
 _LAYOUTS = "tables.json"
-_DEVICE = {"kind": "device"}  # the layout where none was written
-
+_DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
 _RULES = frozenset(["mod", "block"])
-
-Layout = dict[str, Any]
-_SHAPES = (  # in JSON, of the layouts of all kinds
+_SHAPES = (  # the shapes in JSON of all kinds of layout
     {"kind": frozenset(["device", "dynamic"])},
     {"kind": frozenset(["file"]), "path": str},
     {"kind": frozenset(["sharded"]), "shards": range(1, 2**31), "rule": _RULES},
 )
 
 
-def layout(table: Table) -> Layout:
-    """Where a checkpoint of a table has its rows."""
-    if isinstance(table, ShardedTable):
-        return {"kind": "sharded", "shards": table.deal.shards, "rule": table.deal.rule}
-    if isinstance(table, file.FileTable):
-        return {"kind": "file", "path": str(table.path.absolute())}
-    return {"kind": "dynamic" if isinstance(table, Kept) else "device"}
-
-
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
-    """Keeps the layouts of tables in the folder of a checkpoint."""
-    found = {name: layout(table) for name, table in tables.items()}
+    """Write the layouts of all tables of a checkpoint.
+
+    Args:
+        folder: The folder of the checkpoint.
+        tables: The tables by name.
+    """
+    layouts = {name: table.layout() for name, table in tables.items()}
     with replacing(folder / _LAYOUTS) as temporary:
-        temporary.write_text(json.dumps(found))
+        temporary.write_text(json.dumps(layouts))
 
 
-def follow(folder: Path, tables: Mapping[str, Table]) -> None:
-    """Notes in a checkpoint of these tables where their file has moved since."""
-    before = {name: layout_in(folder, name) for name in tables}
-    now = {name: layout(table) for name, table in tables.items()}
-    if before != now and all(is_alike(before[name], now[name]) for name in tables):
+def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
+    """Write the layouts again if a file of rows was moved since the checkpoint was written.
+
+    Args:
+        folder: The folder of a checkpoint of these tables.
+        tables: The tables by name.
+    """
+    before = {name: read_layout(folder, name) for name in tables}
+    now = {name: table.layout() for name, table in tables.items()}
+    if before != now and all(is_same_layout(before[name], now[name]) for name in tables):
         write_layouts(folder, tables)
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
-    """Return the layouts of a checkpoint's tables; of one before there were kinds, none.
+    """Return the layouts of the tables in a checkpoint; none if it is older than layouts.
+
+    Args:
+        folder: The folder of the checkpoint.
 
     Raises:
-        DamagedError: They are damaged.
-        RunError: They cannot be read.
+        DamagedError: The layouts are damaged.
+        RunError: The layouts cannot be read.
     """
     return read_json(folder / _LAYOUTS, {str: _SHAPES}, optional=True) or {}
 
 
-def is_alike(one: Layout, other: Layout) -> bool:
-    """Whether a table can be read back as it was saved. A file may have moved since."""
-    one, other = ({**layout, "path": None} for layout in (one, other))
-    return one == other
+def read_layout(folder: Path, name: str) -> Layout:
+    """Return the layout of one table in a checkpoint.
+
+    Args:
+        folder: The folder of the checkpoint.
+        name: The name of the table.
+    """
+    return read_layouts(folder).get(name, _DEFAULT)
 
 
-def layout_in(folder: Path, name: str) -> Layout:
-    """The layout of one of them."""
-    return read_layouts(folder).get(name, _DEVICE)
+def is_same_layout(first: Layout, second: Layout) -> bool:
+    """Return whether two layouts are the same, apart from the path of a file.
+
+    Args:
+        first: A layout.
+        second: Another layout.
+    """
+    return {**first, "path": None} == {**second, "path": None}
 
 
-class Stored:
-    """The table of this name in a checkpoint.
+class StoredTable:
+    """A table in a checkpoint, with rows by id.
 
-    Whatever reads raises DamagedError if the checkpoint is damaged, and RunError if it cannot be
-    read, or if the rows of the table have no ids.
+    Every method raises DamagedError if the checkpoint is damaged, and RunError if it cannot be
+    read.
+
+    Args:
+        folder: The folder of the checkpoint.
+        name: The name of the table.
+
+    Raises:
+        RunError: The table has rows by key.
     """
 
     def __init__(self, folder: Path, name: str):
         self._folder, self._name = folder, name
-        self._layout = layout_in(folder, name)
+        self._layout = read_layout(folder, name)
         self._kind = self._layout["kind"]
         if self._kind == "dynamic":
             raise RunError(
@@ -105,41 +122,53 @@ class Stored:
             self._bundle = Bundle(folder)
 
     def read(self, slot: str = "") -> np.ndarray:
-        """Return the rows of the table, or of one of its slots, (V, D) float32."""
+        """Return all rows of the table or of a slot.
+
+        Args:
+            slot: The name of the slot; by default the rows of the table itself.
+
+        Returns:
+            Rows (V, D), float32.
+        """
         if self._kind == "file":
             path = Path(self._layout["path"])
             section = f"{self._name}.{slot}" if slot else self._name
             return file.read_rows(path, self._folder / self._name, section)
-        found_VD = arrays.room(self.shape(slot), self._folder.parent)
-        for part in parts(*found_VD.shape):
-            found_VD[part] = self._rows(slot, part.start, part.stop)
-        return found_VD
+        rows_VD = arrays.make_buffer(self.shape(slot), self._folder.parent)
+        for part in row_slices(*rows_VD.shape):
+            rows_VD[part] = self._read_part(slot, part.start, part.stop)
+        return rows_VD
 
     def shape(self, slot: str = "") -> tuple[int, int]:
-        """Return how many rows there are, of how many columns, of a table that is not in a file."""
-        keys_, shapes = self._keys(slot), self._bundle.shapes
-        if not shapes.keys() >= set(keys_):
-            raise RunError(lacking(self._folder, self._name, slot))
-        return sum(shapes[key][0] for key in keys_), shapes[keys_[0]][1]
+        """Return the shape of a table that is not in a file, or of its slot.
 
-    def _rows(self, slot: str, low: int, high: int) -> np.ndarray:
-        """The rows of a run of ids, whose rows are a run in every part."""
-        shard_N, row_N = self._deal(slot).place(np.arange(low, high))
-        found_ND = np.empty((high - low, self.shape(slot)[1]), np.float32)
+        Args:
+            slot: The name of the slot; by default the table itself.
+
+        Returns:
+            The number of rows and of columns, (V, D).
+        """
+        keys, shapes = self._keys(slot), self._bundle.shapes
+        if not shapes.keys() >= set(keys):
+            raise RunError(absence(self._folder, self._name, slot))
+        return sum(shapes[key][0] for key in keys), shapes[keys[0]][1]
+
+    def _read_part(self, slot: str, start: int, stop: int) -> np.ndarray:
+        """Return the rows of consecutive ids, which are consecutive rows in every shard, too."""
+        rows, columns = self.shape(slot)
+        plan = ShardingPlan(rows, self._layout.get("shards", 1), self._layout.get("rule", "block"))
+        shard_N, row_N = plan.locate(np.arange(start, stop))
+        rows_ND = np.empty((stop - start, columns), np.float32)
         for shard, key in enumerate(self._keys(slot)):
-            here_N = shard_N == shard
-            if not here_N.any():
+            in_shard_N = shard_N == shard
+            if not in_shard_N.any():
                 continue
-            part_MD = self._bundle.rows(key, row_N[here_N].min(), here_N.sum())
-            found_ND[here_N] = tf.cast(part_MD, tf.float32)
-        return found_ND
-
-    def _deal(self, slot: str) -> Deal:
-        rows, _ = self.shape(slot)
-        return Deal(rows, self._layout.get("shards", 1), self._layout.get("rule", "block"))
+            rows_MD = self._bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
+            rows_ND[in_shard_N] = tf.cast(rows_MD, tf.float32)
+        return rows_ND
 
     def _keys(self, slot: str) -> list[str]:
-        """The keys of the variables that hold the rows."""
+        """Return the keys of the variables that hold the rows."""
         inner = [f"slots/{slot}"] if slot else []
         if self._kind == "sharded":
             outer = [["parts", str(shard)] for shard in range(self._layout["shards"])]
@@ -148,8 +177,14 @@ class Stored:
         return ["/".join([self._name, *part, *inner, "values", VALUE]) for part in outer]
 
 
-def lacking(folder: Path, name: str, slot: str) -> str:
-    """Return what to tell where a checkpoint has no such table, or no such slot of it."""
+def absence(folder: Path, name: str, slot: str) -> str:
+    """Return the message for a table or a slot that a checkpoint does not hold.
+
+    Args:
+        folder: The folder of the checkpoint.
+        name: The name of the table.
+        slot: The name of the slot, or "" for the table itself.
+    """
     what = f"slot {slot!r} of table {name!r}" if slot else f"table {name!r}"
     return (
         f"{folder} holds no {what}; give the flags that it was made with, or train in a new workdir"
@@ -157,60 +192,77 @@ def lacking(folder: Path, name: str, slot: str) -> str:
 
 
 def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of a table that have rows, (N,), rising, and those, (N, D) float32.
+    """Return the ids of a table in a checkpoint that have rows, and the rows.
 
-    Raises as reading `Stored` does.
+    Args:
+        folder: The folder of the checkpoint.
+        name: The name of the table.
+
+    Returns:
+        Ids (N,), rising, and rows (N, D), float32.
+
+    Raises:
+        DamagedError: The checkpoint is damaged.
+        RunError: The checkpoint cannot be read, or the rows have no ids.
     """
     if not _is_by_key(folder, name):
-        values_VD = Stored(folder, name).read()
-        return np.arange(len(values_VD)), values_VD
-    ids_N, values_ND = _by_key(folder / name)
+        rows_VD = StoredTable(folder, name).read()
+        return np.arange(len(rows_VD)), rows_VD
+    ids_N, rows_ND = _read_by_key(folder / name)
     order_N = np.argsort(ids_N)
-    return ids_N[order_N], values_ND[order_N]
-
-
-def _is_by_key(folder: Path, name: str) -> bool:
-    return layout_in(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
+    return ids_N[order_N], rows_ND[order_N]
 
 
 def convert(folder: Path, name: str, table: Table) -> None:
-    """Fills a table, and the slots that it has, from a table of a checkpoint of another kind.
+    """Fill a table and its slots with the rows of a stored table that has another layout.
 
-    One with rows by key, which are ids, leaves the rows of other ids as they are at first. RunError
-    where that has other shapes, or no ids, or where slots by key would be needed.
+    Keys of a dynamic table are ids. Ids without a row there keep their initial row here.
+
+    Args:
+        folder: The folder of the checkpoint.
+        name: The name of the table.
+        table: The table to fill.
+
+    Raises:
+        RunError: The shapes differ, the rows have no ids, or the slots are by key.
     """
-    if layout(table)["kind"] == "dynamic":
+    if table.layout()["kind"] == "dynamic":
         raise RunError(
             f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
             "the --table that it was made with, or train in a new workdir"
         )
     if _is_by_key(folder, name):
-        _from_keys(folder / name, table)
+        _convert_by_key(folder / name, table)
         return
-    found = Stored(folder, name)
-    for slot, part in {"": table, **table.slots}.items():
-        rows_VD = found.read(slot)
-        if rows_VD.shape != (part.rows, part.columns):
+    stored = StoredTable(folder, name)
+    for slot, target in {"": table, **table.slots}.items():
+        rows_VD = stored.read(slot)
+        if rows_VD.shape != (target.rows, target.columns):
             raise RunError(
                 f"{folder} holds table {name!r} with shape {rows_VD.shape}, where "
-                f"{(part.rows, part.columns)} is asked for; give the flags and the vocabulary that "
-                "it was made with, or train in a new workdir"
+                f"{(target.rows, target.columns)} is asked for; give the flags and the vocabulary "
+                "that it was made with, or train in a new workdir"
             )
-        for run in parts(*rows_VD.shape):
-            part.assign(tf.range(run.start, run.stop, dtype=tf.int64), rows_VD[run])
+        for part in row_slices(*rows_VD.shape):
+            target.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_VD[part])
 
 
-def _from_keys(folder: Path, table: Table) -> None:
+def _is_by_key(folder: Path, name: str) -> bool:
+    return read_layout(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
+
+
+def _convert_by_key(folder: Path, table: Table) -> None:
     if table.slots:
         raise RunError(
             f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
             "that; go on with it, or train in a new workdir"
         )
-    ids_N, values_ND = _by_key(folder)
-    for run in parts(*values_ND.shape):
-        table.assign(tf.constant(ids_N[run]), tf.constant(values_ND[run]))
+    ids_N, rows_ND = _read_by_key(folder)
+    for part in row_slices(*rows_ND.shape):
+        table.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
 
 
-def _by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys of a dynamic table, and their rows."""
     ids_N, rows_N, _ = key_files.read(folder / KEYS)
-    return ids_N, slab.read_rows(folder)[rows_N]
+    return ids_N, row_store.read_rows(folder)[rows_N]

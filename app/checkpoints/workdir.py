@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, and that one job at a time writes there."""
+"""The folder of a run: the paths of its files, and the lock that lets one job write there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from ..system.files import replacing, sweep
 
 
 class Workdir:
-    """Paths in the folder of a run: see the properties."""
+    """The folder of a run, with the paths of its files as attributes.
+
+    Args:
+        path: The folder, which need not be there yet.
+    """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -39,36 +43,36 @@ class Workdir:
 
     @property
     def trained(self) -> Path:
-        """The folder of the checkpoints to use: that of the best epoch, if one is kept."""
+        """The folder of the checkpoints to use: of the best epoch if it is kept, else of all."""
         return self.best if list_folder(self.best, "step-") else self.checkpoints
 
     def has(self, path: Path) -> bool:
-        """Return whether a file that every trained run keeps is there.
+        """Return whether a file is there that every trained run has.
 
         Args:
             path: One of the files of this workdir.
 
         Raises:
-            DamagedError: It is missing, and a checkpoint is there.
+            DamagedError: The file is missing, but there is a checkpoint.
         """
         if path.exists():
             return True
-        # A parameter server elsewhere has its part of the checkpoints, and no position.
+        # A parameter server on another machine has its part of each checkpoint, without a position.
         steps = list_folder(self.checkpoints, "step-")
         if any((step / "state.json").exists() for step in steps):
             raise checked_files.missing(path)
         return False
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Make the folder and keep other jobs out of it for the length of the block.
+    def lock(self) -> Iterator[None]:
+        """Make the folder, and keep other jobs out of it during the `with` block.
 
-        The lock goes with the process, so that a killed job leaves none. The half-written files
-        that it may have left are removed.
+        The lock ends with the process, so a killed job leaves none. Half-written files that a
+        killed job left are removed.
 
         Raises:
-            UsageError: The folder cannot be written, another job holds it, or a folder or a device
-                has the name of a file to write.
+            UsageError: The folder cannot be written, another job has the lock, or a folder or a
+                device has the name of a file to write.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -86,7 +90,7 @@ class Workdir:
                 ) from error
             names = (self.vocabulary, self.labels, self.users, self.items, self.known)
             written = (self.flags, *names, self.corpus, self.owner, self.metrics)
-            for path in written:  # before anything is trained or changed
+            for path in written:  # refuse before anything is trained or changed
                 if path.exists() and not path.is_file():
                     raise UsageError(
                         f"{path} is a folder or a device, not a file; remove it, or choose another "
@@ -99,7 +103,10 @@ class Workdir:
 
 
 def read_flags(path: Path) -> dict[str, str]:
-    """Return the flags of a flagfile that `write_flags` made, as text; none if there is no file.
+    """Return the values of the flags in a flagfile, as text; none if there is no file.
+
+    Args:
+        path: The flagfile, which `write_flags` wrote.
 
     Raises:
         UsageError: The file cannot be read.
@@ -115,7 +122,12 @@ def read_flags(path: Path) -> dict[str, str]:
 
 
 def write_flags(path: Path, settings: dict[str, Any]) -> None:
-    """Write a flagfile with every setting, which runs the job again."""
+    """Write a flagfile with every setting, by which the job can be run again.
+
+    Args:
+        path: The flagfile.
+        settings: The value of each flag by its name.
+    """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(f"# Every flag of this run: python -m {PACKAGE}.train --flagfile=THIS\n")
         for name, value in settings.items():
@@ -123,31 +135,45 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
             file.write(f"{flagfiles.line(name, text)}\n")
 
 
-def owner(workdir: Workdir, resume: bool = False) -> str:
-    """Return a text that no other run has, for files outside of the workdir.
+def owner_id(workdir: Workdir, resume: bool = False) -> str:
+    """Return the id of a run, with which it marks files outside of its workdir.
 
     Args:
-        workdir: Where the text is kept; it is made at the first call.
-        resume: Whether a file that bears the text is there already, so that it must be kept.
+        workdir: The folder of the run. The first call makes the id and writes it there.
+        resume: Whether a file with the id is there already, so that there must be an id.
 
     Raises:
-        DamagedError: The file with the text is damaged, or missing where it must be there.
+        DamagedError: The file of the id is damaged, or missing although there must be an id.
     """
-    known = read_json(workdir.owner, {"owner": str})
-    if known is None:
+    content = read_json(workdir.owner, {"owner": str})
+    if content is None:
         if resume:
             raise checked_files.missing(workdir.owner)
-        known = {"owner": secrets.token_hex(16)}
-        write_json(workdir.owner, known)
-    return known["owner"]
+        content = {"owner": secrets.token_hex(16)}
+        write_json(workdir.owner, content)
+    return content["owner"]
 
 
 def read_json(path: Path, shape: Any = dict) -> Any:
-    """Return the checked value of a JSON file, or None if there is no file."""
+    """Return the value of a JSON file, or None if there is no file.
+
+    Args:
+        path: The file.
+        shape: The shape that the value must have (see `checked_files.fits`).
+
+    Raises:
+        DamagedError: The file is damaged.
+        RunError: The file cannot be read.
+    """
     return checked_files.read_json(path, shape, optional=True)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes the file whole or not at all."""
+    """Write a JSON file, as a whole or not at all.
+
+    Args:
+        path: The file.
+        value: A value that JSON can hold.
+    """
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from ..checkpoints import workdir
 from ..config import Config, flagfiles, settings
 from ..errors import RunError, UsageError
 from ..exporting import word2vec_reader
-from ..system.console import hushed
+from ..system.console import hide_stderr
 from ..types import WordVectors
 
 # A home folder: in front, or behind a comma or a colon, where several files are named.
@@ -257,7 +257,7 @@ def start_tensorflow() -> None:
     Those notes (which oneDNN, which drivers, which instructions) come before any log level counts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with hushed():
+    with hide_stderr():
         import tensorflow
 
         tensorflow.config.list_physical_devices()

@@ -19,7 +19,7 @@ from ..checkpoints.workdir import Workdir
 from ..config import RunConfig
 from ..errors import RunError, UsageError
 from ..system import ports
-from ..system.processes import Process, end
+from ..system.processes import Process, terminate
 from ..system.signals import asked_to_stop
 from .cluster_spec import Hosts, Task
 
@@ -49,7 +49,7 @@ def serve_data(workers: int, port: int) -> None:
         )
         while not stop.wait(_WATCH_SECONDS):
             for server in servers:
-                server.revive()
+                server.restart_if_ended()
 
 
 def chosen_ports(count: int, first: int) -> list[int]:
@@ -130,9 +130,9 @@ def train(trial: Trial, settings: RunConfig) -> int:
                 chief.send(signal.SIGTERM)
             others.look(began.seconds())
             for service in services:
-                service.revive()
+                service.restart_if_ended()
             time.sleep(_WATCH_SECONDS)
-        end(list(processes.values()), _END_SECONDS)
+        terminate(list(processes.values()), _END_SECONDS)
         if chief.code >= 0:
             return chief.code
         logging.error("the chief was ended by signal %d; run the same again to go on", -chief.code)
@@ -170,7 +170,7 @@ class _Others:
             if process.code is None:
                 continue
             if self._may_die(task, process.code):
-                process.revive()
+                process.restart_if_ended()
             elif process.code and not self.ending:
                 self._lose(task, process, training)
         if training is None or self._kill_after is None or training < self._kill_after:
@@ -249,7 +249,7 @@ def _logs(workdir: str) -> Iterator[Path]:
             yield Path(name)
         return
     place = Workdir(workdir)
-    with place.held():  # no other run writes there at this moment
+    with place.lock():  # no other run writes there at this moment
         folder = place.path / "cluster"
         folder.mkdir(exist_ok=True)
     yield folder
@@ -270,7 +270,7 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
         for name, arguments in roles.items():
             log = folder / f"{name}.log"
             server = Process(
-                name, ["-m", f"{PACKAGE}.distributed.server", *arguments], log, says=True
+                name, ["-m", f"{PACKAGE}.distributed.server", *arguments], log, prints_address=True
             )
             servers.append(stack.enter_context(server.running()))
             if len(servers) == 1:

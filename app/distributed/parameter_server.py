@@ -27,7 +27,7 @@ from ..optimizers import row_updates as writer
 from ..tables import device, served
 from ..tables.base import Table
 from ..tables.device import DeviceTable
-from ..tables.served import Served
+from ..tables.served import ServedTables
 from ..training import gradients
 from ..training.job import Job
 from ..training.step import steps
@@ -109,7 +109,7 @@ class Coordinator:
         self._bytes: list[float] = []
         specs = job.model.tables()
         trained = {name: tables[name] for name in tables if specs[name].trained}
-        self._served = Served(trained, _change(job))
+        self._served = ServedTables(trained, _change(job))
         with tf.device(self._served.device):
             self._begun = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self._function = self._train_function(job, seed)
@@ -205,7 +205,7 @@ class Coordinator:
                 for name, (ids_U, rows_UD) in found.state.items():
                     places_U1 = ids_U[:, tf.newaxis]
                     state[name] = tf.tensor_scatter_nd_update(state[name], places_U1, rows_UD)
-                return found.loss, found.examples, served.travelling(touched, 2)
+                return found.loss, found.examples, served.exchanged_bytes(touched, 2)
 
             made = [trained(batches) for batches in steps(data_S, first, seed, job.micro_batches)]
             return *made[0][:2], tf.add_n([exchanged for *_, exchanged in made])
@@ -213,7 +213,7 @@ class Coordinator:
         return train
 
 
-def _change(job: Job) -> served.Change:
+def _change(job: Job) -> served.UpdateRows:
     """What an update of the job's optimizer does to the rows of a part."""
 
     def change(

@@ -22,7 +22,7 @@ from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..tables import sharded
 from ..tables.base import Table
-from ..tables.row_reads import distinct
+from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
 from ..training import gradients
 from ..training.job import Job
@@ -166,8 +166,7 @@ def _train_function(
         """The numbers of the vector of a step that needs these rows and no others."""
         found = {name: [of_one[name].rows_U for of_one in wanted] for name in wanted[0]}
         distinct_ids = [
-            ids[0] if len(ids) == 1 else distinct(tf.concat(ids, axis=0))[0]
-            for ids in found.values()
+            ids[0] if len(ids) == 1 else unique(tf.concat(ids, axis=0))[0] for ids in found.values()
         ]
         columns = [tables[name].columns for name in found]
         return gradients.length(columns, [tf.size(ids_U) for ids_U in distinct_ids], FLAGS)

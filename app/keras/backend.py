@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..tables.variable import drawn
+from ..tables.variable import compute_in_graph
 
 _RANDOM = (
     keras.initializers.RandomNormal,
@@ -31,7 +31,7 @@ def in_place(initializer: Any) -> Any:
     """The initializer, giving the same values without temporary copies of them."""
     made = keras.initializers.get(initializer)
     if isinstance(made, _RANDOM):
-        return lambda shape, dtype=None: drawn(lambda: made(shape, dtype=dtype))
+        return lambda shape, dtype=None: compute_in_graph(lambda: made(shape, dtype=dtype))
     if isinstance(made, keras.initializers.Constant):
         return lambda shape, dtype=None: tf.broadcast_to(tf.cast(made.value, dtype), shape)
     return initializer

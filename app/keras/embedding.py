@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..tables.id_checks import checked
+from ..tables.id_checks import check_ids
 from .backend import in_place, require_tensorflow
 from .constraints import by_row
 
@@ -84,7 +84,7 @@ class RowEmbedding(keras.layers.Embedding):
         return self.call(inputs)
 
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
-        ids = checked(self._whole(inputs), self.input_dim, self.name)
+        ids = check_ids(self._whole(inputs), self.input_dim, self.name)
         rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)

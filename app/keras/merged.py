@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..tables.row_reads import distinct, sum_rows
+from ..tables.row_reads import sum_rows, unique
 
 
 class Merged(tf.IndexedSlices):
@@ -21,7 +21,7 @@ class Merged(tf.IndexedSlices):
         if not isinstance(gradient, tf.IndexedSlices) or isinstance(gradient, Merged):
             return gradient
         columns = variable.shape[1:].num_elements()  # tf.distribute leaves the values without
-        ids_U, positions_N = distinct(gradient.indices)
+        ids_U, positions_N = unique(gradient.indices)
         values_ND = tf.reshape(gradient.values, (-1, columns))
         values_ND = tf.ensure_shape(values_ND, (gradient.values.shape[0], columns))
         values_UD = sum_rows(values_ND, positions_N, tf.size(ids_U))

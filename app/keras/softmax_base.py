@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..losses import inference
 from ..losses.base import Normalised
-from ..tables.id_checks import checked
+from ..tables.id_checks import check_ids
 from ..tables.variable import host_variable
 from ..types import HOST
 from . import softmax_counts, softmax_gradients
@@ -164,7 +164,7 @@ class OutputLayer(keras.layers.Layer):
 
     def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The vectors (N, columns) and the ranks of the targets (N,)."""
-        ids_N = checked(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
+        ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
             targets_N = ids_N if self._rank_V is None else tf.gather(_here(self._rank_V), ids_N)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..losses import inference, stream
 from ..losses.base import Gather, Normalised, Predictions
 from ..losses.sampled.sampled import Sampled
-from ..tables.row_reads import distinct
+from ..tables.row_reads import unique
 from ..tables.variable import VariableRows
 from ..types import HOST, Rows
 from .merged import Merged
@@ -45,10 +45,10 @@ def sampled(
     """The estimated loss of each target, (N,) float32, from the rows of targets and samples."""
     targets_N1 = targets_N[:, tf.newaxis]
     rows = {}
-    with tf.device(HOST):  # as `training.gradients.looked_up` does
+    with tf.device(HOST):  # as `training.gradients` does
         lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
     for name, ids in lookups.items():
-        ids_U, positions_N = distinct(ids)
+        ids_U, positions_N = unique(ids)
         values_UD = tf.cast(tf.gather(tables[name], ids_U), tf.float32)
         rows[name] = Rows(values_UD, positions_N, ids_U)
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
@@ -79,7 +79,7 @@ def _gradients(
     seed = tf.zeros(2, tf.int64)  # nothing is drawn
     targets_N1 = targets_N[:, tf.newaxis]
     ids = loss.lookups(targets_N1, tf.size(targets_N), seed)
-    wanted = {name: distinct(each) for name, each in ids.items()}
+    wanted = {name: unique(each) for name, each in ids.items()}
     values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch((hidden_ND, values))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..tables.row_reads import distinct
+from ..tables.row_reads import unique
 from ..types import Rows
 from . import stream
 from .base import Gather, Normalised, Predictions
@@ -26,7 +26,7 @@ def log_probability(
     predictions = predictions._replace(weights_GNM=tf.cast(predictions.weights_GNM, tf.float32))
     rows = {}
     for name, ids in loss.exact_lookups().items():
-        ids_U, positions_N = distinct(ids)
+        ids_U, positions_N = unique(ids)
         rows[name] = Rows(gather(name, ids_U), positions_N)
     return -tf.add_n([stream.losses(part, gather) for part in loss.exact(predictions, rows)])
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
-from ..system.console import hushed
+from ..system.console import hide_stderr
 
 # Where the profiler writes below a folder of TensorBoard's, and what.
 _PATTERN = "plugins/profile/*/*.xplane.pb"
@@ -78,7 +78,7 @@ def on_stream(event: Event) -> bool:
 
 
 def _tool(files: Sequence[str], name: str) -> Any:
-    with hushed():
+    with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
         # Not the result that TensorBoard may have kept: a file of that name may have been replaced.

@@ -1,1 +1,1 @@
-"""The machine: devices, files, memory, signals, ports, processes, the terminal."""
+"""The machine: its devices, files, memory, signals, ports and processes, and the terminal."""

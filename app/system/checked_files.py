@@ -1,4 +1,4 @@
-"""Files of a workdir or a checkpoint: read whole, checked, and reported when they are damaged."""
+"""Functions to read and check files of a workdir or a checkpoint, and their error messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import DamagedError, RunError
 
-COUNT = range(2**63)  # the shape of a number that int64 holds and that is not below 0
-_JSON_BYTES = 64 << 20  # no JSON file of a workdir comes near it
+COUNT = range(2**63)  # the shape of an int64 that is at least 0
+_JSON_BYTES = 64 << 20  # far more than any JSON file of a workdir has
 _REMEDY = "put back a copy of it, or train in a new workdir"
 
 
@@ -21,14 +21,14 @@ def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
 
     Args:
         path: The file.
-        shape: What the value must be, see `fits`.
-        optional: Whether there may be no file; the value is None then.
+        shape: The shape that the value must have (see `fits`).
+        optional: Whether to return None if there is no file.
 
     Returns:
         The value.
 
     Raises:
-        DamagedError: The file is missing, or it holds no such value.
+        DamagedError: The file is missing, or its value has another shape.
         RunError: The file cannot be read.
     """
     data = _content(path, _JSON_BYTES)
@@ -61,7 +61,7 @@ def fits(value: Any, shape: Any) -> bool:
             name.
     """
     if isinstance(shape, tuple):
-        return any(fits(value, one) for one in shape)
+        return any(fits(value, alternative) for alternative in shape)
     if isinstance(shape, list):
         if type(value) is not list:
             return False
@@ -84,6 +84,9 @@ def fits(value: Any, shape: Any) -> bool:
 
 def read_bytes(path: str | Path) -> bytes:
     """Read a whole file of a workdir.
+
+    Args:
+        path: The file.
 
     Raises:
         DamagedError: There is no such file.
@@ -125,7 +128,11 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
 
 
 def missing(path: str | Path) -> DamagedError:
-    """Return the error for a file that a workdir or a checkpoint lacks."""
+    """Return the error for a file that a workdir or a checkpoint lacks.
+
+    Args:
+        path: The file.
+    """
     return DamagedError(f"{path} is missing; {_REMEDY}")
 
 
@@ -134,34 +141,40 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
 
     Args:
         path: The file.
-        reason: What is wrong with it.
+        reason: The reason, as a clause.
     """
     return DamagedError(f"{path} is damaged: {reason}; {_REMEDY}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell why something at `path`, or below it, cannot be read.
+    """Convert errors of the system, for a block that reads a file or a folder.
+
+    Args:
+        path: The file or folder.
 
     Raises:
-        DamagedError: It is missing.
-        RunError: The system refuses it (no permission, a disk that fails, no memory).
+        DamagedError: The path, or a file below it, is missing.
+        RunError: The system refuses to read it (no permission, a failing disk, no memory).
     """
     try:
         yield
     except MemoryError as error:
         raise RunError(f"there is not enough memory to read {path}; free some") from error
     except OSError as error:
-        found = Path(error.filename) if isinstance(error.filename, str) else path
+        failed = Path(error.filename) if isinstance(error.filename, str) else path
         is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-        if is_missing and found.is_relative_to(path):
-            raise missing(found) from error
-        reason = error.strerror or error
-        raise RunError(f"cannot read {found}: {reason}; mend that and run this again") from error
+        if is_missing and failed.is_relative_to(path):
+            raise missing(failed) from error
+        raise _unreadable(failed, error) from error
 
 
 def list_folder(folder: Path, prefix: str = "") -> list[Path]:
-    """Return the paths in a folder whose names begin so, sorted; none if there is no folder.
+    """Return the sorted paths in a folder, or none if there is no folder.
+
+    Args:
+        folder: The folder.
+        prefix: The beginning of the names to return.
 
     Raises:
         RunError: The folder cannot be read.
@@ -179,8 +192,13 @@ def list_folder(folder: Path, prefix: str = "") -> list[Path]:
     return [folder / name for name in sorted(names) if name.startswith(prefix)]
 
 
+def _unreadable(path: str | Path, error: OSError) -> RunError:
+    reason = error.strerror or error
+    return RunError(f"cannot read {path}: {reason}; mend that and run this again")
+
+
 def _content(path: str | Path, limit: int | None = None) -> bytes | None:
-    """Return the bytes of a file, or None where there is none.
+    """Return the bytes of a file, or None if there is no file.
 
     Raises:
         DamagedError: The file is longer than the limit.

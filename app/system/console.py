@@ -1,4 +1,4 @@
-"""The terminal of a command."""
+"""Control of the output of a command to the terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def hushed() -> Iterator[None]:
-    """Keeps what is written to stderr meanwhile, by C++ too, and shows it only if the block fails.
+def hide_stderr() -> Iterator[None]:
+    """Hide the output to stderr of a block, also from C++, and show it only if the block fails.
 
-    For libraries that write notes of their own there, before or beside any log level.
+    Some libraries write notes there whatever the log level is.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as notes:

@@ -1,4 +1,4 @@
-"""The devices of a run: which there are, which are used, and what they multiply best."""
+"""The devices of a run: their names, their threads, and the dtype of their products."""
 
 from __future__ import annotations
 
@@ -10,36 +10,47 @@ from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
 
 _PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-# What a processor that multiplies bfloat16 in hardware calls it (Linux, /proc/cpuinfo).
+# The names in /proc/cpuinfo (Linux) of the instructions that multiply bfloat16.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def name(settings: RunConfig) -> str:
-    """The device to train on: --device, else the first GPU, else the CPU."""
+    """Return the name of the device to train on: --device, else the first GPU, else the CPU.
+
+    Args:
+        settings: The settings of the run.
+
+    Raises:
+        UsageError: --device is not a device of this machine.
+    """
     devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
     if not settings.device:
         return next((device for device in devices if device.startswith("GPU")), "CPU:0")
-    wanted = settings.device.lstrip("/").removeprefix("device:").upper()
-    wanted = wanted if ":" in wanted else f"{wanted}:0"
-    if wanted not in devices:
+    chosen = settings.device.lstrip("/").removeprefix("device:").upper()
+    chosen = chosen if ":" in chosen else f"{chosen}:0"
+    if chosen not in devices:
         raise UsageError(f"--device={settings.device}: not here; choose from {', '.join(devices)}")
-    return wanted
+    return chosen
 
 
 def use_machine(settings: RunConfig) -> None:
-    """Sets TensorFlow's threads and memory; call it before anything else asks for a device.
+    """Set the threads and the memory of TensorFlow. Call this before its first operation.
 
-    UsageError for a --device that is not there.
+    Args:
+        settings: The settings of the run.
+
+    Raises:
+        UsageError: --device is not a device of this machine.
     """
     cores = os.cpu_count() or 1
-    # The operations of a step take 0.1 ms: too little to share, so few cores do best with an
-    # operation each (2 cores, 2,048 tokens a step: 1.4 ms against 2.0). Those of a language model
-    # wait for one another, and are larger (4,096 tokens, 300 units, the cell alone: 99 ms, shared
-    # 70).
+    # The operations of a step take 0.1 ms, which is too little to share: it is fastest to run each
+    # operation on one core (2 cores, 2,048 tokens a step: 1.4 ms, shared 2.0). The operations of a
+    # language model depend on each other and are larger (4,096 tokens, 300 units, the cell alone:
+    # 99 ms, shared 70).
     usual = cores if settings.task == "language_model" else max(1, cores // 4)
-    # At most what TensorFlow's own variable says: where processes share a machine, as in a trial.
-    most = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    usual = min(usual, int(most)) if most.isdecimal() and int(most) else usual
+    # TensorFlow's own variable is an upper bound, for processes that share a machine.
+    limit = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    usual = min(usual, int(limit)) if limit.isdecimal() and int(limit) else usual
     threads = settings.intra_op_threads or usual
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -51,21 +62,37 @@ def use_machine(settings: RunConfig) -> None:
     name(settings)
 
 
-def several(config: Config) -> list[str]:
-    """The device of the steps, and those after it over which the classes of words are dealt."""
+def shard_devices(config: Config) -> list[str]:
+    """Return the names of the devices of the steps and of the classes of words.
+
+    Args:
+        config: The configuration of the run.
+
+    Returns:
+        The device of the steps, and then as many further ones as --class_devices asks for.
+
+    Raises:
+        UsageError: The machine has fewer devices.
+    """
     first, count = name(config.run), config.model.class_devices
     kind, _, number = first.partition(":")
     names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
-    there = len(tf.config.list_logical_devices(kind)) - int(number)
-    if count > there:
+    available = len(tf.config.list_logical_devices(kind)) - int(number)
+    if count > available:
         raise UsageError(
-            f"--class_devices={count}: from {first} on there are {there}; give at most that"
+            f"--class_devices={count}: from {first} on there are {available}; give at most that"
         )
     return names
 
 
 def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
-    """The dtype of a model's products: --compute_dtype, or what the device multiplies fastest."""
+    """Return the dtype of the matrix products of a model.
+
+    Args:
+        settings: The settings of the model. --compute_dtype decides unless it is `auto`.
+        device: The name of the device. With `auto`, the dtype is the one that it multiplies
+            fastest.
+    """
     if settings.compute_dtype != "auto":
         return _PRODUCTS[settings.compute_dtype]
     if device.startswith("GPU"):

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; files that are compressed by the look of their name."""
+"""Files that are replaced as a whole or not at all, and compressed files."""
 
 from __future__ import annotations
 
@@ -19,22 +19,30 @@ from ..errors import RunError, UsageError
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write at the start of a file
-# Bytes of a line of a list that a person gives: more than any has, and little beside the memory.
+# The longest line of a list that a user gives, in bytes: more than any real line has.
 LONGEST_LINE = 1 << 20
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:
-    """The `open` of the standard library that fits the suffix of `path`; `plain` for any other."""
+    """Return the function of the standard library that opens a file of this name.
+
+    Args:
+        path: The file.
+        plain: The function for a file whose suffix names no compression.
+    """
     return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
 
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file to read its bytes, without waiting for the other end of a pipe.
 
+    Args:
+        path: The file.
+
     Raises:
-        OSError: the file cannot be opened, or is a pipe, a device or a folder.
+        OSError: The file cannot be opened, or is a pipe, a device or a folder.
     """
-    # Without O_NONBLOCK the opening of a pipe waits until somebody writes to it.
+    # Without O_NONBLOCK, to open a pipe waits until another process writes to it.
     reason = "it is a pipe, a folder or a device, not a regular file"
     return _open(path, os.O_NONBLOCK, (stat.S_IFREG,), reason)
 
@@ -42,8 +50,11 @@ def open_regular(path: str | Path) -> BinaryIO:
 def open_stream(path: str | Path) -> BinaryIO:
     """Open a regular file or a pipe to read its bytes.
 
+    Args:
+        path: The file or pipe.
+
     Raises:
-        OSError: the file cannot be opened, or is a folder or a device, which may have no end.
+        OSError: The file cannot be opened, or is a folder or a device, which may have no end.
     """
     reason = "it is a folder or a device, not a file or a pipe"
     return _open(path, 0, (stat.S_IFREG, stat.S_IFIFO), reason)
@@ -58,60 +69,69 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
 
 
 def read_lines(
-    path: str | Path, wanted: str, longest: int = LONGEST_LINE
+    path: str | Path, content: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file or a pipe, without a byte-order mark, each with its number.
+    """Read the lines of a file or a pipe, without a byte-order mark.
 
     Args:
-        path: a file, not decompressed.
-        wanted: the content that the file should have, for messages.
-        longest: the bytes that a line may have.
+        path: The file, which is not decompressed.
+        content: The content that the file should have, for messages.
+        longest: The longest allowed line, in bytes.
+
+    Yields:
+        The number of a line, from 1, and the line.
 
     Raises:
-        UsageError: the file cannot be read, is a device, or has a longer line.
+        UsageError: The file cannot be read, is a device, or has a longer line.
     """
     try:
         with open_stream(path) as file:
-            yield from bounded_lines(file, path, wanted, longest)
+            yield from bounded_lines(file, path, content, longest)
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}; give a file of {wanted}"
+            f"cannot read {path}: {error.strerror}; give a file of {content}"
         ) from error
 
 
 def bounded_lines(
-    file: BinaryIO, name: str | Path, wanted: str, longest: int = LONGEST_LINE
+    file: BinaryIO, name: str | Path, content: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield what `read_lines` does, of a file that is open.
+    """Yield the lines of an open file, as `read_lines` does.
 
     Args:
-        file: the open file.
-        name: the name of the file, for messages.
-        wanted: the content that the file should have, for messages.
-        longest: the bytes that a line may have.
+        file: The open file.
+        name: The name of the file, for messages.
+        content: The content that the file should have, for messages.
+        longest: The most bytes that a line may have.
+
+    Yields:
+        The number of each line, from 1, and the line.
 
     Raises:
-        UsageError: a line is longer.
+        UsageError: A line is longer.
     """
     number = 0
     while line := file.readline(longest + 1):
         number += 1
         if len(line) > longest:
             raise UsageError(
-                f"{name}, line {number}: longer than {longest:,} bytes; give a file of {wanted}"
+                f"{name}, line {number}: longer than {longest:,} bytes; give a file of {content}"
             )
         yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a temporary file to write, which replaces `path` when the block ends well.
+    """Yield a temporary file to write, which replaces `path` if the block succeeds.
 
-    Makes the folder of `path`. The disk has the whole new file before the old one goes.
+    The folder of `path` is made. The disk has the whole new file before the old one is removed.
+
+    Args:
+        path: The file to make or to replace. It is unchanged if there is an error.
 
     Raises:
-        UsageError: `path` is there and no regular file; it stays as it was.
-        RunError: It cannot be written (a full disk, no permission); it stays as it was.
+        UsageError: `path` is not a regular file.
+        RunError: The file cannot be written (a full disk, no permission).
     """
     with _beside(path, "new") as (target, temporary):
         if target.exists() and not target.is_file():
@@ -124,17 +144,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
-    """Give a temporary folder to fill, which replaces `path` when the block ends well.
+    """Yield a temporary folder to fill, which replaces `path` if the block succeeds.
 
-    The disk has all of the new folder before the old one goes.
+    The disk has the whole new folder before the old one is removed.
 
     Args:
-        path: The folder to make or to replace.
-        mark: The file by which a folder that may be replaced is known.
+        path: The folder to make or to replace. It is unchanged if there is an error.
+        mark: The name of a file. Only a folder that has this file, or is empty, is replaced.
 
     Raises:
-        UsageError: `path` is a file, or a folder with other content; it stays as it was.
-        RunError: The folder cannot be written; it stays as it was.
+        UsageError: `path` is a file, or a folder with other content.
+        RunError: The folder cannot be written.
     """
     with _beside(path, "new") as (target, temporary), _beside(path, "old") as (_, former):
         if target.exists() and not target.is_dir():
@@ -157,17 +177,24 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder so that a reader finds it whole or not at all, if it can be removed."""
+    """Remove a folder so that a reader sees it as a whole or not at all. Ignore errors.
+
+    Args:
+        path: The folder.
+    """
     hidden = _hidden_name(path, "gone")
-    with contextlib.suppress(OSError):  # it stays, and is in nobody's way
+    with contextlib.suppress(OSError):
         os.replace(path, hidden)
     _remove(hidden)
 
 
 def sweep(path: str | Path) -> None:
-    """Remove what killed processes left beside `path`, whose last name may be a glob.
+    """Remove temporary files and folders that killed processes left beside a path.
 
-    For the only writer of `path`: what another one is writing at this moment goes too.
+    Only the sole writer of the path may call this: it removes files that are being written, too.
+
+    Args:
+        path: The path, whose last part may be a glob pattern.
     """
     path = Path(path)
     for purpose in ("new", "gone"):
@@ -176,29 +203,29 @@ def sweep(path: str | Path) -> None:
 
 
 def _fsync(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder: it may lose its power then."""
+    """Wait until the disk has a file, or the entries of a folder, so that they survive a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # said by file systems that cannot do it for a folder
+        if error.errno != errno.EINVAL:  # from file systems that cannot do this for a folder
             raise
     finally:
         os.close(descriptor)
 
 
 def _hidden_name(path: Path, purpose: str) -> Path:
-    """Return a free name beside a path, which `sweep` knows."""
+    """Return an unused path beside a path, which `sweep` recognizes."""
     return path.parent / f".{path.name}.{purpose}-{secrets.token_hex(4)}"
 
 
 @contextlib.contextmanager
 def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
-    """What `path` stands for, and a free name in its folder, which is made.
+    """Yield the resolved path and an unused path beside it. Make their folder.
 
-    What has that name afterwards is removed. An OSError within becomes a RunError naming `path`.
+    The unused path is removed at the end. An OSError in the block becomes a RunError.
     """
-    target = Path(os.path.realpath(path))  # a link stays a link
+    target = Path(os.path.realpath(path))  # the target of a link, so that the link stays
     temporary = _hidden_name(target, purpose)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -213,7 +240,7 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there and if it can be."""
+    """Remove a file or a folder. Ignore errors."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

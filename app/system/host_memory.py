@@ -1,12 +1,12 @@
-"""What the operating system tells of itself."""
+"""The memory of the machine and of this process."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# Where a control group of version 2 and of version 1 tells its limit, what it takes of it, and the
-# parts of that, in memory.stat, which are of files (the kernel's admin-guide, cgroup-v2.rst and
+# For control groups of version 2 and of version 1: the folder, the files of the limit and of the
+# usage, and the fields in memory.stat for cached files (the kernel's admin-guide, cgroup-v2.rst and
 # cgroup-v1/memory.rst).
 _GROUPS = (
     (
@@ -25,45 +25,47 @@ _GROUPS = (
 
 
 def memory_bytes() -> int:
-    """The machine's memory."""
+    """Return the size of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def free_bytes() -> int:
-    """Memory that can be taken: what Linux deems available; elsewhere, all there is.
+    """Return the size of the memory that is available, or of all memory where it is not known.
 
-    A limit of the control group, such as a container has, counts; the parts of files that the
-    group keeps in memory do not, as they give way.
+    The limit of a control group, such as a container has, counts. Cached files do not: the system
+    drops them when memory is needed.
     """
-    available = field(Path("/proc/meminfo"), "MemAvailable")
+    available = read_field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else memory_bytes()
-    for folder, limit, used, kept in _GROUPS:
-        most = (text(folder / limit) or "max").strip()
-        if most != "max":
-            taken = int(text(folder / used) or 0)
-            pairs = (line.split() for line in (text(folder / "memory.stat") or "").splitlines())
-            cached = sum(int(count) for name, count in pairs if name in kept)
-            free = min(free, int(most) - max(taken - cached, 0))
+    for folder, limit, used, file_fields in _GROUPS:
+        limit_text = (_read_text(folder / limit) or "max").strip()
+        if limit_text != "max":
+            usage = int(_read_text(folder / used) or 0)
+            lines = (_read_text(folder / "memory.stat") or "").splitlines()
+            pairs = (line.split() for line in lines)
+            cached = sum(int(count) for name, count in pairs if name in file_fields)
+            free = min(free, int(limit_text) - max(usage - cached, 0))
     return free
 
 
 def resident_bytes() -> int:
-    """Memory that this process has taken; files that it has mapped do not count (Linux)."""
-    taken = field(Path("/proc/self/status"), "RssAnon")
+    """Return the memory that this process takes, without mapped files (Linux; elsewhere 0)."""
+    taken = read_field(Path("/proc/self/status"), "RssAnon")
     return int(taken.split()[0]) * 1024 if taken else 0
 
 
-def field(path: Path, name: str) -> str | None:
-    """The value of the first line `name : value` of a file of the proc file system."""
-    found = text(path)
-    if found is None:
-        return None
-    pairs = (line.partition(":") for line in found.splitlines())
+def read_field(path: Path, name: str) -> str | None:
+    """Return the value of the first line `name : value` of a file, or None if there is none.
+
+    Args:
+        path: A file of the proc file system.
+        name: The name of the field.
+    """
+    pairs = (line.partition(":") for line in (_read_text(path) or "").splitlines())
     return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
 
 
-def text(path: Path) -> str | None:
-    """What a file holds; None where there is none."""
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -1,25 +1,31 @@
-"""Ports of this machine."""
+"""Network ports of this machine."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import secrets
 import socket
 
-# Below those that Linux gives to outgoing connections (net.ipv4.ip_local_port_range, 32768 to
-# 60999): one that asks for a server while that is away could be given the server's very port.
+# These are below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range,
+# 32768 to 60999). Otherwise a connection to a server that is away could get the server's own port.
 _FREE = range(20_000, 32_768)
 
 
 def taken(port: int, host: str = "") -> str:
-    """Why no server can be started at a port, such as `Address already in use`; empty if it can.
+    """Return the reason why no server can listen at a port, or "" if one can.
 
-    host: the address of this machine to look at; by default all that it has.
+    Args:
+        port: The port.
+        host: An address of this machine; by default all its addresses.
+
+    Returns:
+        The message of the system, such as "Address already in use".
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # unless somebody listens
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore closed connections
         try:
             probe.bind((host, port))
         except OSError as error:
@@ -28,15 +34,26 @@ def taken(port: int, host: str = "") -> str:
 
 
 def free(count: int) -> list[int]:
-    """So many ports at which nobody listens."""
+    """Return ports at which no server listens.
+
+    Args:
+        count: The number of ports.
+    """
     shuffled = random.SystemRandom().sample(_FREE, len(_FREE))
-    found = [port for _, port in zip(range(count), filter(_is_free, shuffled), strict=False)]
-    assert len(found) == count
-    return found
+    free_ports = (port for port in shuffled if not taken(port))
+    chosen = list(itertools.islice(free_ports, count))
+    assert len(chosen) == count
+    return chosen
 
 
 def leads_here(host: str, port: int, seconds: float) -> bool:
-    """Whether what is sent to the address arrives here, as by a translation of addresses."""
+    """Return whether a connection to an address reaches this machine, as through a NAT.
+
+    Args:
+        host: The host of the address.
+        port: The port, at which no server listens here.
+        seconds: The time to wait.
+    """
     token = secrets.token_bytes(16)
     with contextlib.suppress(OSError), server(port) as listener:
         listener.settimeout(seconds)
@@ -50,11 +67,11 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
 
 
 def server(port: int) -> socket.socket:
-    """A socket that listens at a port, of all addresses of this machine."""
+    """Return a socket that listens at a port of all addresses of this machine.
+
+    Args:
+        port: The port.
+    """
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
-
-
-def _is_free(port: int) -> bool:
-    return not taken(port)

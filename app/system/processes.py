@@ -1,4 +1,4 @@
-"""Processes that this one starts, watches, starts again, and never leaves behind."""
+"""Child processes that are restarted when they fail, and never outlive this process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from absl import logging
 
 from ..errors import RunError
 
-# One that ends sooner than this after its start, so often in a row, will not do any better.
+# A process is given up when it ends this many times in a row, each time within these seconds.
 _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3
 
 
 class Process:
-    """A command of Python as a process.
+    """A Python program as a child process.
 
-    name: for messages; arguments: as after `python`; log: the file for what it writes to stderr,
-    None for the stderr of this process; environment: what it has beside that of this process; says:
-    whether it tells its address on stdout and ends when its stdin does, else its stdout goes where
-    its stderr goes.
+    Args:
+        name: The name of the process, for messages.
+        arguments: The arguments after `python`.
+        log: The file for its stderr; None for the stderr of this process.
+        environment: Environment variables beside those of this process.
+        prints_address: Whether the program prints its address to stdout, and ends when its stdin
+            is closed. Otherwise its stdout goes where its stderr goes.
     """
 
     def __init__(
@@ -35,15 +38,16 @@ class Process:
         arguments: Sequence[str],
         log: Path | None,
         environment: Mapping[str, str] | None = None,
-        says: bool = False,
+        prints_address: bool = False,
     ):
         self.name, self.arguments = name, list(arguments)
-        self._log, self._environment, self._says = log, dict(environment or {}), says
+        self._log, self._environment = log, dict(environment or {})
+        self._prints_address = prints_address
         self._brief = 0
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Process]:
-        """Starts it, and ends it with the block."""
+        """Start the process, and kill it at the end of the block."""
         if self._log is not None:
             self._log.write_bytes(b"")
         self._start()
@@ -55,15 +59,23 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal, or None while the process runs."""
         return self._process.poll()
 
     def send(self, number: int) -> None:
-        """Sends it a signal, if it still runs."""
+        """Send a signal to the process if it still runs.
+
+        Args:
+            number: The number of the signal.
+        """
         self._process.send_signal(number)
 
     def address(self) -> str:
-        """Its HOST:PORT, when it is ready. RunError if it ends before."""
+        """Wait until the process is ready, and return its HOST:PORT.
+
+        Raises:
+            RunError: The process ended before.
+        """
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         if not line:
@@ -71,8 +83,12 @@ class Process:
             raise RunError(f"{self.name} could not be started: {self.reason()}")
         return line
 
-    def revive(self) -> None:
-        """Starts it again if it has ended. RunError if it keeps ending."""
+    def restart_if_ended(self) -> None:
+        """Start the process again if it has ended.
+
+        Raises:
+            RunError: The process ends again and again soon after its start.
+        """
         if self.code is None:
             return
         brief = time.monotonic() - self._started < _BRIEF_SECONDS
@@ -83,7 +99,7 @@ class Process:
         self._start()
 
     def reason(self) -> str:
-        """Why it ended, once it has: a signal, the last line of its log, or its exit code."""
+        """Return why the process ended: the signal, the last line of its log, or its exit code."""
         code = self.code
         assert code is not None
         text = "" if self._log is None else self._log.read_text("utf-8", errors="replace")
@@ -96,18 +112,23 @@ class Process:
             log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
             self._process = subprocess.Popen(
                 [sys.executable, *self.arguments],
-                stdin=subprocess.PIPE if self._says else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self._says else log,
+                stdin=subprocess.PIPE if self._prints_address else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._prints_address else log,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C in a terminal is for this process only
+                start_new_session=True,  # Ctrl-C in a terminal reaches only this process
                 env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **self._environment},
-                preexec_fn=_dying_with(os.getpid()),
+                preexec_fn=_end_with_parent(os.getpid()),
             )
 
 
-def end(processes: Sequence[Process], seconds: float) -> None:
-    """Asks them to end, and gives them so many seconds."""
+def terminate(processes: Sequence[Process], seconds: float) -> None:
+    """Send SIGTERM to processes, and wait until they have ended.
+
+    Args:
+        processes: The processes.
+        seconds: The longest time to wait.
+    """
     for process in processes:
         process.send(signal.SIGTERM)
     deadline = time.monotonic() + seconds
@@ -115,15 +136,15 @@ def end(processes: Sequence[Process], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """What asks Linux, in a child of this process, to kill it when this process ends."""
+def _end_with_parent(parent: int) -> Callable[[], None] | None:
+    """Return a function for a child process that asks Linux to kill it when its parent ends."""
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)
 
     def ask() -> None:
         library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
-        if os.getppid() != parent:  # it ended before
+        if os.getppid() != parent:  # the parent ended before this call
             os._exit(1)
 
     return ask

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the loop fulfils between two calls."""
+"""Ctrl-C and SIGTERM as a request to stop at the next convenient moment."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[threading.Event]:
-    """An event that is set by SIGINT or SIGTERM; a second signal ends the process at once."""
+    """Yield an event that SIGINT or SIGTERM sets. A second signal ends the process at once."""
     event = threading.Event()
-    former = {}
+    previous = {}
 
     def ask(number: int, _frame: object) -> None:
         event.set()
-        signal.signal(number, former[number])
+        signal.signal(number, previous[number])
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        former[number] = signal.signal(number, ask)
+        previous[number] = signal.signal(number, ask)
     try:
         yield event
     finally:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

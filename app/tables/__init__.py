@@ -1,1 +1,1 @@
-"""Where rows live."""
+"""Embedding tables: where rows are stored, and how they are read and written."""

@@ -1,4 +1,4 @@
-"""Arrays in files that tell whether they are whole."""
+"""Arrays in files with checksums, so that a damaged file is noticed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from ..errors import RunError
 from ..system import host_memory
 from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_json
 
-_BLOCK = 1 << 24  # bytes read at a time
-_FLOAT = 4  # bytes
+_BLOCK_BYTES = 1 << 24  # bytes read at a time
+_FLOAT_BYTES = 4
 
-# What `write` tells of a file, and `read` wants to find: its bytes, and their CRC-32.
-Mark = tuple[int, int]
-MARK = [COUNT, COUNT]  # its shape in JSON (see `checked_files.fits`)
-# What a damaged archive makes `zipfile` and numpy raise.
+Checksum = tuple[int, int]  # the size of a file in bytes, and the CRC-32 of its bytes
+CHECKSUM_SHAPE = [COUNT, COUNT]  # its shape in JSON (see `checked_files.fits`)
+# The errors that `zipfile` and numpy raise for a damaged archive.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -33,13 +32,24 @@ _ARCHIVE_ERRORS = (
     ValueError,
     LookupError,
     EOFError,
-    RuntimeError,  # also that a part is compressed or encrypted in an unknown way
+    RuntimeError,  # a part is encrypted, or compressed in an unknown way
     OSError,  # a wrong offset
 )
 
 
-def write(path: Path, parts: Iterable[np.ndarray]) -> Mark:
-    """Writes arrays one after the other. OSError when it cannot."""
+def write(path: Path, parts: Iterable[np.ndarray]) -> Checksum:
+    """Write arrays to a file, one after the other.
+
+    Args:
+        path: The file.
+        parts: The arrays, of any dtype.
+
+    Returns:
+        The checksum of the file, for `read`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     size = check = 0
     with open(path, "wb") as file:
         for part in parts:
@@ -49,24 +59,27 @@ def write(path: Path, parts: Iterable[np.ndarray]) -> Mark:
     return size, check
 
 
-def read(path: Path, mark: Sequence[int], row_bytes: int = 1) -> Iterator[bytes]:
-    """Read what was written, in parts of whole rows.
+def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[bytes]:
+    """Read a file that `write` wrote.
 
     Args:
         path: The file.
-        mark: What `write` returned for it.
-        row_bytes: Bytes of a row.
+        checksum: The checksum that `write` returned.
+        row_bytes: The size of a row in bytes.
+
+    Yields:
+        The bytes of the file, in parts of whole rows.
 
     Raises:
-        DamagedError: The file is missing, or, at the end at the latest, it is damaged.
+        DamagedError: The file is missing or damaged. Damage may be noticed only at the end.
         RunError: The file cannot be read.
     """
     size = check = 0
     try:
         with open(path, "rb") as file:
-            while data := file.read(max(_BLOCK // row_bytes, 1) * row_bytes):
+            while data := file.read(max(_BLOCK_BYTES // row_bytes, 1) * row_bytes):
                 size, check = size + len(data), zlib.crc32(data, check)
-                if size > mark[0]:
+                if size > checksum[0]:
                     break
                 if len(data) % row_bytes == 0:
                     yield data
@@ -74,14 +87,20 @@ def read(path: Path, mark: Sequence[int], row_bytes: int = 1) -> Iterator[bytes]
         raise missing(path) from error
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}; mend that and run again") from error
-    if [size, check] != list(mark):
-        raise damaged(path, f"{size} bytes with check {check:x}, where {mark} was written")
+    if [size, check] != list(checksum):
+        raise damaged(path, f"{size} bytes with check {check:x}, where {checksum} was written")
 
 
 def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) -> None:
-    """Writes what JSON can hold to `path`, and arrays by name beside it. OSError when it cannot.
+    """Write a JSON file, and arrays to files beside it.
 
-    An array of objects is one of bytes.
+    Args:
+        path: The JSON file.
+        state: Values that JSON can hold.
+        parts: Arrays by the names of their files. An array of objects has to be one of bytes.
+
+    Raises:
+        OSError: A file cannot be written.
     """
     files = {name: _save(path.parent / name, part) for name, part in parts.items()}
     path.write_text(json.dumps({**state, "files": files}))
@@ -90,15 +109,15 @@ def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) 
 def load(
     path: Path, shape: Mapping[str, Any], dtypes: Mapping[str, Sequence[type]]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what `save` wrote.
+    """Read the files that `save` wrote.
 
     Args:
         path: The JSON file.
-        shape: The shape of what it holds (see `checked_files.fits`).
-        dtypes: By the name of each array to read, the types of which its elements may be.
+        shape: The shape of its value (see `checked_files.fits`).
+        dtypes: The possible dtypes of each array to read, by its name.
 
     Returns:
-        What the JSON file holds, and the arrays by name.
+        The value of the JSON file, and the arrays by name.
 
     Raises:
         DamagedError: A file is missing or damaged.
@@ -110,7 +129,7 @@ def load(
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Read arrays of an archive that `numpy.savez` made.
+    """Return arrays of an archive that `numpy.savez` wrote.
 
     Args:
         path: The file.
@@ -131,43 +150,46 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 
 def _save(path: Path, part: np.ndarray) -> dict[str, Any]:
+    """Write one array, and return its entry in the JSON file."""
     if part.dtype != object:
         return {"mark": write(path, [part]), "dtype": part.dtype.str, "shape": part.shape}
     lengths = np.fromiter(map(len, part), np.int64, len(part))
-    found = _save(path, np.frombuffer(b"".join(part), np.uint8))
-    return {**found, "lengths": _save(path.with_suffix(".lengths"), lengths)}
+    entry = _save(path, np.frombuffer(b"".join(part), np.uint8))
+    return {**entry, "lengths": _save(path.with_suffix(".lengths"), lengths)}
 
 
 def _shape(dtype: type) -> dict[str, Any]:
-    """Return the shape in JSON of what `_save` tells of an array."""
+    """Return the shape in JSON of the entry of an array."""
     if dtype is object:
         return {**_shape(np.uint8), "lengths": _shape(np.int64)}
-    return {"mark": MARK, "shape": [COUNT], "dtype": frozenset([np.dtype(dtype).str])}
+    return {"mark": CHECKSUM_SHAPE, "shape": [COUNT], "dtype": frozenset([np.dtype(dtype).str])}
 
 
-def _load(manifest: Path, name: str, how: Mapping[str, Any]) -> np.ndarray:
-    """Read the array of this name, which `manifest` describes so."""
-    path = manifest.parent / name
-    data = b"".join(read(path, how["mark"]))
+def _load(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    """Read one array, which has this entry in the JSON file."""
+    path = json_path.parent / name
+    data = b"".join(read(path, entry["mark"]))
     try:
-        part = np.frombuffer(data, how["dtype"]).reshape(how["shape"])
+        part = np.frombuffer(data, entry["dtype"]).reshape(entry["shape"])
     except ValueError as error:
-        raise damaged(manifest, f"{name!r} is not as it says: {error}") from error
-    if "lengths" not in how:
+        raise damaged(json_path, f"it does not agree with its file {name!r}: {error}") from error
+    if "lengths" not in entry:
         return part.copy()
     lengths = path.with_suffix(".lengths").name
-    ends = np.cumsum(_load(manifest, lengths, how["lengths"])).tolist()
+    ends = np.cumsum(_load(json_path, lengths, entry["lengths"])).tolist()
     strings = np.empty(len(ends), object)
     strings[:] = [data[low:high] for low, high in zip([0, *ends], ends, strict=False)]
     return strings
 
 
-def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """A float32 array to fill: in memory, or if that is short in a file that goes with the array.
+def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
+    """Return a float32 array to fill, in memory or, where memory is short, in a temporary file.
 
-    folder: where the file would be, which is seen by nobody.
+    Args:
+        shape: The shape of the array.
+        folder: The folder of the temporary file, which has no name and ends with the array.
     """
-    if math.prod(shape) * _FLOAT < host_memory.free_bytes() // 2:
+    if math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2:
         return np.empty(shape, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)

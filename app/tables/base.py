@@ -1,25 +1,38 @@
-"""What every table can do; models, losses and optimizers know no more of one than this."""
+"""The protocol of an embedding table: all that models, losses and optimizers know of one.
+
+A table has V rows of D numbers each. Where the rows are stored, and in which precision, is the
+business of the class: in one device (`device`), over several (`sharded`), in host memory with a
+cache on the device (`cached`), in a file (`disk`), or for keys as they come (`dynamic`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
 from .initial import Initial
 
+# How a checkpoint holds the rows of a table; JSON can hold it. Key "kind" is always there.
+Layout = dict[str, Any]
+
 
 @dataclasses.dataclass(frozen=True)
 class TableSpec:
-    """A table that is wanted: V rows of D columns, and their initial values by shape.
+    """The table that a model or a loss asks for, wherever it will be stored.
 
-    trained: whether an optimizer changes it; the state of a recurrent model is kept, not trained.
-    device: which of the devices of a run holds it, where it has several. by_frequency: whether the
-    rows that are needed most have the lowest ids. grows: whether its rows stand for what the data
-    has, such as users, so that a dynamic table may make them when that is first seen.
+    Attributes:
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        initial: A function from a shape to the initial values (see `tables.initial`).
+        trained: Whether an optimizer updates it. The state of a recurrent model is not trained.
+        device: The index of the device that stores it, where a run has several devices.
+        by_frequency: Whether lower ids are needed more often than higher ids.
+        grows: Whether rows stand for things in the data, such as users. A dynamic table can then
+            make a row when its id is first seen.
     """
 
     rows: int
@@ -32,11 +45,16 @@ class TableSpec:
 
 
 class Table(Protocol):
-    """V rows of D numbers, somewhere.
+    """V rows of D columns that are read and written by id.
 
-    Ids are int32 or int64 of shape (U,); rows are float32 of shape (U, D), whatever the storage.
-    Nothing here reads, copies or writes more than the rows that it is asked for. device: to and
-    from which rows are read and written, as TensorFlow names it. slots: those made so far.
+    Ids are int32 or int64 of shape (U,). Rows are float32 of shape (U, D), in whatever dtype they
+    are stored. No method but `is_finite` touches more rows than the given ids.
+
+    Attributes:
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        device: The TensorFlow name of the device on which rows arrive and from which they leave.
+        slots: The tables of optimizer state that `slot` has made, by name.
     """
 
     rows: int
@@ -45,54 +63,97 @@ class Table(Protocol):
     slots: Mapping[str, Table]
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids, (U, D) float32; an id may occur more than once."""
+        """Return the rows of the given ids.
+
+        Args:
+            ids_U: Ids (U,), int32 or int64. An id may occur more than once.
+
+        Returns:
+            Rows (U, D), float32.
+        """
         ...
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Adds to the rows of the ids, which are unique. Stays right when several writers race."""
+        """Add to the rows of the given ids.
+
+        No addition is lost when several writers call this at the same time.
+
+        Args:
+            ids_U: Unique ids (U,), int32 or int64.
+            delta_UD: Differences (U, D), float32.
+        """
         ...
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of the ids, which are unique. For a single writer only."""
+        """Replace the rows of the given ids. Only one writer may call this at a time.
+
+        Args:
+            ids_U: Unique ids (U,), int32 or int64.
+            rows_UD: New rows (U, D), float32.
+        """
         ...
 
     def slot(self, name: str, columns: int, initial: float) -> Table:
-        """A table placed like this one, V rows of `columns`, for an optimizer's state.
+        """Return a table for optimizer state with the same V ids, stored like this table.
 
-        The same name gives the same table every time.
+        The first call with a name makes the table. Later calls return the same one.
+
+        Args:
+            name: The name of the slot, such as "accumulator".
+            columns: The number of columns of the slot.
+            initial: The initial value of every number.
         """
         ...
 
     def bytes(self) -> int:
-        """Bytes of the rows and of the slots made so far."""
+        """Return the size in bytes of the rows and of all slots made so far."""
         ...
 
     def is_finite(self) -> bool:
-        """Whether every number of every row is finite; reads the whole table, a part at a time."""
+        """Return whether every number of every row is finite. Reads the table part by part."""
+        ...
+
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds the rows of this table (see `checkpoints.stored`)."""
         ...
 
 
 @runtime_checkable
-class Kept(Protocol):
-    """A table with more in a checkpoint than variables."""
+class Checkpointable(Protocol):
+    """A table, or other state of a run, that has more to save than TensorFlow variables.
+
+    A checkpoint is written in two phases. First `snapshot` writes a folder. When the whole
+    checkpoint is on the disk, `commit` says so.
+    """
 
     def snapshot(self, folder: Path) -> None:
-        """Writes to the folder, which is empty, what `revert` needs. OSError if it cannot."""
-        ...
+        """Write everything that `restore` needs.
 
-    def committed(self, folders: Sequence[Path]) -> None:
-        """The snapshot made last is found after a kill from now on.
+        Args:
+            folder: An empty folder of the new checkpoint.
 
-        folders: of the snapshots that are kept, newest first.
+        Raises:
+            OSError: The folder cannot be written.
         """
         ...
 
-    def revert(self, folder: Path) -> None:
-        """Bring the table back to the moment of a snapshot.
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Begin to build on the latest snapshot, which would now survive a kill.
+
+        Args:
+            folders: The folders of all snapshots that are kept, newest first.
+        """
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Bring back the state at the moment of a snapshot.
+
+        Args:
+            folder: The folder that `snapshot` wrote.
 
         Raises:
             DamagedError: The snapshot is damaged.
-            OSError: It cannot be read.
-            RunError: It does not fit this table.
+            OSError: The snapshot cannot be read.
+            RunError: The snapshot does not fit this table.
         """
         ...

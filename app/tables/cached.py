@@ -1,10 +1,14 @@
-"""Rows on the device of a table whose home is host memory or a file.
+"""A cache on the device for a table whose rows are stored in host memory or in a file.
 
-The rows of some ids stay on the device: the hot ones. All others, the cold ones, take turns in the
-places beside them. A row is read and written where it has a place, and at home while it has none,
-so what is read is never stale. Steps find rows by a map from ids to places, 4 bytes an id. The map
-is in the memory of the host, where steps prepare their ids (see `app.types.HOST`): it takes nothing
-of the device, and TensorFlow has no GPU kernel that gathers from an int32 variable.
+The table that stores all rows is the backing table. Some ids are pinned: their rows stay in the
+cache. The rows of other ids are loaded when they are needed, and evict rows that were not needed
+for longest. A row that is cached is read and written in the cache only, any other row in the
+backing table only, so no read is stale.
+
+A `CacheMap` decides which rows to load and evict. A `CachedTable` holds the rows. Steps find rows
+by a variable from ids to positions in the cache, 4 bytes an id. The variable is in host memory,
+where steps prepare their ids (see `app.types.HOST`). There it takes no memory of the device, and
+TensorFlow has no GPU kernel to gather from an int32 variable.
 """
 
 from __future__ import annotations
@@ -16,200 +20,261 @@ import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Table
+from .base import Layout, Table
 from .device import DeviceTable
-from .row_reads import parts
+from .row_reads import row_slices
 
-_NOWHERE = -1  # the place of an id that is not on the device, and the id of a free place
-_FLOAT = 4  # bytes
-_ROWS = ""  # the name of the rows themselves beside those of slots
-
-
-class Moves(NamedTuple):
-    """Rows that leave their places, and rows that take one: int64 ids and int32 places."""
-
-    leaving_N: np.ndarray
-    left_N: np.ndarray
-    entering_M: np.ndarray
-    taken_M: np.ndarray
+_NONE = -1  # the position of an id that is not cached, and the id of a free position
+_FLOAT_BYTES = 4
+_ROWS = ""  # the key of the rows themselves, beside the names of slots
 
 
-class Places:
-    """Which id has which place, chunk of steps by chunk of steps; knows no rows.
+class CachePlan(NamedTuple):
+    """The rows to evict from a cache, and then the rows to load into it.
 
-    rows: V. hot_N: distinct ids, which have the places 0 .. N - 1 for good. cold: how many places
-    there are after those.
+    Attributes:
+        evicted_ids_N: Ids to evict, int64.
+        evicted_positions_N: The positions that they leave, int32.
+        loaded_ids_M: Ids to load, int64.
+        loaded_positions_M: The positions that they take, int32.
     """
 
-    def __init__(self, rows: int, hot_N: np.ndarray, cold: int):
-        self.hot_N, self.cold = hot_N, cold
-        self._of_V = np.full(rows, _NOWHERE, np.int32)
-        self._of_V[hot_N] = np.arange(len(hot_N))
-        self._hot_are_first = np.array_equal(hot_N, np.arange(len(hot_N)))
-        self._ids_C = np.full(cold, _NOWHERE, np.int64)
-        self._chunk_C = np.full(cold, -1, np.int64)  # the last one that needed the row
+    evicted_ids_N: np.ndarray
+    evicted_positions_N: np.ndarray
+    loaded_ids_M: np.ndarray
+    loaded_positions_M: np.ndarray
+
+
+class CacheMap:
+    """The position of each id in a cache, from chunk to chunk of steps. It holds no rows.
+
+    Args:
+        rows: The number of rows of the backing table, V.
+        pinned_N: Unique ids, which keep the positions 0 .. N - 1.
+        unpinned: The number of positions after those, C, for all other ids.
+    """
+
+    def __init__(self, rows: int, pinned_N: np.ndarray, unpinned: int):
+        self.pinned_N, self.unpinned = pinned_N, unpinned
+        self._positions_V = np.full(rows, _NONE, np.int32)
+        self._positions_V[pinned_N] = np.arange(len(pinned_N))
+        self._pinned_are_first = np.array_equal(pinned_N, np.arange(len(pinned_N)))
+        self._ids_C = np.full(unpinned, _NONE, np.int64)
+        self._last_chunk_C = np.full(unpinned, -1, np.int64)  # the last chunk that needed the row
         self._chunk = -1
 
-    def cold_of(self, ids_N: np.ndarray) -> np.ndarray:
-        """Those of the ids that are not hot, as often as they come."""
-        if self._hot_are_first:  # a comparison is ten times as fast as a look-up
-            return ids_N[ids_N >= len(self.hot_N)]
-        places_N = self._of_V[ids_N]
-        return ids_N[(places_N == _NOWHERE) | (places_N >= len(self.hot_N))]
+    def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
+        """Return the ids that are not pinned, repeated ids included.
 
-    def missing(self, ids_N: np.ndarray) -> np.ndarray:
-        """Those of the ids that have no place, as often as they come."""
-        return ids_N[self._of_V[ids_N] == _NOWHERE]
-
-    def moves(self, ids_N: np.ndarray) -> Moves | None:
-        """What gives all of these cold ids a place; None if there are too few. `make` makes it so.
-
-        Of the rows that are not among the ids those leave that were needed the longest ago.
+        Args:
+            ids_N: Ids (N,).
         """
-        first = len(self.hot_N)
-        places_N = self._of_V[ids_N]
-        entering_M = np.unique(ids_N[places_N == _NOWHERE]).astype(np.int64)
-        idle_C = np.ones(self.cold, bool)
-        idle_C[places_N[places_N != _NOWHERE] - first] = False
-        idle_I = np.flatnonzero(idle_C)
-        if len(idle_I) < len(entering_M):
+        if self._pinned_are_first:  # a comparison is ten times as fast as a look-up
+            return ids_N[ids_N >= len(self.pinned_N)]
+        positions_N = self._positions_V[ids_N]
+        return ids_N[(positions_N == _NONE) | (positions_N >= len(self.pinned_N))]
+
+    def misses(self, ids_N: np.ndarray) -> np.ndarray:
+        """Return the ids that are not cached, repeated ids included.
+
+        Args:
+            ids_N: Ids (N,).
+        """
+        return ids_N[self._positions_V[ids_N] == _NONE]
+
+    def plan(self, ids_N: np.ndarray) -> CachePlan | None:
+        """Plan how to cache all of the given ids. Changes nothing; `apply` does.
+
+        The rows to evict are those that were not needed for longest, and none of the given ids.
+
+        Args:
+            ids_N: The ids that the next chunk of steps needs, none of them pinned.
+
+        Returns:
+            The plan, or None if the cache has too few positions.
+        """
+        first = len(self.pinned_N)
+        positions_N = self._positions_V[ids_N]
+        loaded_ids_M = np.unique(ids_N[positions_N == _NONE]).astype(np.int64)
+        is_idle_C = np.ones(self.unpinned, bool)
+        is_idle_C[positions_N[positions_N != _NONE] - first] = False
+        idle_I = np.flatnonzero(is_idle_C)
+        if len(idle_I) < len(loaded_ids_M):
             return None
-        longest_I = idle_I[np.argsort(self._chunk_C[idle_I], kind="stable")]
-        taken_M = longest_I[: len(entering_M)]
-        left_N = taken_M[self._ids_C[taken_M] != _NOWHERE]
-        places = [(cold + first).astype(np.int32) for cold in (left_N, taken_M)]
-        return Moves(self._ids_C[left_N], places[0], entering_M, places[1])
+        oldest_I = idle_I[np.argsort(self._last_chunk_C[idle_I], kind="stable")]
+        loaded_M = oldest_I[: len(loaded_ids_M)]
+        evicted_N = loaded_M[self._ids_C[loaded_M] != _NONE]
+        evicted_positions_N, loaded_positions_M = (
+            (index + first).astype(np.int32) for index in (evicted_N, loaded_M)
+        )
+        return CachePlan(
+            self._ids_C[evicted_N], evicted_positions_N, loaded_ids_M, loaded_positions_M
+        )
 
-    def make(self, moves: Moves, ids_N: np.ndarray) -> None:
-        """Makes the moves for a chunk of these cold ids."""
-        first = len(self.hot_N)
+    def apply(self, plan: CachePlan, ids_N: np.ndarray) -> None:
+        """Record that the rows of a plan were evicted and loaded.
+
+        Args:
+            plan: The result of `plan(ids_N)`.
+            ids_N: The ids that the chunk of steps needs.
+        """
+        first = len(self.pinned_N)
         self._chunk += 1
-        self._of_V[moves.leaving_N] = _NOWHERE
-        self._of_V[moves.entering_M] = moves.taken_M
-        self._ids_C[moves.taken_M - first] = moves.entering_M
-        self._chunk_C[self._of_V[ids_N] - first] = self._chunk
+        self._positions_V[plan.evicted_ids_N] = _NONE
+        self._positions_V[plan.loaded_ids_M] = plan.loaded_positions_M
+        self._ids_C[plan.loaded_positions_M - first] = plan.loaded_ids_M
+        self._last_chunk_C[self._positions_V[ids_N] - first] = self._chunk
 
 
-class StagedTable(tf.Module):
-    """The rows of a table that are on the device, as a `tables.base.Table` for steps to train on.
+class CachedTable(tf.Module):
+    """The cached rows of a table, as a `tables.base.Table` that steps train on.
 
-    A row that has no place must not be asked for: on a CPU TensorFlow refuses that. home: the table
-    that the rows belong to. device: where steps run. Slots are to be made first, then `open` makes
-    room for rows.
+    Only cached ids may be gathered or written; on a CPU TensorFlow raises for any other id. Make
+    all slots first, then call `allocate`.
+
+    Args:
+        backing: The table that stores all rows.
+        device: The device of the steps and of the cache.
+        positions_V: The variable from ids to positions that slots share with their table; by
+            default a new one.
     """
 
-    def __init__(self, home: Table, device: str, places_V: tf.Variable | None = None):
+    def __init__(self, backing: Table, device: str, positions_V: tf.Variable | None = None):
         super().__init__()
-        self.home, self.device = home, device
-        self.rows, self.columns = home.rows, home.columns
-        self.slots: dict[str, StagedTable] = {}
-        self._values: DeviceTable | None = None
-        self._ids_P = np.zeros(0, np.int64)  # the id of each place; those of slots have none
-        if places_V is None:
+        self.backing, self.device = backing, device
+        self.rows, self.columns = backing.rows, backing.columns
+        self.slots: dict[str, CachedTable] = {}
+        self._cache: DeviceTable | None = None
+        self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
+        if positions_V is None:
             with tf.device(HOST):
-                places_V = tf.Variable(lambda: tf.fill([home.rows], _NOWHERE), trainable=False)
-        self._places_V = places_V
+                positions_V = tf.Variable(lambda: tf.fill([backing.rows], _NONE), trainable=False)
+        self._positions_V = positions_V
 
-    def slot(self, name: str, columns: int, initial: float) -> StagedTable:
-        """The slot of the table at home, staged with the table's rows; see `tables.base.Table`."""
+    def slot(self, name: str, columns: int, initial: float) -> CachedTable:
+        """Return the slot of the backing table, cached with the rows; see `Table.slot`."""
         if name not in self.slots:
-            home = self.home.slot(name, columns, initial)
-            self.slots[name] = StagedTable(home, self.device, self._places_V)
+            backing = self.backing.slot(name, columns, initial)
+            self.slots[name] = CachedTable(backing, self.device, self._positions_V)
         return self.slots[name]
 
-    def open(self, places: Places) -> None:
-        """Makes the places, and brings the hot rows there."""
-        size = len(places.hot_N) + places.cold
-        self._ids_P = np.full(size, _NOWHERE, np.int64)
-        for part in self._parts().values():
+    def allocate(self, cache_map: CacheMap) -> None:
+        """Make the cache on the device, and load the pinned rows.
+
+        Args:
+            cache_map: The map of this table, to which no plan was applied yet.
+        """
+        size = len(cache_map.pinned_N) + cache_map.unpinned
+        self._ids_P = np.full(size, _NONE, np.int64)
+        for table in self._with_slots().values():
             with tf.device(self.device):
-                part._values = part.home.like(size)
-        for part in parts(len(places.hot_N), self._columns()):
-            ids = places.hot_N[part].astype(np.int64)
-            taken = np.arange(part.start, part.stop, dtype=np.int32)
+                table._cache = table.backing.make_cache(size)
+        for part in row_slices(len(cache_map.pinned_N), self._total_columns()):
+            ids = cache_map.pinned_N[part].astype(np.int64)
+            positions = np.arange(part.start, part.stop, dtype=np.int32)
             nothing = np.zeros(0, np.int64)
-            self.move(Moves(nothing, nothing.astype(np.int32), ids, taken), self.read(ids))
+            plan = CachePlan(nothing, nothing.astype(np.int32), ids, positions)
+            self.apply(plan, self.load(ids))
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """See `tables.base.Table`."""
-        return self._values.gather(self._of(ids_U))
+        """Return the rows of cached ids; see `Table.gather`."""
+        return self._cache.gather(self._positions(ids_U))
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """See `tables.base.Table`."""
-        self._values.add(self._of(ids_U), delta_UD)
+        """Add to the rows of cached ids; see `Table.add`."""
+        self._cache.add(self._positions(ids_U), delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """See `tables.base.Table`."""
-        self._values.assign(self._of(ids_U), rows_UD)
+        """Replace the rows of cached ids; see `Table.assign`."""
+        self._cache.assign(self._positions(ids_U), rows_UD)
 
     def bytes(self) -> int:
-        """Return the bytes on the device: those of the places and of their slots."""
-        return sum(part._values.bytes() for part in self._parts().values())
+        """Return the bytes that the cache takes on the device, slots included."""
+        return sum(table._cache.bytes() for table in self._with_slots().values())
 
     def is_finite(self) -> bool:
-        """Whether every number on the device is finite."""
-        return self._values.is_finite()
+        """Return whether every number in the cache is finite."""
+        return self._cache.is_finite()
 
-    def read(self, ids_N: np.ndarray) -> dict[str, tf.Tensor]:
-        """The rows of ids at home, and those of the slots, as tensors of the device."""
-        with tf.device(self.device):
-            return {
-                name: tf.identity(part.home.gather(tf.constant(ids_N)))
-                for name, part in self._parts().items()
-            }
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds the backing table."""
+        return self.backing.layout()
 
-    def write(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
-        """Replaces rows at home by what `move` gave."""
-        for name, part in self._parts().items():
-            part.home.put(tf.constant(ids_N), rows[name])
+    def load(self, ids_N: np.ndarray) -> dict[str, tf.Tensor]:
+        """Read rows of the backing table and of its slots, and bring them to the device.
 
-    def move(self, moves: Moves, entering: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Makes the moves, between two steps; the rows that leave, for `write`.
+        Args:
+            ids_N: Unique ids (N,), int64.
 
-        entering: what `read` gave for the ids that enter.
+        Returns:
+            Rows (N, D) by the name of the slot, for `apply`.
         """
         with tf.device(self.device):
-            leaving = self._at(moves.left_N)
-            for name, part in self._parts().items():
-                part._values.put(tf.constant(moves.taken_M), entering[name])
-        self._map(moves.leaving_N, np.full(len(moves.leaving_N), _NOWHERE, np.int32))
-        self._map(moves.entering_M, moves.taken_M)
-        self._ids_P[moves.left_N] = _NOWHERE
-        self._ids_P[moves.taken_M] = moves.entering_M
-        return leaving
+            return {
+                name: tf.identity(table.backing.gather(tf.constant(ids_N)))
+                for name, table in self._with_slots().items()
+            }
 
-    def write_all(self) -> None:
-        """Brings home what is on the device, which also stays there."""
-        places = np.flatnonzero(self._ids_P != _NOWHERE).astype(np.int32)
-        for part in parts(len(places), self._columns()):
+    def apply(self, plan: CachePlan, loaded: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Evict and load the rows of a plan. Call this between two steps.
+
+        Args:
+            plan: Which rows to evict and to load.
+            loaded: The result of `load(plan.loaded_ids_M)`.
+
+        Returns:
+            The evicted rows by the name of the slot, for `write_back`.
+        """
+        with tf.device(self.device):
+            evicted = self._gather_positions(plan.evicted_positions_N)
+            for name, table in self._with_slots().items():
+                table._cache.assign_exact(tf.constant(plan.loaded_positions_M), loaded[name])
+        self._set_positions(plan.evicted_ids_N, np.full(len(plan.evicted_ids_N), _NONE, np.int32))
+        self._set_positions(plan.loaded_ids_M, plan.loaded_positions_M)
+        self._ids_P[plan.evicted_positions_N] = _NONE
+        self._ids_P[plan.loaded_positions_M] = plan.loaded_ids_M
+        return evicted
+
+    def write_back(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
+        """Write evicted rows to the backing table and its slots.
+
+        Args:
+            ids_N: Unique ids (N,), int64.
+            rows: Their rows by the name of the slot, as `apply` returns them.
+        """
+        for name, table in self._with_slots().items():
+            table.backing.assign_exact(tf.constant(ids_N), rows[name])
+
+    def flush(self) -> None:
+        """Write all cached rows to the backing table. They stay in the cache, too."""
+        positions = np.flatnonzero(self._ids_P != _NONE).astype(np.int32)
+        for part in row_slices(len(positions), self._total_columns()):
             with tf.device(self.device):
-                rows = self._at(places[part])
-            self.write(self._ids_P[places[part]], rows)
+                rows = self._gather_positions(positions[part])
+            self.write_back(self._ids_P[positions[part]], rows)
 
     def row_bytes(self) -> int:
-        """Bytes of a row with its slots, as it is moved."""
-        return _FLOAT * self._columns()
+        """Return the bytes that a row and its slots take when they are loaded or evicted."""
+        return _FLOAT_BYTES * self._total_columns()
 
-    def _columns(self) -> int:
-        """Of a row and its slots together."""
-        return sum(part.columns for part in self._parts().values())
+    def _total_columns(self) -> int:
+        return sum(table.columns for table in self._with_slots().values())
 
-    def _parts(self) -> dict[str, StagedTable]:
+    def _with_slots(self) -> dict[str, CachedTable]:
         return {_ROWS: self, **self.slots}
 
-    def _at(self, places: np.ndarray) -> dict[str, tf.Tensor]:
-        places = tf.constant(places)
-        return {name: part._values.gather(places) for name, part in self._parts().items()}
+    def _gather_positions(self, positions: np.ndarray) -> dict[str, tf.Tensor]:
+        positions = tf.constant(positions)
+        return {name: table._cache.gather(positions) for name, table in self._with_slots().items()}
 
-    def _map(self, ids_N: np.ndarray, places_N: np.ndarray) -> None:
+    def _set_positions(self, ids_N: np.ndarray, positions_N: np.ndarray) -> None:
         with tf.device(HOST):
             tf.raw_ops.ResourceScatterUpdate(
-                resource=self._places_V.handle, indices=tf.constant(ids_N), updates=places_N
+                resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
             )
 
-    def _of(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The places of ids."""
+    def _positions(self, ids_U: tf.Tensor) -> tf.Tensor:
         with tf.device(HOST):
             return tf.raw_ops.ResourceGather(
-                resource=self._places_V.handle, indices=ids_U, dtype=tf.int32
+                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
             )

@@ -1,4 +1,4 @@
-"""Rows in the memory of one device."""
+"""A table in the memory of one device."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from typing import Any
 
 import tensorflow as tf
 
+from .base import Layout
 from .initial import Constant, Initial, Unwritten
-from .rounding import stochastic
-from .row_reads import parts
+from .rounding import round_stochastically
+from .row_reads import row_slices
 from .variable import VariableRows
 
-# The names of a table's variables, by which they are known where variables are made.
+# The names of a table's variables: its numbers, and the count of its writes.
 VARIABLES = ("values", "writes")
 
 
 class DeviceTable(VariableRows, tf.Module):
-    """A table (see `tables.base.Table`) in the memory of the device current when it is made.
+    """A `tables.base.Table` in the memory of the device that is current when it is made.
 
-    rows: V. columns: D. initial: a function of a shape to float32 values; called once, so that no
-    second copy of the table stays alive. dtype: of the storage. slot_dtype: of the slots', but for
-    those of one column, which are float32: they count or sum, and are small.
+    With stochastic rounding a variable, `writes`, counts the writes, so that training continues
+    with the next random draw after a checkpoint is restored. `add` then reads and writes, so of two
+    writers that race one is lost. Slots are part of this module, so TensorFlow saves them with it.
 
-    rounding: of what is stored in half precision, "nearest" or "stochastic" (see
-    `tables.rounding`). The latter counts the writes in a variable, `writes`, so that a checkpoint
-    goes on with the next draw; then `add` reads and writes, and of writers that race one wins.
-    seed: of the draws, from 0 to 2^63 - 1.
-
-    Slots are part of this module, so a checkpoint of the table holds them too.
+    Args:
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        initial: A function from a shape to float32 values. It is called once, so that no second
+            copy of the table stays in memory.
+        dtype: The dtype in which rows are stored.
+        rounding: How rows are rounded to half precision, "nearest" or "stochastic" (see
+            `tables.rounding`).
+        slot_dtype: The dtype in which slots are stored. Slots of one column count or sum, and are
+            small: they are float32.
+        seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
     """
 
     def __init__(
@@ -44,7 +50,9 @@ class DeviceTable(VariableRows, tf.Module):
         tf.Module.__init__(self)
         self.rows, self.columns = rows, columns
         values = tf.Variable(
-            lambda: _values(initial, (rows, columns), dtype), trainable=False, name=VARIABLES[0]
+            lambda: _initial_values(initial, (rows, columns), dtype),
+            trainable=False,
+            name=VARIABLES[0],
         )
         VariableRows.__init__(self, values)
         self.device = values.device
@@ -55,25 +63,34 @@ class DeviceTable(VariableRows, tf.Module):
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Adds to the rows of unique ids."""
+        """Add to the rows of the given ids; see `Table.add`."""
         if self._is_stochastic:
             self.assign(ids_U, self.gather(ids_U) + delta_UD)
         else:
             super().add(ids_U, delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of unique ids, rounded as the table was asked to."""
+        """Replace the rows of the given ids, rounded by the rule of this table."""
         if self._is_stochastic:
-            with tf.device(self.writes.device):  # also that of numbers that are added to it
+            with tf.device(self.writes.device):  # where the number to add to it has to be, too
                 seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
-            rows_UD = stochastic(rows_UD, self.values.dtype, seed)
+            rows_UD = round_stochastically(rows_UD, self.values.dtype, seed)
+        super().assign(ids_U, rows_UD)
+
+    def assign_exact(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replace rows by rows that the stored dtype can represent, without a random draw.
+
+        Args:
+            ids_U: Unique ids (U,).
+            rows_UD: New rows (U, D).
+        """
         super().assign(ids_U, rows_UD)
 
     def slot(self, name: str, columns: int, initial: float) -> DeviceTable:
-        """A table of the same rows beside this one; see `tables.base.Table.slot`."""
+        """Return a table for optimizer state on the same device; see `Table.slot`."""
         if name not in self.slots:
             with tf.init_scope(), tf.device(self.values.device):
-                self.slots[name] = self._beside(
+                self.slots[name] = self._make_slot(
                     columns,
                     Constant(initial),
                     dtype=self._slot_dtype if columns > 1 else tf.float32,
@@ -82,42 +99,46 @@ class DeviceTable(VariableRows, tf.Module):
                 )
         return self.slots[name]
 
-    def _beside(self, columns: int, initial: Initial, **options: Any) -> DeviceTable:
+    def _make_slot(self, columns: int, initial: Initial, **options: Any) -> DeviceTable:
         return DeviceTable(self.rows, columns, initial, **options)
 
-    def put(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """As `assign`, of rows that the storage can hold as they are: nothing is drawn."""
-        super().assign(ids_U, rows_UD)
+    def make_cache(self, rows: int) -> DeviceTable:
+        """Return a table of zeros on the current device that can hold some rows of this one.
 
-    def like(self, rows: int) -> DeviceTable:
-        """A table of so many zeros on the current device, stored and rounded as this one.
+        It stores and rounds rows like this table. Both count their writes in one variable, so each
+        continues with the next random draw.
 
-        The two count their writes together, so that either goes on with the next draw.
+        Args:
+            rows: The number of rows of the new table.
         """
         dtype = self.values.dtype
-        found = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
+        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
         if self._is_stochastic:
-            found.writes = self.writes
-        return found
+            cache.writes = self.writes
+        return cache
 
     def bytes(self) -> int:
-        """Bytes of the rows and of the slots made so far."""
+        """Return the size in bytes of the rows and of all slots made so far."""
         own = self.rows * self.columns * self.values.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def is_finite(self) -> bool:
-        """Whether every number of every row is finite."""
+        """Return whether every number of every row is finite."""
 
         def is_finite(part: slice) -> bool:
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
             return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
 
-        with tf.device(self.values.device):  # which may be another machine's
-            return all(map(is_finite, parts(self.rows, self.columns)))
+        with tf.device(self.values.device):  # possibly a device of another machine
+            return all(map(is_finite, row_slices(self.rows, self.columns)))
+
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds this table: as one variable."""
+        return {"kind": "device"}
 
 
-def _values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
-    """The initial values as `dtype`; where they can be made by id, without a float32 copy."""
+def _initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
+    """Return the initial values as `dtype`, if possible without a float32 copy of them."""
     if isinstance(initial, Unwritten):
         return initial(shape, dtype)
     if initial is tf.zeros:
@@ -127,12 +148,12 @@ def _values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Ten
     if not hasattr(initial, "rows"):
         return tf.cast(initial(shape), dtype)
 
-    # XLA makes one loop of it, which holds nothing but the result. Of ids that are no argument
-    # TensorFlow would first make all values to see whether they are worth to keep as a constant.
+    # XLA makes one loop of this, which holds nothing but the result. The ids are an argument: from
+    # constant ids TensorFlow would first compute all values, only to see whether to keep them.
     @tf.function(autograph=False, jit_compile=True)
     def make(ids_V: tf.Tensor) -> tf.Tensor:
         return tf.cast(initial.rows(ids_V, shape[1]), dtype)
 
     ids_V = tf.range(shape[0], dtype=tf.int64)
-    # Called by another function, as a device of another machine takes no other that XLA compiles.
+    # A device of another machine runs an XLA function only inside another function.
     return tf.function(make, autograph=False).get_concrete_function(ids_V)(ids_V)

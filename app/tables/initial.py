@@ -1,7 +1,7 @@
-"""Initial rows as a function of their ids, so that any part of a table can be made by itself.
+"""Initial values of tables, as functions of the id, so that any part can be made by itself.
 
-A table in a file is filled part by part, and one that grows makes a row when its key is first seen;
-both start as the table that is made whole.
+A table in a file is filled part by part, and a dynamic table makes a row when its key is first
+seen. Both start with the same values as a table that is made as a whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# From a shape (V, D) to float32 values.
+# A function from a shape (V, D) to float32 values of that shape.
 Initial = Callable[[tuple[int, int]], tf.Tensor]
 
 # The increment and the finaliser of SplitMix64 (Steele, Lea & Flood 2014, figure 17; the constants
@@ -19,80 +19,109 @@ Initial = Callable[[tuple[int, int]], tf.Tensor]
 _STEP = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST_SHIFT = 31
-_BITS = 24  # of a float32's mantissa
-_BUCKETS = 2**63 - 1  # the most that tf.strings.to_hash_bucket_fast has
+_BITS = 24  # bits of the mantissa of a float32
+_BUCKETS = 2**63 - 1  # the largest number that tf.strings.to_hash_bucket_fast allows
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """The same number everywhere."""
+    """An initial value that is the same number everywhere.
+
+    Attributes:
+        value: The number.
+    """
 
     value: float
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """The values of a table, (V, D) float32."""
+        """Return the values of a whole table, (V, D) float32."""
         return tf.fill(shape, tf.constant(self.value, tf.float32))
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Those of some rows, (U, D) float32."""
+        """Return the values of some rows; see `Uniform.rows`."""
         return self((tf.size(ids_U), columns))
 
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """Drawn from -limit to limit: a hash of the seed, the id and the column.
+    """Initial values from -limit to limit, each a hash of the seed, the id and the column.
 
-    seed: from 0 to 2^64 - 1.
+    Attributes:
+        limit: The largest magnitude of a value.
+        seed: The seed, from 0 to 2^64 - 1.
     """
 
     limit: float
     seed: int
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """The values of a table, (V, D) float32, made in one buffer."""
-        return _uniform(tf.range(shape[0], dtype=tf.int64), shape[1], self.limit, self.seed)
+        """Return the values of a whole table, (V, D) float32, made in one buffer."""
+        return _uniform_table(tf.range(shape[0], dtype=tf.int64), shape[1], self.limit, self.seed)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Those of some rows, (U, D) float32; ids: any int32 or int64, also of no table."""
-        return _hashed(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
+        """Return the values of some rows.
+
+        Args:
+            ids_U: Any int32 or int64 (U,), whether or not a table has such ids.
+            columns: The number of columns of the table, D.
+
+        Returns:
+            Rows (U, D), float32.
+        """
+        return _hash_rows(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LastColumn:
-    """The values of `others`, and in the last column those given: last_V, (V,) float32.
+    """Initial values with a given last column, such as the biases of items.
 
-    No variable, as XLA reads none of another device than that of the table.
+    Attributes:
+        others: The values of all other columns.
+        last_V: The last column, (V,) float32. It must not be a variable: XLA reads only variables
+            of the device of the table.
     """
 
     others: Uniform
     last_V: tf.Tensor
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """The values of a table, (V, D) float32."""
+        """Return the values of a whole table, (V, D) float32."""
         others = self.others((shape[0], shape[1] - 1))
         return tf.concat([others, self.last_V[:, tf.newaxis]], axis=1)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Those of some rows, (U, D) float32."""
+        """Return the values of some rows; see `Uniform.rows`."""
         last_U1 = tf.gather(self.last_V, ids_U)[:, tf.newaxis]
         return tf.concat([self.others.rows(ids_U, columns - 1), last_U1], axis=1)
 
 
 class Unwritten:
-    """No values at all, for rows that are written before they are read.
+    """Memory without initial values, for rows that are written before they are read.
 
-    On a CPU the system commits the memory of a row when that is first written.
+    On a CPU the system commits the memory of a row when the row is first written.
     """
 
     def __call__(self, shape: tuple[int, int], dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """Memory for the values of a table, (V, D)."""
+        """Return memory for the values of a table.
+
+        Args:
+            shape: The number of rows and of columns, (V, D).
+            dtype: The dtype of the values.
+        """
         return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
 
 
-def rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
-    """The initial rows of some ids of a table of this shape, (U, D) float32.
+def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
+    """Return the initial rows of some ids of a table.
 
-    Makes all of them for an `initial` that has no `rows` of its own, unless it is tf.zeros.
+    Args:
+        initial: The initial values. The whole table is made for a function without a method `rows`,
+            unless the function is tf.zeros.
+        ids_U: Ids (U,).
+        shape: The shape of the table, (V, D).
+
+    Returns:
+        Rows (U, D), float32.
     """
     if initial is tf.zeros:
         return tf.zeros((tf.size(ids_U), shape[1]))
@@ -102,31 +131,38 @@ def rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tenso
 
 
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
-    """Return a hash of each string, int64, not below 0: FarmHash, as TensorFlow has it."""
+    """Return the FarmHash of each string, as TensorFlow computes it.
+
+    Args:
+        strings: Strings of any shape.
+
+    Returns:
+        Numbers of the same shape, int64, at least 0.
+    """
     return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
 
 
-def _uniform(ids_V: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
-    # XLA makes one loop of it, which holds nothing but the result.
-    compiled = tf.function(_hashed, autograph=False, jit_compile=True)
+def _uniform_table(ids_V: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
+    # XLA makes one loop of this, which holds nothing but the result.
+    compiled = tf.function(_hash_rows, autograph=False, jit_compile=True)
     return compiled.get_concrete_function(ids_V, columns, limit, seed)(ids_V)
 
 
-def _hashed(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
+def _hash_rows(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
     step = tf.constant(_STEP, tf.uint64)
-    of_row_U = _mixed(tf.bitcast(ids_U, tf.uint64) * step + tf.constant(seed, tf.uint64))
-    of_number_UD = _mixed(of_row_U[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint64) * step)
-    bits_UD = tf.cast(_shifted(of_number_UD, 64 - _BITS), tf.int32)
-    # Whole numbers until the last product: the same float32 from every compiler.
+    row_hash_U = _mix(tf.bitcast(ids_U, tf.uint64) * step + tf.constant(seed, tf.uint64))
+    hash_UD = _mix(row_hash_U[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint64) * step)
+    bits_UD = tf.cast(_shift_right(hash_UD, 64 - _BITS), tf.int32)
+    # These are integers up to the last product, so every compiler gives the same float32.
     return tf.cast(bits_UD - (1 << _BITS - 1), tf.float32) * (limit / (1 << _BITS - 1))
 
 
-def _mixed(values: tf.Tensor) -> tf.Tensor:
+def _mix(values: tf.Tensor) -> tf.Tensor:
     for shift, factor in _ROUNDS:
-        values = tf.bitwise.bitwise_xor(values, _shifted(values, shift))
+        values = tf.bitwise.bitwise_xor(values, _shift_right(values, shift))
         values *= tf.constant(factor, tf.uint64)
-    return tf.bitwise.bitwise_xor(values, _shifted(values, _LAST_SHIFT))
+    return tf.bitwise.bitwise_xor(values, _shift_right(values, _LAST_SHIFT))
 
 
-def _shifted(values: tf.Tensor, bits: int) -> tf.Tensor:
+def _shift_right(values: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.right_shift(values, tf.constant(bits, tf.uint64))

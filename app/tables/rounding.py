@@ -1,8 +1,8 @@
-"""Stochastic rounding to half precision, so that small changes of a row are not lost.
+"""Stochastic rounding to half precision, which keeps the sum of many small updates.
 
-The nearest bfloat16 of 1 + 2^-10 is 1, however often 2^-10 is added. Rounded up or down at random,
-by how near either is, a number is right on average (Gupta et al. 2015, section 3; for training,
-Zamirai et al. 2020, "Revisiting BFloat16 Training").
+The nearest bfloat16 of 1 + 2^-10 is 1, however often 2^-10 is added. Stochastic rounding goes up or
+down at random, more likely to the nearer number, so that the result is right on average (Gupta et
+al. 2015, section 3; for training, Zamirai et al. 2020, "Revisiting BFloat16 Training").
 """
 
 from __future__ import annotations
@@ -11,30 +11,35 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Rows are filled up to a multiple, as XLA compiles anew, 0.25 s, for every number of them.
+# Rows are padded to a multiple of this: XLA compiles for each number of rows, 0.25 s.
 _BLOCK = 512
-_PHILOX = 1  # as raw_ops name the generator (Salmon et al. 2011)
-# MurmurHash3's fmix32 (Appleby, https://github.com/aappleby/smhasher), shifts and factors.
+_PHILOX = 1  # the number of the generator in tf.raw_ops (Salmon et al. 2011)
+# The shifts and factors of MurmurHash3's fmix32 (Appleby, https://github.com/aappleby/smhasher).
 _FINALISER = ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1))
-_LEAST_DIGIT = 2.0**-24  # of float16; as that of its numbers below 2^-14
-_DIGITS = 10  # of a float16's mantissa
+_LEAST_DIGIT = 2.0**-24  # the smallest float16, and the step between numbers below 2^-14
+_DIGITS = 10  # bits of the mantissa of a float16
 
 
-def stochastic(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.Tensor:
-    """Float32 numbers as bfloat16 or float16, (U, D), each rounded up or down at random.
+def round_stochastically(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.Tensor:
+    """Return float32 numbers as bfloat16 or float16, each rounded up or down at random.
 
-    The mean of the result is the number; to 2^-48, if below 2^-14 and a float16. What the type can
-    hold stays as it is, bit for bit; NaN stays NaN. A number between the largest and the one that
-    would follow becomes the largest; beyond, it is infinite.
+    The expected result is the number itself; for float16 below 2^-14, to within 2^-48. A number
+    that the dtype can represent stays the same, bit for bit, and NaN stays NaN. A number less than
+    one step above the largest becomes the largest; a greater one becomes infinite. Any two numbers
+    are rounded independently of each other.
 
-    seed: (2,) int64; the same seed, the same result. Any two numbers are rounded independently of
-    each other. XLA compiles no caller whose U it does not know.
+    XLA cannot compile a caller whose U is not static.
+
+    Args:
+        values_UD: Numbers (U, D), float32.
+        dtype: tf.bfloat16 or tf.float16.
+        seed: (2,) int64. The same seed gives the same result.
     """
     return _STOCHASTIC[dtype](values_UD, seed)
 
 
-# XLA makes one loop of a function, five times as fast as its operations one by one.
-_compiled = tf.function(
+# XLA makes one loop of a function, five times as fast as its separate operations.
+_compile = tf.function(
     autograph=False,
     jit_compile=True,
     input_signature=[
@@ -45,28 +50,28 @@ _compiled = tf.function(
 )
 
 
-@_compiled
-def _to_bfloat16(values_UD: tf.Tensor, drawn_U: tf.Tensor, drawn_D: tf.Tensor) -> tf.Tensor:
-    """The upper half of a float32; random bits, added to the lower one, may carry."""
-    noise_UD = tf.bitwise.right_shift(_noise(drawn_U, drawn_D), 16)
-    # Not where that would end as another kind of number.
+@_compile
+def _to_bfloat16(values_UD: tf.Tensor, random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
+    """Add random bits to the lower half of each float32, and return the upper half."""
+    noise_UD = tf.bitwise.right_shift(_noise(random_U, random_D), 16)
+    # A carry into the exponent would make an infinity or NaN of the largest numbers.
     noise_UD = tf.where(tf.abs(values_UD) < float(tf.bfloat16.max), noise_UD, 0)
     sum_UD = tf.bitcast(values_UD, tf.uint32) + noise_UD
     return tf.bitcast(tf.cast(tf.bitwise.right_shift(sum_UD, 16), tf.uint16), tf.bfloat16)
 
 
-@_compiled
-def _to_float16(values_UD: tf.Tensor, drawn_U: tf.Tensor, drawn_D: tf.Tensor) -> tf.Tensor:
-    """A whole number of last digits, and one more if what is left of another exceeds a draw."""
+@_compile
+def _to_float16(values_UD: tf.Tensor, random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
+    """Round to a multiple of the last digit, up if the remainder exceeds a random number."""
     bits_UD = tf.bitcast(values_UD, tf.uint32)
     power_UD = tf.bitcast(tf.bitwise.bitwise_and(bits_UD, 0x7F800000), tf.float32)
     digit_UD = tf.maximum(power_UD * 2.0**-_DIGITS, _LEAST_DIGIT)
     size_UD = tf.abs(values_UD)
     whole_UD = tf.floor(size_UD / digit_UD)
-    # 24 bits, which float32 holds, from 0 to below 1.
-    noise_UD = tf.bitwise.right_shift(_noise(drawn_U, drawn_D), 8)
-    more_UD = tf.cast(noise_UD, tf.float32) * 2.0**-24 < size_UD / digit_UD - whole_UD
-    rounded_UD = (whole_UD + tf.cast(more_UD, tf.float32)) * digit_UD
+    # 24 random bits, which float32 can represent, make a number from 0 to below 1.
+    noise_UD = tf.bitwise.right_shift(_noise(random_U, random_D), 8)
+    is_up_UD = tf.cast(noise_UD, tf.float32) * 2.0**-24 < size_UD / digit_UD - whole_UD
+    rounded_UD = (whole_UD + tf.cast(is_up_UD, tf.float32)) * digit_UD
     rounded_UD = tf.minimum(rounded_UD, float(tf.float16.max))
     rounded_UD = tf.where(size_UD < 2.0**16, rounded_UD, size_UD)
     signs_UD = tf.bitwise.bitwise_and(bits_UD, 0x80000000)
@@ -74,47 +79,49 @@ def _to_float16(values_UD: tf.Tensor, drawn_U: tf.Tensor, drawn_D: tf.Tensor) ->
     return tf.cast(tf.bitcast(signed_UD, tf.float32), tf.float16)
 
 
-def _noise(drawn_U: tf.Tensor, drawn_D: tf.Tensor) -> tf.Tensor:
-    """U x D random numbers from U + D, as to draw each would take longer than all the rest.
+def _noise(random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
+    """Make U x D random numbers from U + D, which is faster than to draw all of them.
 
-    Sums modulo 2^32 are uniform, and any two are independent; the finaliser keeps that, and takes
-    away what ties four at the corners of a rectangle.
+    Sums modulo 2^32 are uniform, and any two are independent. The finaliser keeps that, and breaks
+    the relation of the four sums at the corners of a rectangle.
     """
-    noise_UD = drawn_U[:, tf.newaxis] + drawn_D
+    noise_UD = random_U[:, tf.newaxis] + random_D
     for shift, factor in _FINALISER:
         shifted_UD = tf.bitwise.right_shift(noise_UD, tf.constant(shift, tf.uint32))
         noise_UD = tf.bitwise.bitwise_xor(noise_UD, shifted_UD) * tf.constant(factor, tf.uint32)
     return noise_UD
 
 
-def _filled(values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Tensor]) -> tf.Tensor:
-    """Rounds as many rows as XLA compiles for, with numbers drawn for them."""
+def _round_padded(
+    values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Tensor]
+) -> tf.Tensor:
+    """Draw random numbers, and round the rows after padding to a multiple of `_BLOCK`."""
     count, columns = tf.unstack(tf.shape(values_UD))
     padded = -(-count // _BLOCK) * _BLOCK
-    seed = tf.bitcast(seed, tf.uint64)  # of which a GPU takes slices, and does not unstack it
+    seed = tf.bitcast(seed, tf.uint64)  # slices have a GPU kernel for uint64, tf.unstack has none
     key, draw = seed[:1], seed[1]
     drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[padded + columns],
         key=key,
-        # Counted up from the lower half, so that no two draws meet.
+        # The number of the draw is the upper half of the counter, so that no two draws overlap.
         counter=tf.stack([tf.zeros_like(draw), draw]),
         alg=_PHILOX,
         dtype=tf.uint32,
     )
-    filled_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
-    return to_half(filled_UD, drawn[:padded], drawn[padded:])[:count]
+    padded_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
+    return to_half(padded_UD, drawn[:padded], drawn[padded:])[:count]
 
 
-def _traced_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """As each of the fifty operations takes a millisecond of the tracing of a step's writes."""
+def _trace_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Make a function that is traced once: each of its fifty operations takes 1 ms of tracing."""
     return tf.function(
-        lambda values_UD, seed: _filled(values_UD, seed, to_half),
+        lambda values_UD, seed: _round_padded(values_UD, seed, to_half),
         autograph=False,
         input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([2], tf.int64)],
     )
 
 
 _STOCHASTIC = {
-    tf.bfloat16: _traced_once(_to_bfloat16),
-    tf.float16: _traced_once(_to_float16),
+    tf.bfloat16: _trace_once(_to_bfloat16),
+    tf.float16: _trace_once(_to_float16),
 }

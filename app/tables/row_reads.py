@@ -1,4 +1,4 @@
-"""How rows are read that were asked for: each gathered once, its gradients summed."""
+"""Functions to read each row of a batch once and to sum the gradients of repeated ids."""
 
 from __future__ import annotations
 
@@ -8,37 +8,56 @@ import tensorflow as tf
 
 from ..types import HOST, Rows
 
-# Read or written at a time where all rows have to be: little beside a table, much beside a call.
+# The size of the parts in which a whole table is read: small beside a table, large beside the cost
+# of a call.
 _PART_BYTES = 16 << 20
-_FLOAT = 4  # bytes
+_FLOAT_BYTES = 4
 
 
-def parts(rows: int, columns: int) -> Iterator[slice]:
-    """All of so many rows, a part of some MB in float32 after the other."""
-    count = max(1, _PART_BYTES // (_FLOAT * columns))
+def row_slices(rows: int, columns: int) -> Iterator[slice]:
+    """Split the rows of a table into parts of about 16 MB.
+
+    Args:
+        rows: The number of rows, V.
+        columns: The number of float32 columns, D.
+
+    Yields:
+        Slices that together cover 0 .. V - 1, in order.
+    """
+    count = max(1, _PART_BYTES // (_FLOAT_BYTES * columns))
     for start in range(0, rows, count):
         yield slice(start, min(start + count, rows))
 
 
-def distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the unique ids, (U,) in order of appearance, and each id's place among them.
+def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the unique ids and, for each id, its index among them.
+
+    Both results are in host memory. Every later shape depends on U, so a step would have to wait
+    for a GPU that counted the ids.
 
     Args:
         ids: Integers or strings of any shape, N in all.
 
     Returns:
-        (U,) of the ids' dtype and (N,) int32, both in the memory of the host: everything after has
-        a shape by U, for which a GPU that counted the ids would keep the step waiting.
+        unique_ids: (U,), dtype of the ids, in order of first appearance.
+        inverse: (N,) int32, such that `unique_ids[inverse]` are the flat ids.
     """
     with tf.device(HOST):
-        ids_U, positions_N = tf.unique(tf.reshape(ids, [-1]))
-        return ids_U, positions_N
+        ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
+        return ids_U, inverse_N
 
 
 def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
-    """The row of every id asked for, (N, D), as `dtype`.
+    """Return one row for each id of the batch, repeated ids included.
 
-    The gradient is summed over the ids that share a row, in float32 whatever the dtype.
+    The gradient sums over the ids that share a row, in float32 whatever the dtype.
+
+    Args:
+        rows: The unique rows of the batch.
+        dtype: The dtype of the result.
+
+    Returns:
+        Rows (N, D).
     """
 
     @tf.custom_gradient
@@ -51,19 +70,28 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
     return taken(rows.values_UD)
 
 
-def sum_rows(values_ND: tf.Tensor, positions_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """The float32 sum of the values at each of `count` positions, (count, D)."""
+def sum_rows(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Sum the values of equal ids in float32.
+
+    Args:
+        values_ND: One row of values for each id, (N, D).
+        inverse_N: The index of each id among the unique ids, (N,) int32 (see `unique`).
+        count: The number of unique ids, U.
+
+    Returns:
+        Sums (U, D), float32.
+    """
     values_ND = tf.cast(values_ND, tf.float32)
     if not values_ND.shape.is_fully_defined():
-        return tf.math.unsorted_segment_sum(values_ND, positions_N, count)
-    return _sum_rows(values_ND, positions_N)[:count]
+        return tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
+    return _sum_rows(values_ND, inverse_N)[:count]
 
 
 @tf.function(autograph=False, jit_compile=True)
-def _sum_rows(values_ND: tf.Tensor, positions_N: tf.Tensor) -> tf.Tensor:
-    """The sum of the values at each position, for as many positions as there may be.
+def _sum_rows(values_ND: tf.Tensor, inverse_N: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the values of each unique id, padded with zeros to N rows.
 
-    XLA's loop takes 20 ns for a row of 100 columns where tf.math.unsorted_segment_sum takes 130 on
-    a CPU. It compiles for static shapes, so the result is cut to size outside.
+    XLA's loop takes 20 ns for a row of 100 columns, tf.math.unsorted_segment_sum 130 ns on a CPU.
+    XLA compiles for static shapes, so the caller cuts the result to U rows.
     """
-    return tf.math.unsorted_segment_sum(values_ND, positions_N, values_ND.shape[0])
+    return tf.math.unsorted_segment_sum(values_ND, inverse_N, values_ND.shape[0])

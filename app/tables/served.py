@@ -1,9 +1,9 @@
-"""Tables on parameter servers: rows are read from there, and changed there, by many workers.
+"""Tables on parameter servers, whose rows many workers read and update.
 
-Only rows that a step touches travel: ids to the servers and values back, then ids and gradients.
-A server changes the rows of all tables of a step itself, under one lock, so that rules that read
-what they write stay exact where workers race. All that goes to a server at a time is one tensor, as
-each is a message.
+Only the rows of a step travel: ids to the servers and rows back, then ids and gradients to the
+servers. A server updates the rows of all tables of a step itself, under one lock. So an optimizer
+that reads rows before it writes them stays exact when workers race. Each tensor is a message, so
+all data for a server is packed into one tensor.
 """
 
 from __future__ import annotations
@@ -16,120 +16,167 @@ import tensorflow as tf
 from .device import DeviceTable
 from .sharded import ShardedTable
 
-# Changes rows of a part on the device where they are: called with the table's name, the part, ids
-# (U,), gradients (U, D), the rate and the number of the update, int64 from 1.
-Change = Callable[[str, DeviceTable, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], None]
-_FLOAT = 4  # bytes
+# A function that updates rows of a shard on its own device. It takes the name of the table, the
+# shard, unique ids (U,), gradients (U, D), the learning rate, and the number of the update, int64
+# from 1.
+UpdateRows = Callable[[str, DeviceTable, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], None]
+_FLOAT_BYTES = 4
 
 
-class Served:
-    """Tables by name, all dealt over the same servers.
+class ServedTables:
+    """Tables that are all sharded over the same parameter servers.
 
-    change: what an update does to the rows of a part.
+    Args:
+        tables: The tables by name.
+        update_rows: The optimizer's update of the rows of a shard.
     """
 
-    def __init__(self, tables: Mapping[str, ShardedTable], change: Change):
+    def __init__(self, tables: Mapping[str, ShardedTable], update_rows: UpdateRows):
         self._tables = dict(tables)
         first = next(iter(self._tables.values()))
         self._servers = [
-            Server(part.device, {n: table.parts[k] for n, table in self._tables.items()}, change)
-            for k, part in enumerate(first.parts)
+            Server(
+                shard.device,
+                {name: table.parts[k] for name, table in self._tables.items()},
+                update_rows,
+            )
+            for k, shard in enumerate(first.parts)
         ]
 
     @property
     def device(self) -> str:
-        """That of the first server, for what is counted in one place."""
+        """The device of the first server, for variables that exist once."""
         return self._servers[0].device
 
     def start(self, updates: int) -> None:
-        """Counts updates from this number on."""
+        """Set the number of updates made so far on every server.
+
+        Args:
+            updates: The number of updates.
+        """
         for server in self._servers:
             server.updates.assign(updates)
 
-    def gather(self, wanted: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The rows of ids, (U, D) float32, by table; one message to each server, and one back."""
-        dealt = {name: self._tables[name].dealt(ids_U) for name, ids_U in wanted.items()}
-        found: dict[str, list[tf.Tensor]] = {name: [] for name in wanted}
+    def gather(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the rows of ids, with one message to each server and one back.
+
+        Args:
+            ids: Ids (U,) by the name of the table.
+
+        Returns:
+            Rows (U, D), float32, by the name of the table.
+        """
+        split = {name: self._tables[name].partition(ids_U) for name, ids_U in ids.items()}
+        gathered: dict[str, list[tf.Tensor]] = {name: [] for name in ids}
         for number, server in enumerate(self._servers):
-            rows = server.read({name: ids[number] for name, (_, ids) in dealt.items()})
+            rows = server.read({name: rows[number] for name, (_, rows) in split.items()})
             for name, rows_MD in rows.items():
-                found[name].append(rows_MD)
-        return {name: tf.dynamic_stitch(dealt[name][0], parts) for name, parts in found.items()}
+                gathered[name].append(rows_MD)
+        return {name: tf.dynamic_stitch(split[name][0], rows) for name, rows in gathered.items()}
 
     def update(
-        self, touched: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
+        self, gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Changes rows by their gradients, each table's as (ids (U,), values (U, D)).
+        """Update rows by their gradients.
 
-        Ids are unique. Gives the number of the update at each server.
+        Args:
+            gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
+            rate: The learning rate.
+
+        Returns:
+            The number of the update at each server.
         """
-        dealt = {name: self._tables[name].dealt(ids_U) for name, (ids_U, _) in touched.items()}
+        split = {
+            name: self._tables[name].partition(ids_U) for name, (ids_U, _) in gradients.items()
+        }
         numbers = []
         for number, server in enumerate(self._servers):
-            parts = {
-                name: (ids[number], tf.gather(touched[name][1], places[number]))
-                for name, (places, ids) in dealt.items()
+            shares = {
+                name: (rows[number], tf.gather(gradients[name][1], positions[number]))
+                for name, (positions, rows) in split.items()
             }
-            numbers.append(server.write(parts, rate))
+            numbers.append(server.write(shares, rate))
         return numbers
 
 
 class Server:
-    """What one server has of each table; what is said to it runs on its device."""
+    """The shards of all tables on one parameter server.
 
-    def __init__(self, device: str, parts: Mapping[str, DeviceTable], change: Change):
-        self.device, self._parts, self._change = device, dict(parts), change
+    Args:
+        device: The device of the server.
+        shards: The shards by the name of the table.
+        update_rows: The optimizer's update of the rows of a shard.
+    """
+
+    def __init__(self, device: str, shards: Mapping[str, DeviceTable], update_rows: UpdateRows):
+        self.device, self._shards, self._update_rows = device, dict(shards), update_rows
         with tf.device(device):
             self.updates = tf.Variable(tf.zeros([], tf.int64), trainable=False)
             self._mutex = tf.raw_ops.MutexV2(container="", shared_name=f"lexrow-{uuid.uuid4()}")
         self._locked: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def read(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The rows of ids of each part, (M, D) float32."""
+        """Return rows of the shards.
+
+        Args:
+            ids: Rows in the shard, (M,), by the name of the table.
+
+        Returns:
+            Rows (M, D), float32, by the name of the table.
+        """
         sizes = [tf.size(ids_M) for ids_M in ids.values()]
-        asked = tf.concat([sizes, *(tf.cast(ids_M, tf.int32) for ids_M in ids.values())], axis=0)
+        request = tf.concat([sizes, *(tf.cast(ids_M, tf.int32) for ids_M in ids.values())], axis=0)
         with tf.device(self.device):
-            heard = tf.identity(asked)
-            parts = tf.split(heard[len(ids) :], heard[: len(ids)], num=len(ids))
-            rows = [self._parts[n].gather(part) for n, part in zip(ids, parts, strict=True)]
+            received = tf.identity(request)
+            parts = tf.split(received[len(ids) :], received[: len(ids)], num=len(ids))
+            rows = [self._shards[name].gather(part) for name, part in zip(ids, parts, strict=True)]
             answer = tf.concat([tf.reshape(rows_MD, [-1]) for rows_MD in rows], axis=0)
-        return self._apart(tf.identity(answer), list(ids), sizes)
+        return self._unpack_rows(tf.identity(answer), list(ids), sizes)
 
     def write(
-        self, touched: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
+        self, gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
     ) -> tf.Tensor:
-        """Changes rows of each part, by their ids and gradients; the number of the update."""
-        sizes = [tf.size(ids_M) for ids_M, _ in touched.values()]
-        ids = [tf.cast(ids_M, tf.int32) for ids_M, _ in touched.values()]
+        """Update rows of the shards.
+
+        Args:
+            gradients: Rows in the shard (M,) and gradients (M, D) by the name of the table.
+            rate: The learning rate.
+
+        Returns:
+            The number of the update, int64.
+        """
+        sizes = [tf.size(ids_M) for ids_M, _ in gradients.values()]
+        ids = [tf.cast(ids_M, tf.int32) for ids_M, _ in gradients.values()]
         bits = tf.bitcast(tf.concat([sizes, *ids], axis=0), tf.float32)
-        values = [tf.reshape(values_MD, [-1]) for _, values_MD in touched.values()]
-        told = tf.concat([bits, *values], axis=0)
+        values = [tf.reshape(values_MD, [-1]) for _, values_MD in gradients.values()]
+        message = tf.concat([bits, *values], axis=0)
         with tf.device(self.device):
-            return self._under_lock(tuple(touched))(told, rate)
+            return self._update_under_lock(tuple(gradients))(message, rate)
 
-    def _under_lock(self, names: tuple[str, ...]) -> tf.types.experimental.ConcreteFunction:
-        """The function that changes the rows of these tables while nobody else does.
+    def _update_under_lock(self, names: tuple[str, ...]) -> tf.types.experimental.ConcreteFunction:
+        """Return the function that updates the rows of these tables under the server's lock.
 
-        All that it needs is there before it takes the lock, so that no worker that is lost can
-        keep it. A function of its own, as TensorFlow would else let go of the locks of several
-        servers one after the other, in which two workers can wait for each other.
+        It has all its inputs before it takes the lock, so a worker that is lost cannot hold the
+        lock. It is a function of its own because TensorFlow would otherwise release the locks of
+        several servers one after the other, and two workers could wait for each other.
         """
 
         @tf.function(autograph=False)
-        def changed(told: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        def update(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             with tf.device(self.device):
                 number = self.updates.assign_add(1)
-                for name, (ids_M, values_MD) in self._unpacked(told, names).items():
-                    self._change(name, self._parts[name], ids_M, values_MD, rate, number)
+                for name, (ids_M, values_MD) in self._unpack(message, names).items():
+                    shard = self._shards[name]
+                    self._update_rows(name, shard, ids_M, values_MD, rate, number)
                 return tf.identity(number)
 
         @tf.function(autograph=False)
-        def locked(told: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        def locked(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             with tf.device(self.device):
-                with tf.control_dependencies([told, rate]):
+                with tf.control_dependencies([message, rate]):
                     lock = tf.raw_ops.MutexLock(mutex=self._mutex)
                 with tf.control_dependencies([lock]):
-                    number = changed(told, rate)
+                    number = update(message, rate)
                 with tf.control_dependencies([number]):
                     tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
                 return number
@@ -141,21 +188,21 @@ class Server:
                 )
         return self._locked[names]
 
-    def _unpacked(
-        self, told: tf.Tensor, names: Sequence[str]
+    def _unpack(
+        self, message: tf.Tensor, names: Sequence[str]
     ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """The ids and values of `write`."""
-        sizes = tf.unstack(tf.bitcast(told[: len(names)], tf.int32), num=len(names))
+        """Return the ids and gradients in a message of `write`, by table."""
+        sizes = tf.unstack(tf.bitcast(message[: len(names)], tf.int32), num=len(names))
         stop = len(names) + tf.add_n(sizes)
-        ids = tf.split(tf.bitcast(told[len(names) : stop], tf.int32), sizes, num=len(names))
-        values = self._apart(told[stop:], names, sizes)
-        return {n: (ids_M, values[n]) for n, ids_M in zip(names, ids, strict=True)}
+        ids = tf.split(tf.bitcast(message[len(names) : stop], tf.int32), sizes, num=len(names))
+        values = self._unpack_rows(message[stop:], names, sizes)
+        return {name: (ids_M, values[name]) for name, ids_M in zip(names, ids, strict=True)}
 
-    def _apart(
+    def _unpack_rows(
         self, numbers: tf.Tensor, names: Sequence[str], sizes: Sequence[tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Rows of the parts, of which there are so many, out of all their numbers."""
-        columns = [self._parts[name].columns for name in names]
+        """Split the numbers of all tables into the rows of each, given how many rows each has."""
+        columns = [self._shards[name].columns for name in names]
         lengths = [size * count for size, count in zip(sizes, columns, strict=True)]
         split = tf.split(numbers, lengths, num=len(names))
         return {
@@ -164,16 +211,24 @@ class Server:
         }
 
 
-def travelling(touched: Mapping[str, tuple[tf.Tensor, tf.Tensor]], ways: int) -> tf.Tensor:
-    """Bytes of so many rows with their ids that travel so many times, float32."""
+def exchanged_bytes(gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], trips: int) -> tf.Tensor:
+    """Return the bytes of rows and their ids that are sent between processes.
+
+    Args:
+        gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
+        trips: How many times each row is sent.
+
+    Returns:
+        A scalar, float32.
+    """
     sizes = [
-        ways * _FLOAT * tf.cast(tf.size(ids_U), tf.float32) * (1.0 + values_UD.shape[1])
-        for ids_U, values_UD in touched.values()
+        trips * _FLOAT_BYTES * tf.cast(tf.size(ids_U), tf.float32) * (1.0 + values_UD.shape[1])
+        for ids_U, values_UD in gradients.values()
     ]
     return tf.add_n(sizes)
 
 
 def devices() -> list[str]:
-    """The devices of the parameter servers that this process is connected to."""
-    every = tf.config.list_logical_devices("CPU")
-    return [device.name for device in every if "/job:ps/" in device.name]
+    """Return the devices of the parameter servers that this process is connected to."""
+    cpus = tf.config.list_logical_devices("CPU")
+    return [device.name for device in cpus if "/job:ps/" in device.name]

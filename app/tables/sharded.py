@@ -1,4 +1,4 @@
-"""Rows dealt over several devices."""
+"""A table whose rows are spread over several devices."""
 
 from __future__ import annotations
 
@@ -10,43 +10,66 @@ import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
+from .base import Layout
 from .device import DeviceTable
 from .initial import Constant, Initial, Uniform
 
 
 @dataclasses.dataclass(frozen=True)
-class Deal:
-    """Which of `shards` parts each of V rows is in, and where there.
+class ShardingPlan:
+    """The rule that gives each of V rows to one of several shards.
 
-    rule: "mod" deals rows out in turn, which balances look-ups where ids are by falling frequency;
-    "block" gives each part a run of them. Ids and rows of a part are tensors or arrays.
+    The methods take and return tensors or arrays, whichever they are given.
+
+    Attributes:
+        rows: The number of rows, V.
+        shards: The number of shards.
+        rule: "mod" gives row i to shard i % shards, which balances look-ups where ids are by
+            falling frequency. "block" gives each shard consecutive rows.
     """
 
     rows: int
     shards: int
     rule: str = "mod"
 
-    def place(self, ids: Any) -> tuple[Any, Any]:
-        """The part and the row there of every id, as the ids' type."""
+    def locate(self, ids: Any) -> tuple[Any, Any]:
+        """Return the shard of each id, and its row in that shard.
+
+        Args:
+            ids: Ids of any shape.
+        """
         if self.rule == "mod":
             return ids % self.shards, ids // self.shards
         return ids // self._block, ids % self._block
 
     def ids(self, shard: int, rows: Any) -> Any:
-        """The ids of rows of a part."""
+        """Return the ids of rows of a shard.
+
+        Args:
+            shard: The index of the shard.
+            rows: Rows in the shard, of any shape.
+        """
         if self.rule == "mod":
             return rows * self.shards + shard
         return rows + shard * self._block
 
     def size(self, shard: int) -> int:
-        """Rows of a part."""
+        """Return the number of rows of a shard.
+
+        Args:
+            shard: The index of the shard.
+        """
         if self.rule == "mod":
             return len(range(shard, self.rows, self.shards))
         return len(range(self.rows)[shard * self._block :][: self._block])
 
     def imbalance(self, counts_V: np.ndarray) -> float:
-        """Look-ups of the part that has most, over the mean, where ids occur as often as told."""
-        shard_V, _ = self.place(np.arange(self.rows))
+        """Return the look-ups of the busiest shard, divided by the mean over shards.
+
+        Args:
+            counts_V: How often each id is looked up, (V,).
+        """
+        shard_V, _ = self.locate(np.arange(self.rows))
         lookups = np.bincount(shard_V, counts_V, self.shards)
         return float(lookups.max() / lookups.mean())
 
@@ -56,51 +79,55 @@ class Deal:
 
 
 class ShardedTable(tf.Module):
-    """A table (see `tables.base.Table`) whose rows are dealt over tables on several devices.
+    """A `tables.base.Table` whose rows are spread over tables on several devices.
 
-    Each is asked for its own rows only. The device of the first is where rows are read and written.
-    Ids out of range are no rows of the part that they fall to either; see `VariableRows`.
+    Each shard is asked for its own rows only. Rows arrive on the device of the first shard. An id
+    out of range is no row of any shard, either (see `VariableRows`).
+
+    Args:
+        parts: The shards. A checkpoint has this name in the keys of the variables.
+        plan: The rule that gives rows to shards.
     """
 
-    def __init__(self, parts: Sequence[DeviceTable], deal: Deal):
+    def __init__(self, parts: Sequence[DeviceTable], plan: ShardingPlan):
         super().__init__()
-        self.rows, self.columns = deal.rows, parts[0].columns
+        self.rows, self.columns = plan.rows, parts[0].columns
         self.device = parts[0].device
-        self.deal = deal
+        self.plan = plan
         self.parts = list(parts)
-        # Not tracked, as a checkpoint has the slots of the parts.
+        # TensorFlow must not track these: a checkpoint has the slots of the shards.
         object.__setattr__(self, "_slots", {})
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids, (U, D) float32."""
-        places, rows = self.dealt(ids_U)
-        found = []
-        for part, rows_M in zip(self.parts, rows, strict=True):
-            with tf.device(part.device):
-                found.append(part.gather(rows_M))
-        return tf.dynamic_stitch(places, found)
+        """Return the rows of the given ids; see `Table.gather`."""
+        positions, rows = self.partition(ids_U)
+        gathered = []
+        for shard, rows_M in zip(self.parts, rows, strict=True):
+            with tf.device(shard.device):
+                gathered.append(shard.gather(rows_M))
+        return tf.dynamic_stitch(positions, gathered)
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Adds to the rows of unique ids."""
-        places, rows = self.dealt(ids_U)
-        for part, places_M, rows_M in zip(self.parts, places, rows, strict=True):
-            delta_MD = tf.gather(delta_UD, places_M)
-            with tf.device(part.device):
-                part.add(rows_M, delta_MD)
+        """Add to the rows of the given ids; see `Table.add`."""
+        positions, rows = self.partition(ids_U)
+        for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
+            delta_MD = tf.gather(delta_UD, positions_M)
+            with tf.device(shard.device):
+                shard.add(rows_M, delta_MD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of unique ids."""
-        places, rows = self.dealt(ids_U)
-        for part, places_M, rows_M in zip(self.parts, places, rows, strict=True):
-            rows_MD = tf.gather(rows_UD, places_M)
-            with tf.device(part.device):
-                part.assign(rows_M, rows_MD)
+        """Replace the rows of the given ids; see `Table.assign`."""
+        positions, rows = self.partition(ids_U)
+        for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
+            rows_MD = tf.gather(rows_UD, positions_M)
+            with tf.device(shard.device):
+                shard.assign(rows_M, rows_MD)
 
     def slot(self, name: str, columns: int, initial: float) -> ShardedTable:
-        """A table of the same rows, dealt likewise; see `tables.base.Table.slot`."""
+        """Return a table for optimizer state, spread likewise; see `Table.slot`."""
         if name not in self._slots:
-            slots = [part.slot(name, columns, initial) for part in self.parts]
-            self._slots[name] = ShardedTable(slots, self.deal)
+            slots = [shard.slot(name, columns, initial) for shard in self.parts]
+            self._slots[name] = ShardedTable(slots, self.plan)
         return self._slots[name]
 
     @property
@@ -109,26 +136,38 @@ class ShardedTable(tf.Module):
         return self._slots
 
     def bytes(self) -> int:
-        """Bytes of the rows and of the slots made so far."""
-        return sum(part.bytes() for part in self.parts)
+        """Return the size in bytes of the rows and of all slots made so far."""
+        return sum(shard.bytes() for shard in self.parts)
 
     def is_finite(self) -> bool:
-        """Whether every number of every row is finite."""
-        return all(part.is_finite() for part in self.parts)
+        """Return whether every number of every row is finite."""
+        return all(shard.is_finite() for shard in self.parts)
 
-    def dealt(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """For each part, the places among the ids of those that are there, and their rows."""
-        # A step does this once: TensorFlow shares operations of the same kind on the same ids.
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds this table: as one variable a shard."""
+        return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
+
+    def partition(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Split ids by shard.
+
+        Args:
+            ids_U: Ids (U,).
+
+        Returns:
+            positions: For each shard, the indices of its ids among the given ids, (M,) int32.
+            rows: For each shard, the rows there of its ids, (M,).
+        """
+        # A step computes this once: TensorFlow merges equal operations on the same ids.
         with tf.device(HOST):
-            shard_U, row_U = self.deal.place(ids_U)
+            shard_U, row_U = self.plan.locate(ids_U)
             shard_U = tf.cast(shard_U, tf.int32)
-            parts = len(self.parts)
-            places = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, parts)
-            return places, tf.dynamic_partition(row_U, shard_U, parts)
+            shards = len(self.parts)
+            positions = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, shards)
+            return positions, tf.dynamic_partition(row_U, shard_U, shards)
 
 
 def local_devices() -> list[str]:
-    """The devices that a table can be dealt over: all GPUs, or all CPUs where there is none."""
+    """Return the devices for the shards of a table: all GPUs, or all CPUs if there is no GPU."""
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
     return [device.name for device in gpus or cpus]
 
@@ -142,40 +181,48 @@ def make(
     seed: int = 0,
     **options: Any,
 ) -> ShardedTable:
-    """A table over the devices, a part on each; a device may occur again.
+    """Make a table with one shard on each device.
 
-    All rows start as those of a `DeviceTable`. rule: see `Deal`. seed, options: of the parts, as of
-    a `DeviceTable`; the draws of each are its own, of a seed below 2^32.
+    Its rows start with the same values as those of a `DeviceTable`.
+
+    Args:
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        initial: The initial values (see `tables.initial`).
+        devices: The devices of the shards. A device may occur more than once.
+        rule: The rule of the `ShardingPlan`.
+        seed: The seed of the draws of stochastic rounding, below 2^32. Each shard has its own.
+        **options: Further options of `DeviceTable`.
     """
-    deal, parts = Deal(rows, len(devices), rule), []
+    plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
-        start, draws = _share(initial, deal, shard), seed + (shard << 32)
+        values, shard_seed = _shard_values(initial, plan, shard), seed + (shard << 32)
         with tf.device(device):
-            parts.append(DeviceTable(deal.size(shard), columns, start, seed=draws, **options))
-    return ShardedTable(parts, deal)
+            parts.append(DeviceTable(plan.size(shard), columns, values, seed=shard_seed, **options))
+    return ShardedTable(parts, plan)
 
 
-def _share(initial: Initial, deal: Deal, shard: int) -> Initial:
-    """The initial values of a part, made apart from the others' where they can be."""
+def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
+    """Return the initial values of a shard, if possible made without those of the others."""
     if initial is tf.zeros or isinstance(initial, Constant):
         return initial
     if hasattr(initial, "rows"):
-        return _Share(initial, deal, shard)
+        return _ShardValues(initial, plan, shard)
     return lambda shape: tf.gather(
-        initial((deal.rows, shape[1])), deal.ids(shard, tf.range(shape[0]))
+        initial((plan.rows, shape[1])), plan.ids(shard, tf.range(shape[0]))
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Share:
-    """What a part has of initial values that are made by id."""
+class _ShardValues:
+    """The initial values of a shard, for initial values that are made by id."""
 
     initial: Uniform
-    deal: Deal
+    plan: ShardingPlan
     shard: int
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
         return self.rows(tf.range(shape[0], dtype=tf.int64), shape[1])
 
     def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
-        return self.initial.rows(self.deal.ids(self.shard, rows_U), columns)
+        return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)

@@ -1,4 +1,4 @@
-"""The rows of a tf.Variable, read and written one by one and never as a whole."""
+"""Row access to a tf.Variable that never reads or copies the whole variable."""
 
 from __future__ import annotations
 
@@ -24,45 +24,64 @@ def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Varia
         return tf.Variable(values, dtype=dtype, trainable=False, name=ON_HOST)
 
 
-def drawn(make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """What `make` gives, where that is random, without temporary copies of it.
+def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Return `make()`, computed without temporary copies of the result.
 
-    A random initial value is drawn, scaled and shifted: three tables' worth of memory eagerly, one
-    in a graph, which works in place. Constant folding must be off meanwhile: it makes the whole
-    value once to see that it is too large to keep.
+    A random initial value is drawn, scaled and shifted. Eager mode holds three copies of it for
+    that, a graph works in place and holds one. Constant folding has to be off meanwhile: it would
+    compute the whole value once, only to see that it is too large to keep.
+
+    Args:
+        make: Returns a random tensor.
     """
     folding = tf.config.optimizer.get_experimental_options().get("constant_folding", True)
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
     try:
-        # Not called itself, as TensorFlow counts the calls that trace and warns of them.
+        # The function itself is not called: TensorFlow counts calls that trace and warns of them.
         return tf.function(make, autograph=False).get_concrete_function()()
     finally:
         tf.config.optimizer.set_experimental_options({"constant_folding": folding})
 
 
-def variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
-    """Every variable of a table, and the attributes that lead to it: its key in a checkpoint."""
+def named_variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
+    """Walk the variables of a table and of its slots.
+
+    Args:
+        root: The table.
+
+    Yields:
+        The attribute names that lead to a variable, which are its key in a checkpoint, and the
+        variable.
+    """
     for name, child in tf.train.TrackableView(root).children(root).items():
         if isinstance(child, tf.Variable):
             yield (name,), child
         else:
-            yield from (((name, *rest), variable) for rest, variable in variables(child))
+            yield from (((name, *rest), variable) for rest, variable in named_variables(child))
 
 
 class VariableRows:
     """Row access to a variable of shape (V, D) and any float dtype; rows are float32 outside.
 
-    values: the variable, or one of a `tf.distribute` strategy: in a replica its copy there is read
-    and written; outside of replicas the first copy is read, and all are written. Ids are int32 or
-    int64, and are not checked: on a CPU TensorFlow refuses one out of range, a GPU reads zeros and
-    writes nothing, and code compiled by XLA takes the nearest row (see `tables.id_checks.checked`).
+    Ids are int32 or int64 and are not checked. For an id out of range TensorFlow raises on a CPU; a
+    GPU reads zeros and writes nothing; XLA takes the nearest row. `tables.id_checks.check_ids`
+    checks them.
+
+    Args:
+        values: The variable. It may be one of a `tf.distribute` strategy: inside a replica, that
+            replica's copy is read and written. Outside of replicas the first copy is read, and all
+            copies are written.
     """
 
     def __init__(self, values: tf.Variable):
         self.values = values
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids, (U, D) float32."""
+        """Return the rows of the given ids; see `Table.gather`.
+
+        Args:
+            ids_U: Ids (U,).
+        """
         # tf.gather would read the whole of a distributed variable.
         rows_UD = tf.raw_ops.ResourceGather(
             resource=self._copies()[0].handle, indices=ids_U, dtype=self.values.dtype
@@ -70,7 +89,12 @@ class VariableRows:
         return tf.cast(rows_UD, tf.float32)
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Adds to the rows of unique ids."""
+        """Add to the rows of the given ids; see `Table.add`.
+
+        Args:
+            ids_U: Unique ids (U,).
+            delta_UD: Differences (U, D).
+        """
         for copy in self._copies():
             tf.raw_ops.ResourceScatterAdd(
                 resource=copy.handle,
@@ -79,10 +103,14 @@ class VariableRows:
             )
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of unique ids, rounded to the nearest number that the dtype has.
+        """Replace the rows of the given ids, rounded to the nearest number of the dtype.
 
-        On a CPU this copies whole rows, 3 to 5 times faster than `add`, whose kernel goes through
-        an Eigen expression a row (2,048 ids of 100 columns: 45 against 155 microseconds).
+        On a CPU this copies whole rows, 3 to 5 times faster than `add`, whose kernel evaluates an
+        Eigen expression for each row (2,048 ids of 100 columns: 45 and 155 microseconds).
+
+        Args:
+            ids_U: Unique ids (U,).
+            rows_UD: New rows (U, D).
         """
         for copy in self._copies():
             tf.raw_ops.ResourceScatterUpdate(
@@ -92,7 +120,7 @@ class VariableRows:
             )
 
     def _copies(self) -> Sequence[tf.Variable]:
-        """The variable itself, or those of a distributed one whose turn it is."""
+        """Return the variable itself, or the copies of a distributed one to read or write."""
         if not isinstance(self.values, tf.distribute.DistributedValues):
             return (self.values,)
         if tf.distribute.has_strategy():

@@ -17,7 +17,7 @@ from ..exporting import projector
 from ..input.tokens import PAD
 from ..losses.base import Loss
 from ..tables.base import Table
-from ..tables.row_reads import parts
+from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
 from ..types import WordVectors
 from . import trained_vectors
@@ -54,7 +54,7 @@ def scores(table: Table, known: Vocabulary) -> dict[str, float]:
 
     Of a table that is being trained each row is of some moment. Undefined ones are left out.
     """
-    every = parts(table.rows, table.columns)
+    every = row_slices(table.rows, table.columns)
     found = [table.gather(tf.range(part.start, part.stop)).numpy() for part in every]
     trained = WordVectors(known.tokens, np.concatenate(found), known.counts)
     scored = score_report.run(trained)

@@ -24,9 +24,11 @@ def load(path: str | Path) -> WordVectors:
     """
     workdir = Workdir(path)
     trained = workdir.trained  # tells first of a folder that cannot be read
-    if not checkpoint.paths(trained) and not any(map(Path.exists, _names(workdir).values())):
+    if not checkpoint.list_checkpoints(trained) and not any(
+        map(Path.exists, _names(workdir).values())
+    ):
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    return checkpoint.of_newest(trained, lambda folder: _of_checkpoint(folder, workdir))
+    return checkpoint.read_newest(trained, lambda folder: _of_checkpoint(folder, workdir))
 
 
 def _names(workdir: Workdir) -> dict[str, Path]:

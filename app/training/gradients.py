@@ -15,7 +15,7 @@ import tensorflow as tf
 from ..losses import stream
 from ..losses.base import Gather, Part
 from ..models.base import Model, Outcome
-from ..tables.row_reads import distinct
+from ..tables.row_reads import unique
 from ..types import HOST, PHASES, Batch, Rows
 
 # From a part of a loss to its value, and to its gradient by the hidden vectors.
@@ -80,10 +80,10 @@ def looked_up(model: Model, batch: Batch) -> Wanted:
 def _lookup(ids: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
     """Return the distinct rows of these ids; rows_N: their row numbers, if these are known."""
     if rows_N is None:
-        ids_U, inverse_N = distinct(ids)
+        ids_U, inverse_N = unique(ids)
         return Lookup(ids_U, inverse_N, ids_U)
     # In the same order, as a row has one id; a graph leaves out the ids that no model looks at.
-    return Lookup(*distinct(rows_N), distinct(ids)[0])
+    return Lookup(*unique(rows_N), unique(ids)[0])
 
 
 def of_batch(
@@ -178,7 +178,7 @@ def merged(touched: Sequence[Touched]) -> Touched:
     if len(touched) == 1:
         return touched[0]
     with tf.device(HOST):
-        ids_U, positions_N = distinct(tf.concat([rows.ids_U for rows in touched], axis=0))
+        ids_U, positions_N = unique(tf.concat([rows.ids_U for rows in touched], axis=0))
     values_ND = tf.concat([rows.values_UD for rows in touched], axis=0)
     return Touched(ids_U, tf.math.unsorted_segment_sum(values_ND, positions_N, tf.size(ids_U)))
 

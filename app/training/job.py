@@ -9,7 +9,7 @@ from typing import Any
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..optimizers.base import Optimizer
-from ..tables.base import Kept, Table
+from ..tables.base import Checkpointable, Table
 from ..types import Batches
 from . import memory_plan
 from .staging import InPlace, Staging
@@ -49,7 +49,7 @@ class Job:
     epoch_end: Callable[[], dict[str, float]] | None = None
     watched: Callable[[Mapping[str, float]], float] | None = None
     memory: Sequence[memory_plan.Item] = ()
-    kept: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
+    kept: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
     staging: InPlace | Staging | None = None
     unit: str = "words"
     about: Sequence[tuple[str, str]] = ()

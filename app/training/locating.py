@@ -40,8 +40,10 @@ class Locating(InPlace):
         self, model: Model, tables: Mapping[str, Table], seed: int, micro_batches: int = 1
     ):
         self._dynamic = {n: table for n, table in tables.items() if isinstance(table, DynamicTable)}
-        assert all(table.keys.min_sightings == 1 for table in self._dynamic.values())
-        super().__init__({**tables, **{name: table.slab for name, table in self._dynamic.items()}})
+        assert all(table.key_map.min_sightings == 1 for table in self._dynamic.values())
+        super().__init__(
+            {**tables, **{name: table.row_store for name, table in self._dynamic.items()}}
+        )
         lookups = lookup_function(model, seed, micro_batches)
 
         @tf.function(autograph=False)

@@ -12,7 +12,6 @@ import tensorflow as tf
 from absl import logging
 
 from ..auditing.findings import Findings
-from ..checkpoints import stored
 from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags, write_flags
 from ..config import RunConfig
@@ -43,7 +42,7 @@ def _done(at: Position, epochs: int, patience: int) -> bool:
 
 
 def _in_file(table: Table) -> bool:
-    return stored.layout(table)["kind"] == "file"
+    return table.layout()["kind"] == "file"
 
 
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
@@ -105,14 +104,14 @@ def train(
     best = Checkpoints(workdir.best, kept)
     staging = job.staging or InPlace(job.tables)
     runner.open(job, staging.tables, settings.seed)
-    at = checkpoints.restore(mends=runner.chief) or Position()
+    at = checkpoints.restore(rename_damaged=runner.chief) or Position()
     if at.step:
         logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
     if runner.chief:
         if flags is not None:
             write_flags(workdir.flags, dict(flags))
         job.record()  # which the flags give a meaning to
-        best.forget(at.step if settings.patience else -1)
+        best.remove_after(at.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     _expecting(at, job)

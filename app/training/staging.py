@@ -22,7 +22,7 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import slots
 from ..tables.base import Table, TableSpec
-from ..tables.cached import Moves, Places, StagedTable
+from ..tables.cached import CachedTable, CacheMap, CachePlan
 from .step import lookup_function
 
 # Places for cold rows, as a multiple of those that the first chunk needs: later text may need more,
@@ -75,7 +75,7 @@ class _Chunk(NamedTuple):
     """
 
     items: list[tuple[int, Any]]
-    moves: dict[str, Moves]
+    moves: dict[str, CachePlan]
     entering: dict[str, dict[str, tf.Tensor]]
     looked_up: int = 0
     missed: int = 0
@@ -122,8 +122,8 @@ class Staging(InPlace):
         self._rooms, self._steps = rooms, steps_per_batch
         self._calls = calls(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed, micro_batches)
-        self._staged: dict[str, StagedTable] = {}
-        self._places: dict[str, Places] = {}
+        self._staged: dict[str, CachedTable] = {}
+        self._places: dict[str, CacheMap] = {}
         self._drawn: list[_Call] = []
         self._writes: list[concurrent.futures.Future] = []
         self._since = _Since()
@@ -157,7 +157,7 @@ class Staging(InPlace):
         self._thread.submit(int).result()  # what was given to the thread before is done then
         self._check_writes()
         for table in self._staged.values():
-            table.write_all()
+            table.flush()
 
     def values(self) -> dict[str, float]:
         """What has come since the last call of this, by name.
@@ -182,9 +182,9 @@ class Staging(InPlace):
         """Lets rows change places, and has those that leave written home."""
         for name, moves in chunk.moves.items():
             table = self._staged[name]
-            leaving = table.move(moves, chunk.entering[name])
-            self._writes.append(self._thread.submit(table.write, moves.leaving_N, leaving))
-            moved = len(moves.leaving_N) + len(moves.entering_M)
+            leaving = table.apply(moves, chunk.entering[name])
+            self._writes.append(self._thread.submit(table.write_back, moves.evicted_ids_N, leaving))
+            moved = len(moves.evicted_ids_N) + len(moves.loaded_ids_M)
             self._since.bytes += moved * table.row_bytes()
 
     def _check_writes(self) -> None:
@@ -207,7 +207,7 @@ class Staging(InPlace):
             return _Chunk([], {}, {})
         for count in range(len(self._drawn), 0, -1):
             ids = _together(self._drawn[:count])
-            moves = {name: places.moves(ids[name]) for name, places in self._places.items()}
+            moves = {name: places.plan(ids[name]) for name, places in self._places.items()}
             if None not in moves.values():
                 break
         else:
@@ -215,9 +215,9 @@ class Staging(InPlace):
         drawn, self._drawn = self._drawn[:count], self._drawn[count:]
         entering, missed = {}, 0
         for name, places in self._places.items():
-            missed += len(places.missing(ids[name]))
-            places.make(moves[name], ids[name])
-            entering[name] = self._staged[name].read(moves[name].entering_M)
+            missed += len(places.misses(ids[name]))
+            places.apply(moves[name], ids[name])
+            entering[name] = self._staged[name].load(moves[name].loaded_ids_M)
         looked_up = sum(call.looked_up for call in drawn)
         return _Chunk([call.item for call in drawn], moves, entering, looked_up, missed)
 
@@ -226,18 +226,18 @@ class Staging(InPlace):
         with tf.device(self._device):
             found = self._lookups(item[1], tf.constant(step, tf.int64))
         ids = {name: found[name].numpy() for name in self._rooms}
-        cold = {name: places.cold_of(ids[name]) for name, places in self._places.items()}
+        cold = {name: places.drop_pinned(ids[name]) for name, places in self._places.items()}
         return _Call(item, cold, sum(map(len, ids.values())))
 
     def _open(self) -> None:
         """Makes room on the device."""
         specs = self._model.tables()
         for name, room in self._rooms.items():
-            table = self._staged[name] = StagedTable(self._homes[name], self._device)
+            table = self._staged[name] = CachedTable(self._homes[name], self._device)
             if specs[name].trained:
                 slots(self._optimizer, table)
-            self._places[name] = Places(table.rows, room.hot_N, room.cold)
-            table.open(self._places[name])
+            self._places[name] = CacheMap(table.rows, room.hot_N, room.cold)
+            table.allocate(self._places[name])
         self.tables.update(self._staged)
 
 

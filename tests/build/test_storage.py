@@ -63,8 +63,8 @@ def test_scoring_makes_no_rows_and_sees_those_that_are_there():
     expected[[0, 1, 3]] = 1
     for gather in (known.gather, tf.function(known.gather, autograph=False)):
         np.testing.assert_array_equal(gather(IDS), expected)
-    assert len(users.keys) == 2
-    assert users.keys.counts().tolist() == [1, 1]
+    assert len(users.key_map) == 2
+    assert users.key_map.counts_V[users.key_map.in_use()].tolist() == [1, 1]
 
 
 def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):

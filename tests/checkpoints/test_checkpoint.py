@@ -13,12 +13,12 @@ from app.checkpoints import checkpoint, stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.errors import RunError
 from app.tables.device import DeviceTable
-from app.tables.variable import variables as variables_of
+from app.tables.variable import named_variables
 
 
 def read_rows(folder, name):
     """The rows of a table in the newest checkpoint."""
-    return checkpoint.of_newest(folder, lambda path: stored.read_ids(path, name))[1]
+    return checkpoint.read_newest(folder, lambda path: stored.read_ids(path, name))[1]
 
 
 def make_tables():
@@ -217,7 +217,7 @@ def test_tables_of_another_shape_are_not_taken(tmp_path, tables, other, what, wa
 
 
 def test_the_shapes_of_every_slot_are_compared(tables):
-    places = [place for place, _ in variables_of(tables["input"])]
+    places = [place for place, _ in named_variables(tables["input"])]
     assert sorted(places) == [("slots", "accumulator", "values"), ("values",)]
 
 
@@ -225,7 +225,7 @@ def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):
     checkpoints = save(tmp_path, tables, [5])
     shutil.copytree(tmp_path / "step-000000000005", tmp_path / ".step-000000000006.new-00aa11bb")
     assert checkpoints.restore().step == 5
-    assert [path.name for path in checkpoint.paths(tmp_path)] == ["step-000000000005"]
+    assert [path.name for path in checkpoint.list_checkpoints(tmp_path)] == ["step-000000000005"]
 
 
 def test_a_save_that_fails_loses_nothing(tmp_path, tables, monkeypatch):
@@ -249,20 +249,23 @@ class _Kept:
 
     told = ()
 
+    def layout(self):
+        return {"kind": "dynamic"}
+
     def snapshot(self, folder):
         (folder / "all").touch()
 
-    def committed(self, folders):
+    def commit(self, folders):
         self.told = folders
 
-    def revert(self, folder):
+    def restore(self, folder):
         assert (folder / "all").exists()
 
 
 def test_a_kill_before_the_end_of_a_save_is_made_up_for(tmp_path, tables, monkeypatch):
     kept, place = {**tables, "kept": _Kept()}, tmp_path / "step-000000000005"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(_Kept, "committed", lambda *_: signal.raise_signal(signal.SIGINT))
+        patched.setattr(_Kept, "commit", lambda *_: signal.raise_signal(signal.SIGINT))
         save(tmp_path, kept, [5])
     assert save(tmp_path, kept, []).restore().step == 5
     save(tmp_path, kept, [5])

@@ -18,7 +18,7 @@ from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
-from app.tables.variable import variables as variables_of
+from app.tables.variable import named_variables
 from app.training import loop
 from tests.checkpoints.test_checkpoint import make_tables, names, save
 from tests.training.test_loop import Run
@@ -126,7 +126,7 @@ def test_rounding_may_become_stochastic(tmp_path, kind):
     nearest.assign(tf.range(50), tf.fill([50, 8], 3.0))
     Checkpoints(tmp_path / "of", {"input": nearest}).save(Position(step=1))
     table, seven = make("stochastic"), tf.constant([7])
-    counts = [variable for place, variable in variables_of(table) if place[-1] == "writes"]
+    counts = [variable for place, variable in named_variables(table) if place[-1] == "writes"]
     assert counts and Checkpoints(tmp_path / "of", {"input": table}).restore().step == 1
     assert [int(count) for count in counts] == [0] * len(counts)
     assert float(table.gather(seven)[0, 0]) == 3 and float(
@@ -149,7 +149,7 @@ def test_a_reader_goes_on_with_what_a_running_job_has_saved_meanwhile(tmp_path, 
         return stored.read_ids(path, "input")[1][0, 0]
 
     with caplog.at_level(logging.WARNING, logger="absl"):
-        assert checkpoint.of_newest(tmp_path, read) == 6
+        assert checkpoint.read_newest(tmp_path, read) == 6
     assert seen == ["step-000000000005", "step-000000000006"]
     assert not caplog.records
 

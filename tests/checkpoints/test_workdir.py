@@ -14,8 +14,8 @@ from app.errors import DamagedError, UsageError
 def test_a_folder_is_made_and_held_by_one_job(tmp_path):
     place = Workdir(tmp_path / "deep" / "run")
     for _ in range(2):
-        with place.held():
-            with pytest.raises(UsageError) as raised, Workdir(place.path).held():
+        with place.lock():
+            with pytest.raises(UsageError) as raised, Workdir(place.path).lock():
                 pass
             expected = f"--workdir={place.path}: another job is running there; wait for it or"
             assert str(raised.value).startswith(expected)
@@ -24,16 +24,16 @@ def test_a_folder_is_made_and_held_by_one_job(tmp_path):
 def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_path):
     place = Workdir(tmp_path)
     place.metrics.mkdir()
-    with pytest.raises(UsageError, match="metrics.jsonl is a folder or a device"), place.held():
+    with pytest.raises(UsageError, match="metrics.jsonl is a folder or a device"), place.lock():
         pass
     assert place.metrics.is_dir()
 
 
 def test_an_error_within_lets_go(tmp_path):
     place = Workdir(tmp_path)
-    with pytest.raises(BlockingIOError, match="mine"), place.held():
+    with pytest.raises(BlockingIOError, match="mine"), place.lock():
         raise BlockingIOError("mine")
-    with place.held():
+    with place.lock():
         pass
 
 
@@ -41,7 +41,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(UsageError, match=f"^--workdir={path}: .*; choose a folder that can be"):
-            with Workdir(path).held():
+            with Workdir(path).lock():
                 pass
 
     def refuse(*_):
@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(UsageError, match="No locks available; choose a folder"):
-        with Workdir(tmp_path).held():
+        with Workdir(tmp_path).lock():
             pass
 
 
@@ -104,8 +104,8 @@ def test_a_file_may_lack_until_there_is_a_checkpoint(tmp_path):
 def test_the_owner_of_a_file_outside_is_kept(tmp_path):
     place = Workdir(tmp_path)
     with pytest.raises(DamagedError, match="owner.json is missing"):
-        workdir.owner(place, resume=True)
-    assert workdir.owner(place) == workdir.owner(place, resume=True)
+        workdir.owner_id(place, resume=True)
+    assert workdir.owner_id(place) == workdir.owner_id(place, resume=True)
     place.owner.write_text('{"owner": 3}')
     with pytest.raises(DamagedError, match="owner.json is damaged: its 'owner' is '3'"):
-        workdir.owner(place)
+        workdir.owner_id(place)

@@ -145,7 +145,9 @@ def cluster(workers: int) -> list[str]:
 
 def rows(workdir: pathlib.Path) -> dict[str, np.ndarray]:
     """All that the newest checkpoint holds, by the name it has there."""
-    reader = tf.train.load_checkpoint(str(checkpoint.paths(workdir / "checkpoints")[0] / "tables"))
+    reader = tf.train.load_checkpoint(
+        str(checkpoint.list_checkpoints(workdir / "checkpoints")[0] / "tables")
+    )
     found = reader.get_variable_to_shape_map()
     names = [name for name in found if name.endswith("VARIABLE_VALUE")]
     return {name: reader.get_tensor(name).astype(np.float32) for name in names}

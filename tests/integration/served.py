@@ -53,13 +53,13 @@ def _in_long_calls(case: str, config: Config) -> Config:
 
 def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
     """Their newest checkpoints have the same rows and slots by id, to 1e-5, after as many steps."""
-    one, two = (checkpoint.paths(path / "checkpoints")[0] for path in (workdir, other))
+    one, two = (checkpoint.list_checkpoints(path / "checkpoints")[0] for path in (workdir, other))
     assert one.name == two.name
     trained = sorted(stored.read_layouts(one).keys() - {"state"})
     assert trained
     for name in trained:
         for slot in ("", *_slots(one, name)):
-            rows, others = (stored.Stored(path, name).read(slot) for path in (one, two))
+            rows, others = (stored.StoredTable(path, name).read(slot) for path in (one, two))
             np.testing.assert_allclose(others, rows, 1e-5, 1e-5, err_msg=f"{name} {slot}")
 
 

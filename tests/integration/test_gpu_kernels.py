@@ -15,7 +15,7 @@ from app.optimizers.row_updates import slots, update
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.dynamic.keys import KeyMap
-from app.tables.dynamic.slab import Slab
+from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
 from tests.integration.gpu_jobs import (
     CLASSIFY,
@@ -119,7 +119,7 @@ def test_another_step_on_a_gpu(data, tmp_path, values, expected):
 
 TABLES = {
     "device": DeviceTable,
-    "slots of a map": lambda *shape, **options: Slab(KeyMap(shape[0]), *shape[1:], **options),
+    "slots of a map": lambda *shape, **options: RowStore(KeyMap(shape[0]), *shape[1:], **options),
     "sharded": lambda *shape, **options: sharded.make(*shape, [GPU, GPU], **options),
 }
 DTYPES = [

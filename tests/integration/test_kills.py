@@ -17,8 +17,8 @@ import time
 
 import pytest
 
-from app.checkpoints.checkpoint import paths
-from app.checkpoints.stored import Stored
+from app.checkpoints.checkpoint import list_checkpoints
+from app.checkpoints.stored import StoredTable
 from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
@@ -130,14 +130,14 @@ def moment(workdir, before):
 
 def result(workdir):
     """Everything that a finished run leaves but times: tables, slots, state, names, metrics."""
-    newest = paths(workdir / "checkpoints")[0]
+    newest = list_checkpoints(workdir / "checkpoints")[0]
     state = json.loads((newest / "state.json").read_text())
     found = {"state": {**state, "seconds": None}, "metrics": [*map(without_times, logged(workdir))]}
     found |= {name: (workdir / name).read_bytes() for name in NAMES if (workdir / name).exists()}
     layouts = json.loads((newest / "tables.json").read_text())
     for name, layout in layouts.items():
         if layout["kind"] == "file":
-            table = Stored(newest, name)
+            table = StoredTable(newest, name)
             found[name] = [table.read(slot).tobytes() for slot in ("", "accumulator")]
         elif layout["kind"] == "dynamic":
             files = [path for path in (newest / name).rglob("*") if path.is_file()]

@@ -42,7 +42,7 @@ def test_a_run_takes_what_was_planned(tmp_path, many_words, flags):
     command, peak = Command(tmp_path, *train(workdir, many_words, *more)), 0
     status = host_memory.Path(f"/proc/{command.process.pid}/status")
     while command.process.is_alive() and newest_step(workdir) < 0:  # then vectors are scored
-        taken = host_memory.field(status, "RssAnon")
+        taken = host_memory.read_field(status, "RssAnon")
         peak = max(peak, int(taken.split()[0]) * 1024 if taken else 0)
     assert command.ended().code == 0
     assert peak == pytest.approx(expected, rel=0.1)

@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from app.checkpoints.checkpoint import paths
-from app.checkpoints.stored import Stored
+from app.checkpoints.checkpoint import list_checkpoints
+from app.checkpoints.stored import StoredTable
 from tests.integration.commands import (
     ROOT,
     done,
@@ -66,7 +66,8 @@ def train(workdir, pairs, *more):
 
 def rows(workdir):
     return {
-        name: Stored(paths(workdir / "checkpoints")[0], name).read() for name in ("users", "items")
+        name: StoredTable(list_checkpoints(workdir / "checkpoints")[0], name).read()
+        for name in ("users", "items")
     }
 
 

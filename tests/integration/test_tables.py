@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.checkpoints.checkpoint import paths
-from app.checkpoints.stored import Stored
+from app.checkpoints.checkpoint import list_checkpoints
+from app.checkpoints.stored import StoredTable
 from tests.integration.commands import (
     done,
     refusal,
@@ -24,7 +24,7 @@ def rows(workdir):
     """All rows and slots of the newest checkpoint, whatever kind its tables are of."""
     found = {}
     for name in ("input", "output"):
-        stored = Stored(paths(workdir / "checkpoints")[0], name)
+        stored = StoredTable(list_checkpoints(workdir / "checkpoints")[0], name)
         found |= {name: stored.read(), f"{name}.accumulator": stored.read("accumulator")}
     return found
 

@@ -50,7 +50,7 @@ def test_ids_that_are_no_rows_are_named_and_nothing_is_trained(model, way, ids, 
         WAYS[way](model, np.array(ids))
     text = " ".join(re.sub(r"[\[\]']", "", str(raised.value)).split())
     assert (
-        "words: ids are to be from 0 to 99; of those outside the smallest is "
+        "words: ids must be from 0 to 99; the smallest id out of range is "
         f"{smallest} and the largest {largest}"
     ) in text
     for value, variable in zip(before, model.variables, strict=True):

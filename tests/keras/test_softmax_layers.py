@@ -260,7 +260,7 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         call(vectors(), targets)
     text = " ".join(str(raised.value).replace("[", "").replace("]", "").replace("'", "").split())
-    assert f"out: ids are to be from 0 to 39; of those outside the smallest is {wrong}" in text
+    assert f"out: ids must be from 0 to 39; the smallest id out of range is {wrong}" in text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender, log_expected
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
-from app.tables.row_reads import distinct
+from app.tables.row_reads import unique
 from app.training.step import step
 from app.types import Batch, Rows
 
@@ -90,7 +90,7 @@ def all_scores(name, tables):
 
 
 def loss_and_gradients(model, tables):
-    wanted = {name: distinct(ids) for name, ids in model.lookups(batch()).items()}
+    wanted = {name: unique(ids) for name, ids in model.lookups(batch()).items()}
     gathered = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
     with tf.GradientTape() as tape:
         tape.watch(gathered)

@@ -10,7 +10,7 @@ from app.input.tokens import PAD
 from app.losses import sampling
 from app.losses.negative_sampling import NegativeSampling
 from app.models.words import input_table, seed_of
-from app.tables.row_reads import distinct
+from app.tables.row_reads import unique
 from app.types import Rows
 from tests.reference.batches import (
     GROUP,
@@ -47,7 +47,7 @@ def random_tables(seed=0):
 
 def loss_and_gradients(model, batch, tables):
     """The loss, the examples, and the gradients as dense tables."""
-    wanted = {name: distinct(ids) for name, ids in model.lookups(batch).items()}
+    wanted = {name: unique(ids) for name, ids in model.lookups(batch).items()}
     values = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
     with tf.GradientTape() as tape:
         tape.watch(values)

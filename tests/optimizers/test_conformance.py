@@ -19,7 +19,7 @@ from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
-from app.tables.row_reads import distinct, take
+from app.tables.row_reads import take, unique
 from app.types import Rows
 from tests.reference import dense_optimizers, tables
 from tests.reference import optimizers as reference
@@ -98,7 +98,7 @@ def make_step(optimizer, table, way="eager"):
     writer.slots(optimizer, table)
 
     def step(ids_N, gradients_ND, rate, number):
-        ids_U, positions_N = distinct(ids_N)
+        ids_U, positions_N = unique(ids_N)
         rows_UD = table.gather(ids_U)
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
@@ -120,7 +120,7 @@ def contents(optimizer, table):
     parts = {"rows": table} | writer.slots(optimizer, table)
     if isinstance(table, tables.Chunked):
         table.at_home()
-        parts = {name: part.home for name, part in parts.items()}
+        parts = {name: part.backing for name, part in parts.items()}
     return {name: part.gather(tf.range(SIZE)).numpy() for name, part in parts.items()}
 
 

@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 
 from app.tables import sharded
-from app.tables.cached import Places, StagedTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -16,25 +16,25 @@ from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import KeyMap
 
 
-class Chunked(StagedTable):
-    """A table whose cold rows come to the device whenever they are looked up; not all fit."""
+class Chunked(CachedTable):
+    """A table that loads rows into a small cache whenever they are looked up."""
 
     def __init__(self, *options):
         super().__init__(DeviceTable(*options), "CPU:0")
-        self.places = None
+        self.cache_map = None
 
     def at_home(self):
-        """Opens the table, or writes home what is on the device."""
-        if self.places is None:
-            self.places = Places(self.rows, np.array([5, 0]), self.rows - 3)
-            self.open(self.places)
-        self.write_all()
+        """Allocates the cache, or writes it back to the backing table."""
+        if self.cache_map is None:
+            self.cache_map = CacheMap(self.rows, np.array([5, 0]), self.rows - 3)
+            self.allocate(self.cache_map)
+        self.flush()
 
     def gather(self, ids_U):
-        cold = self.places.cold_of(ids_U.numpy())
-        moves = self.places.moves(cold)
-        self.places.make(moves, cold)
-        self.write(moves.leaving_N, self.move(moves, self.read(moves.entering_M)))
+        cold = self.cache_map.drop_pinned(ids_U.numpy())
+        plan = self.cache_map.plan(cold)
+        self.cache_map.apply(plan, cold)
+        self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
         return super().gather(ids_U)
 
 

@@ -7,14 +7,14 @@ from app.system import host_memory
 
 def test_a_field_of_the_proc_file_system(tmp_path):
     (tmp_path / "cpuinfo").write_text("a : 1\nmodel name\t: Some CPU: fast\nmodel name : other\n")
-    assert host_memory.field(tmp_path / "cpuinfo", "model name") == "Some CPU: fast"
-    assert host_memory.field(tmp_path / "cpuinfo", "none") is None
-    assert host_memory.field(tmp_path / "missing", "a") is None
+    assert host_memory.read_field(tmp_path / "cpuinfo", "model name") == "Some CPU: fast"
+    assert host_memory.read_field(tmp_path / "cpuinfo", "none") is None
+    assert host_memory.read_field(tmp_path / "missing", "a") is None
 
 
 def test_free_memory_is_what_is_available_within_the_limit(monkeypatch):
     files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    2048 kB\n"}
-    monkeypatch.setattr(host_memory, "text", lambda path: files.get(str(path)))
+    monkeypatch.setattr(host_memory, "_read_text", lambda path: files.get(str(path)))
     assert host_memory.free_bytes() == 2048 * 1024
     files["/sys/fs/cgroup/memory.max"] = "max\n"
     assert host_memory.free_bytes() == 2048 * 1024

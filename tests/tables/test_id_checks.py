@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.id_checks import checked
+from app.tables.id_checks import check_ids
 
 ROWS = 100
 BOTH = pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 
 
 def eager(ids):
-    return checked(ids, ROWS, "words")
+    return check_ids(ids, ROWS, "words")
 
 
 def compiled(ids):
@@ -49,17 +49,17 @@ def test_the_smallest_and_the_largest_id_that_are_not_are_named(way, dtype, ids,
         way(tf.constant(ids, dtype))
     text = " ".join(str(raised.value).replace("'", "").replace("[", "").replace("]", "").split())
     assert (
-        "words: ids are to be from 0 to 99; of those outside the smallest is "
+        "words: ids must be from 0 to 99; the smallest id out of range is "
         f"{smallest} and the largest {largest}"
     ) in text
 
 
 def test_a_table_that_int32_cannot_count():
     ids = tf.constant([0, 2**31 - 1], tf.int32)
-    np.testing.assert_array_equal(checked(ids, 3 * 10**9, "words"), ids)
+    np.testing.assert_array_equal(check_ids(ids, 3 * 10**9, "words"), ids)
     ids = tf.constant([0, 3 * 10**9], tf.int64)
     with pytest.raises(tf.errors.InvalidArgumentError, match="2999999999"):
-        checked(ids, 3 * 10**9, "words")
+        check_ids(ids, 3 * 10**9, "words")
 
 
 @BOTH
@@ -68,6 +68,6 @@ def test_code_compiled_by_xla_checks_nothing_and_takes_the_nearest_row(dtype):
 
     @tf.function(jit_compile=True, autograph=False)
     def read(ids):
-        return tf.gather(values, checked(ids, ROWS, "words"))
+        return tf.gather(values, check_ids(ids, ROWS, "words"))
 
     np.testing.assert_array_equal(read(tf.constant([3, -1, 100], dtype)), [3, 0, 99])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.rounding import stochastic
+from app.tables.rounding import round_stochastically
 
 TYPES = [tf.bfloat16, tf.float16]
 every = pytest.mark.parametrize("dtype", TYPES)
@@ -12,7 +12,7 @@ every = pytest.mark.parametrize("dtype", TYPES)
 
 def rounded(values, dtype, *seed):
     given = tf.constant(np.atleast_2d(np.asarray(values, np.float32)))
-    return stochastic(given, dtype, tf.constant(seed or (1, 2), tf.int64)).numpy()
+    return round_stochastically(given, dtype, tf.constant(seed or (1, 2), tf.int64)).numpy()
 
 
 def neighbours(values, dtype):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.row_reads import distinct, take
+from app.tables.row_reads import take, unique
 from app.types import Rows
 
 IDS = np.array([[7, 2, 7], [5, 2, 7]], np.int32)
@@ -12,7 +12,7 @@ IDS = np.array([[7, 2, 7], [5, 2, 7]], np.int32)
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_distinct_ids_come_in_order_of_appearance_with_everyones_place(dtype):
-    ids_U, positions_N = distinct(tf.constant(IDS, dtype))
+    ids_U, positions_N = unique(tf.constant(IDS, dtype))
     assert ids_U.dtype == dtype and positions_N.dtype == tf.int32
     np.testing.assert_array_equal(ids_U, [7, 2, 5])
     np.testing.assert_array_equal(ids_U.numpy()[positions_N], IDS.ravel())
@@ -30,7 +30,7 @@ def test_the_gradient_is_that_of_dense_autodiff(repeats):
         loss = tf.reduce_sum(weights * tf.gather(table, ids) ** 2)
     dense = tf.convert_to_tensor(tape.gradient(loss, table))
 
-    ids_U, positions_N = distinct(ids)
+    ids_U, positions_N = unique(ids)
     values_UD = tf.gather(table, ids_U)
     with tf.GradientTape() as tape:
         tape.watch(values_UD)
@@ -41,7 +41,7 @@ def test_the_gradient_is_that_of_dense_autodiff(repeats):
 
 
 def test_low_precision_rows_have_float32_gradients():
-    ids_U, positions_N = distinct(tf.ones([1000], tf.int32))
+    ids_U, positions_N = unique(tf.ones([1000], tf.int32))
     values_UD = tf.constant([[1.0, 1 / 3]])
     with tf.GradientTape() as tape:
         tape.watch(values_UD)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant, Uniform
-from app.tables.sharded import Deal
+from app.tables.sharded import ShardingPlan
 from tests.integration.commands import fresh
 
 ROWS, COLUMNS = 11, 3
@@ -36,13 +36,13 @@ def table(request):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 12, 100])
-def test_every_row_has_one_place(rule, rows):
+def test_every_row_is_in_one_shard(rule, rows):
     for shards in (1, 3, 4):
-        deal = Deal(rows, shards, rule)
-        parts = [deal.ids(shard, np.arange(deal.size(shard))) for shard in range(shards)]
+        plan = ShardingPlan(rows, shards, rule)
+        parts = [plan.ids(shard, np.arange(plan.size(shard))) for shard in range(shards)]
         assert sorted(np.concatenate(parts)) == list(range(rows))
         for shard, ids in enumerate(parts):
-            of, place = deal.place(ids)
+            of, place = plan.locate(ids)
             assert (of == shard).all() and (place == np.arange(len(ids))).all()
         sizes = [len(ids) for ids in parts]
         assert max(sizes) == -(-rows // shards)
@@ -50,10 +50,11 @@ def test_every_row_has_one_place(rule, rows):
 
 def test_look_ups_are_balanced_where_ids_are_by_frequency():
     counts = np.array([8, 4, 4, 2, 1, 1])
-    assert Deal(6, 2, "mod").imbalance(counts) == pytest.approx(13 / 10)
-    assert Deal(6, 2, "block").imbalance(counts) == pytest.approx(16 / 10)
+    assert ShardingPlan(6, 2, "mod").imbalance(counts) == pytest.approx(13 / 10)
+    assert ShardingPlan(6, 2, "block").imbalance(counts) == pytest.approx(16 / 10)
     zipf = 1 / np.arange(1, 100_001)
-    assert Deal(100_000, 4, "mod").imbalance(zipf) < 1.2 < Deal(100_000, 4, "block").imbalance(zipf)
+    mod, block = (ShardingPlan(100_000, 4, rule).imbalance(zipf) for rule in ("mod", "block"))
+    assert mod < 1.2 < block
 
 
 @pytest.mark.parametrize("id_type", [tf.int32, tf.int64])
@@ -108,7 +109,7 @@ def test_fewer_rows_than_devices():
     assert table.is_finite()
 
 
-def test_slots_are_dealt_likewise(table):
+def test_slots_are_spread_likewise(table):
     slot = table.slot("accumulator", 1, 0.5)
     assert slot is table.slot("accumulator", 1, 0.5)
     assert (slot.rows, slot.columns, slot.device) == (ROWS, 1, table.device)
@@ -128,7 +129,7 @@ def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):
     path = tf.train.Checkpoint(table=table).write(str(tmp_path / "saved"))
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     assert len([shape for shape in shapes.values() if shape]) == 2 * len(table.parts)
-    other = make(table.deal.rule, initial=tf.zeros)
+    other = make(table.plan.rule, initial=tf.zeros)
     slot = other.slot("accumulator", 1, 0.0)
     tf.train.Checkpoint(table=other).read(path).assert_consumed()
     np.testing.assert_array_equal(all_rows(other), VALUES)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.variable import VariableRows, drawn
+from app.tables.variable import VariableRows, compute_in_graph
 
 # Numbers that every type holds.
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -79,7 +79,9 @@ def test_a_row_that_is_not_there_is_refused_on_a_cpu(rows):
 def test_what_is_drawn_is_what_was_asked_for_without_a_word(caplog):
     """TensorFlow logs a warning when five functions are traced one after another."""
     values = [
-        drawn(lambda seed=seed: tf.random.stateless_uniform((3, 2), [seed, 1], -2.0, 2.0))
+        compute_in_graph(
+            lambda seed=seed: tf.random.stateless_uniform((3, 2), [seed, 1], -2.0, 2.0)
+        )
         for seed in range(8)
     ]
     for seed, value in enumerate(values):

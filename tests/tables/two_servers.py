@@ -22,7 +22,7 @@ from app.optimizers.base import Optimizer
 from app.tables import served, sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
-from app.tables.served import Served
+from app.tables.served import ServedTables
 from tests import in_process
 
 ROWS, COLUMNS, STEPS, CALLS = 37, 3, 5, 30
@@ -62,7 +62,7 @@ def differ(coordinator, optimizer: Optimizer) -> float:
     def change(name, part, ids_U, gradients_UD, rate, number):
         writer.update(optimizer, part, ids_U, part.gather(ids_U), gradients_UD, rate, number)
 
-    remote = Served(there, change)
+    remote = ServedTables(there, change)
     remote.start(7)
     rate = tf.constant(0.1)
 
@@ -110,7 +110,7 @@ def raced(coordinator) -> dict:
     def change(name, part, ids_U, gradients_UD, rate, number):
         part.assign(ids_U, part.gather(ids_U) + gradients_UD)
 
-    remote = Served(there, change)
+    remote = ServedTables(there, change)
 
     @tf.function(autograph=False)
     def train(first: tf.Tensor) -> tf.Tensor:

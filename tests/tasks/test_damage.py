@@ -95,7 +95,7 @@ def make(folder, text: str, flags: dict) -> Run:
     if flags.get("table") == "host":
         values["table_file"] = str(folder / "rows")
     run = Run(Workdir(folder / "run"), settings.from_names(values))
-    with run.place.held():
+    with run.place.lock():
         job = jobs(run)
         loop.prepare(job, run.config.run, run.place)
         workdir.write_flags(run.place.flags, settings.by_name(run.config))

@@ -116,13 +116,13 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
         expected = np.array([entry[3] for entry in oracle.held.values()])
         found = table.gather_known(np.array([*oracle.held]), "error")
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-30)
-    assert oracle.evicted > 10 and table.keys.step == oracle.step == 60
+    assert oracle.evicted > 10 and table.key_map.step == oracle.step == 60
 
 
 def contents(table):
     """Key -> row number, sightings, last step."""
-    keys = table.keys
-    parts = keys.keys(), keys.in_use(), keys.counts(), keys.step - keys.ages()
+    keys = table.key_map
+    parts = keys.keys(), keys.in_use(), keys.counts_V[keys.in_use()], keys._last_V[keys.in_use()]
     return {key: rest for key, *rest in zip(*(part.tolist() for part in parts), strict=True)}
 
 
@@ -179,16 +179,18 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
     saved, save = [], Checkpoints.save
 
     def watched(checkpoints, position):
-        saved.append((position.step, *(job.tables[n].keys.step for n in ("users", "items"))))
+        saved.append((position.step, *(job.tables[n].key_map.step for n in ("users", "items"))))
         save(checkpoints, position)
 
     monkeypatch.setattr(Checkpoints, "save", watched)
-    with workdir.held():
+    with workdir.lock():
         loop.prepare(job, config, workdir)
         assert loop.train(job, config, workdir)
     assert sorted(set(saved)) == [(step, step, step) for step in range(0, 9, 2)]
     for name in ("users", "items"):
-        assert job.tables[name].keys.counts().sum() == 8 * 128  # the last step is filled up
+        assert (
+            job.tables[name].key_map.counts_V[job.tables[name].key_map.in_use()].sum() == 8 * 128
+        )  # the last step is filled up
 
 
 class Stopping(Here):
@@ -212,14 +214,14 @@ def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
         values |= {"workdir": str(tmp_path / name), "micro_batches": 2}
         for runner in runners:
             config, workdir, job = job_of(tmp_path, **values)
-            with workdir.held():
+            with workdir.lock():
                 loop.prepare(job, config.run, workdir)
                 loop.train(job, config.run, workdir, runner)
         tables = [job.tables["users"], job.tables["items"]]
-        found = [(contents(table), table.keys.step) for table in tables]
-        rows = [slab for table in tables for slab in table.slab.parts().values()]
-        used = range(tables[1].keys.used)
-        ends.append((found, [slab.gather(used).numpy().tobytes() for slab in rows]))
+        found = [(contents(table), table.key_map.step) for table in tables]
+        rows = [store for table in tables for store in table.row_store.stores().values()]
+        used = range(tables[1].key_map.used)
+        ends.append((found, [store.gather(used).numpy().tobytes() for store in rows]))
     assert ends[0] == ends[1]
 
 
@@ -232,10 +234,10 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
 
     locating, first = Locating(Both(), tables, 1), tf.constant(0, tf.int64)
     locating.locate(tf.constant([[1, 1], [-1, 1]]), first)
-    before = {name: (contents(table), table.keys.step) for name, table in tables.items()}
+    before = {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     with pytest.raises(RunError, match="^table 'more' has 2 rows, and 2 steps, .* need 3 differ"):
         locating.locate(tf.constant([[1, 2], [3, 1]]), first)
-    assert before == {name: (contents(table), table.keys.step) for name, table in tables.items()}
+    assert before == {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     locating.locate(tf.constant([[-1, -1], [-1, -1]]), first)
     assert contents(tables["more"])[-1] == [1, 5, 4]
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
-from app.tables.cached import Places, StagedTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.training import memory_plan
 from app.training.memory_plan import FILE, HOST, Item, Size
@@ -33,9 +33,9 @@ def test_what_is_not_trained_has_no_slots():
 
 def test_bytes_on_the_device_are_those_of_a_staged_table():
     home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial)
-    table = StagedTable(home, "CPU:0")
+    table = CachedTable(home, "CPU:0")
     slots(adagrad(), table)
-    table.open(Places(1000, tf.range(100).numpy(), 50))
+    table.allocate(CacheMap(1000, tf.range(100).numpy(), 50))
     items = memory_plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
     assert memory_plan.totals(items)["CPU:0"] == table.bytes()
     assert memory_plan.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from ...system.host_memory import field, memory_bytes
+from ...system.host_memory import memory_bytes, read_field
 
 # Above this share of the cores, whatever else runs would show in the timings.
 _BUSY = 0.25
@@ -53,10 +53,10 @@ def line(machine: dict[str, Any]) -> str:
 
 
 def _processor() -> str:
-    return field(Path("/proc/cpuinfo"), "model name") or platform.processor() or "processor ?"
+    return read_field(Path("/proc/cpuinfo"), "model name") or platform.processor() or "processor ?"
 
 
 def _accelerators() -> list[str]:
     """GPUs, by what NVIDIA's driver for Linux says of itself."""
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return [name for name in (field(file, "Model") for file in files) if name]
+    return [name for name in (read_field(file, "Model") for file in files) if name]

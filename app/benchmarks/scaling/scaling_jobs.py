@@ -18,7 +18,7 @@ from ...optimizers.row_updates import slots
 from ...system import devices
 from ...tables.base import Table
 from ...tables.device import DeviceTable
-from ...tables.row_reads import distinct
+from ...tables.row_reads import unique
 from ...tasks import text_tasks as texts
 from ...tasks.words import words_data
 from ...tasks.words.words_data import Text
@@ -109,7 +109,7 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
     tokens = np.searchsorted(kept_V, random.random(shape) * kept_V[-1], side="right")
     data_S = tf.constant(tokens, tf.int32)
     rows = [
-        tf.size(distinct(ids)[0]).numpy()
+        tf.size(unique(ids)[0]).numpy()
         for (batch,) in steps(data_S, tf.constant(0, tf.int64), config.run.seed, 1)
         for ids in model.lookups(batch).values()
     ]

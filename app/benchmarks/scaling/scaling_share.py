@@ -21,7 +21,7 @@ import tensorflow as tf
 from ...config import settings
 from ...errors import RunError, UsageError
 from ...system import devices
-from ...tables.row_reads import distinct
+from ...tables.row_reads import unique
 from ...training import gradients
 from ...training.job import Job
 from ...training.step import apply, steps, train_function
@@ -107,7 +107,7 @@ def _alone(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
         train(*pool[place], rate)[0].numpy()
 
     rows = [
-        int(tf.size(distinct(ids)[0]))
+        int(tf.size(unique(ids)[0]))
         for data, first in pool
         for (batch,) in steps(data, first, seed, 1)
         for ids in job.model.lookups(batch).values()

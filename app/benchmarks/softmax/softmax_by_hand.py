@@ -11,7 +11,7 @@ from ...optimizers import row_updates as writer
 from ...optimizers.base import Optimizer
 from ...tables.base import Table
 from ...tables.device import DeviceTable
-from ...tables.row_reads import distinct
+from ...tables.row_reads import unique
 
 
 def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
@@ -95,7 +95,7 @@ def copies(
         )
     by_hidden, by_rows, by_classes = tape.gradient(loss, [hidden_ND, rows_ND, classes_CD])
 
-    ids_U, positions_N = distinct(ids_NS)
+    ids_U, positions_N = unique(ids_NS)
     summed_UD = tf.math.unsorted_segment_sum(by_rows, positions_N, tf.size(ids_U))
     changes = {"output": (ids_U, tables["output"].gather(ids_U), summed_UD)}
     changes["classes"] = (tf.range(tables["classes"].rows), classes_CD, by_classes)

@@ -23,7 +23,7 @@ from ...errors import RunError
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...tables.device import DeviceTable
 from ...tables.row_reads import take
-from ...tables.variable import drawn
+from ...tables.variable import compute_in_graph
 from ...training.step import step
 from ...types import Batch, Rows
 from . import sparse_by_hand
@@ -207,7 +207,7 @@ def _target(case: Case) -> tf.Tensor:
 
 def _initial(case: Case) -> Callable[[tuple[int, int]], tf.Tensor]:
     """From a shape to the initial rows, without temporary copies of them."""
-    return lambda shape: drawn(lambda: case.initial(shape))
+    return lambda shape: compute_in_graph(lambda: case.initial(shape))
 
 
 def _bytes(variables: Sequence[Any]) -> int:

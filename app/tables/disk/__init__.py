@@ -1,1 +1,1 @@
-"""Tables whose rows are in a file."""
+"""Tables whose rows are stored in a file."""

@@ -1,4 +1,4 @@
-"""Rows in a file that is mapped into memory, for tables larger than the memory."""
+"""A table in a file that is mapped into memory, for tables larger than the memory."""
 
 from __future__ import annotations
 
@@ -12,26 +12,39 @@ import tensorflow as tf
 
 from ...errors import RunError
 from .. import arrays
+from ..base import Layout
 from ..device import DeviceTable
-from ..id_checks import checked
+from ..id_checks import check_ids
 from ..initial import Constant, Initial
-from ..rounding import stochastic
-from .journal import journals, needed, records
+from ..rounding import round_stochastically
+from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
 from .table_file import TableFile, generation_of
 
-_CPU = "CPU:0"  # where a file is mapped, whatever the steps run on
+_CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 
 
 class FileTable(tf.Module):
-    """A table (see `tables.base.Table`) whose rows, and those of its slots, are in a file.
+    """A `tables.base.Table` whose rows and slots are stored in a file.
 
-    file: where they are or will be. name: theirs in the file, unique. rows: V. columns: D. initial:
-    where possible one that has `rows` (see `tables.initial`): others are made whole in memory.
-    dtype, rounding, slot_dtype, seed: as of `tables.device.DeviceTable`.
+    `add` and `assign` raise RunError if the disk is full, inside a tf.function as a
+    tf.errors.OpError.
 
-    UsageError and RunError as `TableFile.section` says; `add` and `assign` raise RunError if the
-    disk is full, as a tf.errors.OpError within a tf.function.
+    Args:
+        file: The file, which may hold other tables, too.
+        name: The name of this table in the file, unique there.
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        initial: The initial values. Initial values without a method `rows` (see `tables.initial`)
+            are made as a whole in memory.
+        dtype: The dtype in which rows are stored.
+        rounding: How rows are rounded to half precision, "nearest" or "stochastic".
+        slot_dtype: The dtype in which slots of more than one column are stored.
+        seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
+
+    Raises:
+        UsageError: The file to resume has no such table.
+        RunError: The disk is too small.
     """
 
     def __init__(
@@ -60,7 +73,14 @@ class FileTable(tf.Module):
                 self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids, (U, D) float32. InvalidArgumentError for one out of range."""
+        """Return the rows of the given ids; see `Table.gather`.
+
+        Args:
+            ids_U: Ids (U,).
+
+        Raises:
+            tf.errors.InvalidArgumentError: An id is out of range.
+        """
 
         def read(ids_U: np.ndarray) -> np.ndarray:
             return self._file.read(self._number, ids_U)
@@ -69,9 +89,16 @@ class FileTable(tf.Module):
         return tf.cast(tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns)), tf.float32)
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Adds to the rows of unique ids, in float32; see `assign`.
+        """Add to the rows of the given ids, in float32; see `Table.add`.
 
-        Where rounding is stochastic, of writers that race one wins.
+        With stochastic rounding, of two writers that race one is lost.
+
+        Args:
+            ids_U: Unique ids (U,).
+            delta_UD: Differences (U, D).
+
+        Raises:
+            tf.errors.InvalidArgumentError: An id is out of range.
         """
 
         def write(ids_U: np.ndarray, delta_UD: np.ndarray) -> None:
@@ -86,17 +113,27 @@ class FileTable(tf.Module):
             self._call(write, ids_U, delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of unique ids, rounded as the table was asked to.
+        """Replace the rows of the given ids, rounded by the rule of this table.
 
-        InvalidArgumentError for an id out of range.
+        Args:
+            ids_U: Unique ids (U,).
+            rows_UD: New rows (U, D).
+
+        Raises:
+            tf.errors.InvalidArgumentError: An id is out of range.
         """
         if self._is_stochastic:
             seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
-            rows_UD = stochastic(rows_UD, self.dtype, seed)
-        self.put(ids_U, rows_UD)
+            rows_UD = round_stochastically(rows_UD, self.dtype, seed)
+        self.assign_exact(ids_U, rows_UD)
 
-    def put(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """As `assign`, of rows that the storage can hold as they are: nothing is drawn."""
+    def assign_exact(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replace rows by rows that the stored dtype can represent, without a random draw.
+
+        Args:
+            ids_U: Unique ids (U,).
+            rows_UD: New rows (U, D).
+        """
 
         def write(ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
             self._file.write(self._number, ids_U, lambda: rows_UD)
@@ -104,7 +141,7 @@ class FileTable(tf.Module):
         self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
 
     def slot(self, name: str, columns: int, initial: float) -> FileTable:
-        """A table of the same rows in the same file; see `tables.base.Table.slot`."""
+        """Return a table for optimizer state in the same file; see `Table.slot`."""
         if name not in self.slots:
             with tf.init_scope():
                 self.slots[name] = FileTable(
@@ -119,35 +156,42 @@ class FileTable(tf.Module):
                 )
         return self.slots[name]
 
-    def like(self, rows: int) -> DeviceTable:
-        """See `DeviceTable.like`."""
-        found = DeviceTable(
-            rows, self.columns, tf.zeros, self.dtype, self._rounding, seed=self._seed
-        )
+    def make_cache(self, rows: int) -> DeviceTable:
+        """Return a table on the current device that can hold some rows of this one.
+
+        Args:
+            rows: The number of rows of the new table (see `DeviceTable.make_cache`).
+        """
+        dtype = self.dtype
+        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
         if self._is_stochastic:
-            found.writes = self.writes
-        return found
+            cache.writes = self.writes
+        return cache
 
     def bytes(self) -> int:
-        """Bytes of the file that the rows and the slots made so far take."""
+        """Return the bytes in the file of the rows and of all slots made so far."""
         own = self.rows * self.columns * self.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def is_finite(self) -> bool:
-        """Whether every number of every row is finite."""
+        """Return whether every number of every row is finite."""
         return all(np.isfinite(part_UD).all() for part_UD in self._file.parts(self._number))
 
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds this table: the path of its file."""
+        return {"kind": "file", "path": str(self.path.absolute())}
+
     def snapshot(self, folder: Path) -> None:
-        """See `TableFile.snapshot`, and so on; a call for one table of a file is one for all."""
+        """Write a snapshot of the file, for all its tables (see `TableFile.snapshot`)."""
         self._file.snapshot(folder)
 
-    def committed(self, folders: Sequence[Path]) -> None:
-        """See `TableFile.committed`."""
-        self._file.committed(folders)
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Begin to build on the latest snapshot of the file (see `TableFile.commit`)."""
+        self._file.commit(folders)
 
-    def revert(self, folder: Path) -> None:
-        """See `TableFile.revert`."""
-        self._file.revert(folder)
+    def restore(self, folder: Path) -> None:
+        """Bring the file, with all its tables, back to a snapshot (see `TableFile.restore`)."""
+        self._file.restore(folder)
 
     def _call(
         self,
@@ -156,22 +200,31 @@ class FileTable(tf.Module):
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
-        """Calls a function of arrays, now or whenever the graph runs."""
+        """Call a function of arrays: at once in eager mode, else whenever the graph runs."""
         with tf.device(_CPU):
-            inputs = [checked(ids_U, self.rows, self._section), *rows_UD]
+            inputs = [check_ids(ids_U, self.rows, self._section), *rows_UD]
             if tf.executing_eagerly():
                 return function(*(np.asarray(tensor) for tensor in inputs))
             return tf.numpy_function(function, inputs, [] if result is None else result)
 
 
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
-    """The rows of a section at the moment of a snapshot, (V, D) float32.
+    """Return the rows of a table at the moment of a snapshot.
 
-    Changes nothing; right also while the run that owns the file goes on.
+    This changes nothing, and is correct while the run that owns the file is training.
+
+    Args:
+        path: The file of rows.
+        folder: The folder of the snapshot.
+        name: The name of the table in the file.
+
+    Returns:
+        Rows (V, D), float32.
 
     Raises:
         DamagedError: The snapshot or a journal is damaged or missing.
-        RunError: The file is missing, truncated, lacks the section, or changed too much meanwhile.
+        RunError: The file is missing, is truncated or lacks the table; or the run that owns it has
+            removed a journal meanwhile.
     """
     try:
         header = read_header(path)
@@ -181,18 +234,22 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     section = header.find(name)
     if section is None:
         raise RunError(f"{path} does not hold {name!r}; give the flags that it was made with")
-    before = needed(path, generation)
-    rows_VD = arrays.room((section.rows, section.columns), path.parent)
+    before = list_journals_to_undo(path, generation)
+    rows_VD = arrays.make_buffer((section.rows, section.columns), path.parent)
     start = 0
     for part_UD in section.parts(path):
         rows_VD[start : start + len(part_UD)] = part_UD
         start += len(part_UD)
-    # A row is journalled before it is overwritten, so one that was overwritten is found here.
+    # A row is appended to the journal before it is overwritten, so the journals have every row that
+    # was overwritten since the snapshot, also while this function read the file.
     with contextlib.suppress(FileNotFoundError):
-        for journal in journals(path, generation).values():
+        for journal in list_journals(path, generation).values():
             for number, ids_U, rows_U, _ in records(journal):
                 if header.sections[number] == section:
                     rows_VD[ids_U] = section.numbers(rows_U)
-        if before.keys() <= journals(path, generation).keys():
+        if before.keys() <= list_journals(path, generation).keys():
             return rows_VD
-    raise RunError(f"{path} went on to another checkpoint than {folder} meanwhile; run this again")
+    raise RunError(
+        f"the run that trains the rows in {path} no longer keeps the checkpoint {folder}; "
+        "run this again"
+    )

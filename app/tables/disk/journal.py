@@ -1,4 +1,4 @@
-"""What rows were before they were overwritten, appended to a file."""
+"""The journal of a file of rows: the old content of rows that were overwritten."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ import numpy as np
 from ...errors import RunError
 from ...system.checked_files import damaged, missing
 
-# The check sum of the rest of the record; then the section, the number of rows and the bytes of
-# each. The ids, int64, and the rows follow.
+# A record begins with the checksum of its rest, the section, the number of rows, and the bytes of a
+# row. The ids, int64, and the rows follow.
 _CHECK = struct.Struct("<I")
 _HEAD = struct.Struct("<IQQ")
 
 
 class Record(NamedTuple):
-    """Rows that belong together.
+    """The old content of some rows.
 
-    section: whose rows, as a number. ids_U: int64. rows_U: as many items of bytes. end: where the
-    record ends in its file.
+    Attributes:
+        section: The number of the section that has the rows.
+        ids_U: The ids of the rows, (U,) int64.
+        rows_U: The old rows as items of bytes, (U,).
+        end: The position in the file where the record ends.
     """
 
     section: int
@@ -36,33 +39,38 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """A file that records are appended to; what is after `end` is cut off.
+    """A file to which records are appended.
 
-    RunError if it cannot be made.
+    Args:
+        path: The file, which is made if it is not there.
+        end: The number of bytes to keep. Anything after them is cut off.
+
+    Raises:
+        RunError: The file cannot be written.
     """
 
     def __init__(self, path: Path, end: int = 0):
         self._path, self._end = path, end
-        with telling(path), path.open("ab") as file:
+        with write_errors(path), path.open("ab") as file:
             file.truncate(end)
 
     def append(self, section: int, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
-        """Append a record; the disk has it afterwards.
+        """Append a record, and wait until the disk has it.
 
         Args:
-            section: Whose rows, as a number.
-            ids_U: The ids, int64.
-            rows_U: An item of any type for each.
+            section: The number of the section that has the rows.
+            ids_U: The ids of the rows, (U,) int64.
+            rows_U: The old rows (U,), of any dtype.
 
         Raises:
-            RunError: The record cannot be written, and the file has none of it; or the file was
-                removed or changed by another program, so that no checkpoint could be restored.
+            RunError: The record cannot be written, and the file has no part of it; or another
+                program changed or removed the file, so that no checkpoint could be restored.
         """
         ids = np.ascontiguousarray(ids_U, np.int64).view(np.uint8)
         rows = np.ascontiguousarray(rows_U).view(np.uint8)
         head = _HEAD.pack(section, len(ids_U), rows_U.itemsize)
         check = _CHECK.pack(zlib.crc32(rows, zlib.crc32(ids, zlib.crc32(head))))
-        with telling(self._path), open(self._path, "r+b", buffering=0) as file:
+        with write_errors(self._path), open(self._path, "r+b", buffering=0) as file:
             if file.seek(0, os.SEEK_END) != self._end:
                 raise RunError(
                     f"{self._path} was changed by another program; run again to go on from the "
@@ -79,10 +87,19 @@ class Journal:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The records of a journal, in the order in which they were appended.
+    """Read the records of a journal.
 
-    A last one that is torn is left out: `append` did not return, so its rows were not overwritten.
-    DamagedError if one before it is damaged.
+    An incomplete last record is left out: `append` did not return, so its rows were not
+    overwritten.
+
+    Args:
+        path: The journal.
+
+    Yields:
+        The records, in the order in which they were appended.
+
+    Raises:
+        DamagedError: Another record is damaged.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -106,37 +123,57 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def journal_path(path: Path, generation: int) -> Path:
-    """The journal of a file of rows that a generation has."""
+    """Return the path of the journal of a generation.
+
+    Args:
+        path: The file of rows.
+        generation: The number of the generation.
+    """
     return path.with_name(f"{path.name}.undo-{generation}")
 
 
-def journals(path: Path, least: int = 0) -> dict[int, Path]:
-    """Those of a file by generation, newest first, from the `least` generation on."""
+def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
+    """Return the journals of a file by generation, newest first.
+
+    Args:
+        path: The file of rows.
+        first: The oldest generation to return.
+    """
     prefix = f"{path.name}.undo-"
-    named = [
-        other.name.removeprefix(prefix) for other in path.parent.glob(f"{glob.escape(prefix)}*")
-    ]
-    found = {int(number) for number in named if number.isdecimal()}
-    newest_first = sorted((number for number in found if number >= least), reverse=True)
+    files = path.parent.glob(f"{glob.escape(prefix)}*")
+    suffixes = {other.name.removeprefix(prefix) for other in files}
+    generations = {int(suffix) for suffix in suffixes if suffix.isdecimal()}
+    newest_first = sorted((number for number in generations if number >= first), reverse=True)
     return {generation: journal_path(path, generation) for generation in newest_first}
 
 
-def needed(path: Path, generation: int) -> dict[int, Path]:
-    """The journals to undo to come back to the beginning of a generation, newest first.
+def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
+    """Return the journals to undo to get back to the beginning of a generation, newest first.
 
-    None of them if a kill kept that generation from beginning. DamagedError if one is missing.
+    There is none if the run was killed before that generation began.
+
+    Args:
+        path: The file of rows.
+        generation: The number of the generation.
+
+    Raises:
+        DamagedError: One of the journals is missing.
     """
-    newer = journals(path, generation)
+    newer = list_journals(path, generation)
     last = next(iter(newer), generation - 1)
-    whole = list(newer) == list(range(last, generation - 1, -1))
-    if not whole or (not newer and not journal_path(path, last).exists()):
+    is_complete = list(newer) == list(range(last, generation - 1, -1))
+    if not is_complete or (not newer and not journal_path(path, last).exists()):
         raise missing(f"{journal_path(path, generation)} or a later one")
     return newer
 
 
 @contextlib.contextmanager
-def telling(path: Path) -> Iterator[None]:
-    """An OSError within the block becomes a RunError naming the file that cannot be written."""
+def write_errors(path: Path) -> Iterator[None]:
+    """Convert an OSError in the block to a RunError that names the file.
+
+    Args:
+        path: The file that the block writes.
+    """
     try:
         yield
     except OSError as error:
@@ -146,6 +183,6 @@ def telling(path: Path) -> Iterator[None]:
 
 
 def _write(descriptor: int, part: memoryview) -> None:
-    """Writes all of it; the system writes no more than 2 GB in a call."""
+    """Write a whole buffer: the system writes at most 2 GB in a call."""
     while part:
         part = part[os.write(descriptor, part) :]

@@ -1,11 +1,10 @@
-"""The layout of a file of rows: a header, then sections of rows, each mapped into memory."""
+"""The format of a file of rows: a header, then sections of rows, each mapped into memory."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
 import json
-import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,15 +13,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from ...errors import RunError
+from ...errors import RunError, UsageError
 from ...system.checked_files import fits
-from .. import initial as initials
-from ..initial import Initial
+from ..initial import Initial, initial_rows
 
 _MAGIC = b"lexrow rows 1\n"
-_ALIGNMENT = 4096  # of sections: a page, which is what can be mapped
-_HEADER_BYTES = 16 * _ALIGNMENT  # room for hundreds of sections
-_PART_BYTES = 16 << 20  # read at a time, where all rows have to be
+_ALIGNMENT = 4096  # sections begin at a page of memory, so that they can be mapped
+_HEADER_BYTES = 16 * _ALIGNMENT  # enough for hundreds of sections
+_PART_BYTES = 16 << 20  # the size of the parts in which a whole section is read
 _DTYPES = frozenset(["float32", "float16", "bfloat16"])
 _SECTION = {
     "name": str,
@@ -36,7 +34,15 @@ _HEADER = {"owner": str, "identity": str, "sections": [_SECTION]}
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """V rows of D columns of a dtype, from an offset in bytes on."""
+    """The place of a table in the file.
+
+    Attributes:
+        name: The name of the section, unique in the file.
+        rows: The number of rows, V.
+        columns: The number of columns, D.
+        dtype: The name of the dtype of the numbers.
+        offset: The position of the first row in the file, in bytes.
+    """
 
     name: str
     rows: int
@@ -46,37 +52,60 @@ class Section:
 
     @property
     def bytes(self) -> int:
-        """Those of all rows."""
+        """The size of all rows in bytes."""
         return self.rows * self.row_bytes
 
     @property
     def end(self) -> int:
-        """Where another section may begin."""
+        """The position in the file where the next section can begin."""
         return -(-(self.offset + self.bytes) // _ALIGNMENT) * _ALIGNMENT
 
     @property
     def row_bytes(self) -> int:
-        """Those of one row."""
+        """The size of a row in bytes."""
         return self.columns * tf.as_dtype(self.dtype).size
 
     @property
     def layout(self) -> str:
-        """In words."""
+        """The shape and the dtype, for messages."""
         return f"{self.rows:,} x {self.columns:,} {self.dtype}"
 
     def items(self, rows_UD: np.ndarray) -> np.ndarray:
-        """Rows of numbers, (U, D) of any dtype, as rows of bytes, (U,), rounded to the nearest."""
+        """Return rows of numbers as items of bytes, rounded to the nearest number of the dtype.
+
+        Args:
+            rows_UD: Rows (U, D) of any dtype.
+
+        Returns:
+            Items of bytes (U,).
+        """
         numbers_UD = np.ascontiguousarray(rows_UD, tf.as_dtype(self.dtype).as_numpy_dtype)
         return numbers_UD.view(f"V{self.row_bytes}").reshape(-1)
 
     def numbers(self, rows_U: np.ndarray) -> np.ndarray:
-        """Rows of bytes, (U,), as numbers of the dtype, (U, D)."""
+        """Return items of bytes as rows of numbers.
+
+        Args:
+            rows_U: Items of bytes (U,).
+
+        Returns:
+            Rows (U, D) of the dtype of the section.
+        """
         return rows_U.view(tf.as_dtype(self.dtype).as_numpy_dtype).reshape(-1, self.columns)
 
     def parts(self, path: Path) -> Iterator[np.ndarray]:
-        """The rows as the file holds them now, (any number, D) of the dtype, part by part.
+        """Read all rows as the file holds them now.
 
-        The system is told not to read ahead, as it would keep large blocks: see `Mapping`.
+        The system is asked not to read ahead: it would keep large blocks (see `mapped_rows`).
+
+        Args:
+            path: The file.
+
+        Yields:
+            Parts (any number, D) of the dtype of the section.
+
+        Raises:
+            RunError: The file was cut short.
         """
         count = max(1, _PART_BYTES // self.row_bytes)
         with open(path, "rb", buffering=0) as file:
@@ -91,10 +120,12 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a file says of itself.
+    """The header of a file of rows.
 
-    owner: whose it is. identity: which file it is, of all that were ever made. sections: those that
-    are whole.
+    Attributes:
+        owner: The id of the run that the file belongs to.
+        identity: A random text that no other file has.
+        sections: The sections, all of them completely written.
     """
 
     owner: str
@@ -103,15 +134,23 @@ class Header:
 
     @property
     def end(self) -> int:
-        """Bytes of the file; where another section may begin."""
+        """The size of the file in bytes, where the next section can begin."""
         return self.sections[-1].end if self.sections else _HEADER_BYTES
 
     def find(self, name: str) -> Section | None:
-        """The section of that name, if there is one."""
+        """Return the section of a name, or None if there is none.
+
+        Args:
+            name: The name of the section.
+        """
         return next((section for section in self.sections if section.name == name), None)
 
     def write(self, path: Path) -> None:
-        """Replaces the header of a file, or makes a file that has no more."""
+        """Replace the header of a file, or make a file that has only a header.
+
+        Args:
+            path: The file.
+        """
         text = _MAGIC + json.dumps(dataclasses.asdict(self)).encode()
         assert len(text) <= _HEADER_BYTES
         with open(path, "r+b" if path.exists() else "xb") as file:
@@ -119,7 +158,15 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file. ValueError, which says what the file is, if it is none of rows."""
+    """Return the header of a file of rows.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not a good file of rows. The message continues a sentence about the file.
+    """
     with open(path, "rb") as file:
         text = file.read(_HEADER_BYTES)
         size = os.fstat(file.fileno()).st_size
@@ -132,8 +179,35 @@ def read_header(path: Path) -> Header:
     raise ValueError("is truncated")
 
 
+def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
+    """Return the header of a file of this run, or None if a new run has no file yet.
+
+    Args:
+        path: The file.
+        owner: The id of the run.
+        resume: Whether the file must be there.
+
+    Raises:
+        UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
+    """
+    if not resume and not path.exists():
+        return None
+    try:
+        header = read_header(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--table_file={path} {unreadable(error)}; to go on with a run give its whole file, to "
+            "begin one give the name of a new file and a new workdir"
+        ) from error
+    if header.owner != owner:
+        raise UsageError(
+            f"--table_file={path} belongs to another run; give that run's --workdir or another file"
+        )
+    return header
+
+
 def _parse(text: bytes) -> Header:
-    """Return the header that the text stands for, or raise ValueError."""
+    """Return the header in a text, or raise ValueError."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,9 +222,15 @@ def _parse(text: bytes) -> Header:
 
 
 def reserve(path: Path, section: Section) -> None:
-    """Takes the section's place on the disk, so that writing there cannot fill it.
+    """Allocate a section on the disk, so that later writes cannot fill the disk.
 
-    OSError if there is no room; asked first, as the system would fill the disk before it says so.
+    Args:
+        path: The file.
+        section: The new last section.
+
+    Raises:
+        OSError: The disk is too small. This is checked first: the system would otherwise fill the
+            disk before it fails.
     """
     length = section.end - section.offset
     if shutil.disk_usage(path).free < length:
@@ -159,39 +239,20 @@ def reserve(path: Path, section: Section) -> None:
         os.posix_fallocate(file.fileno(), section.offset, length)
 
 
-class Mapping:
-    """The rows of a section, (V,) items of bytes, in the file itself.
-
-    The file is mapped as one that is read here and there. Otherwise Linux reads 128 kB around each
-    row, and keeps them in blocks that it takes for changed as a whole: random rows of 1,200 bytes
-    were then written at 30 MB/s instead of 2,000, because it waits for the disk.
-    """
-
-    def __init__(self, path: Path, section: Section):
-        with open(path, "r+b") as file:
-            self._map = mmap.mmap(
-                file.fileno(), section.end - section.offset, offset=section.offset
-            )
-        self._map.madvise(mmap.MADV_RANDOM)
-        self.rows_V = np.frombuffer(self._map, f"V{section.row_bytes}", section.rows)
-
-    def file_size(self) -> int:
-        """Return how many bytes the file has now."""
-        return self._map.size()
-
-    def flush(self) -> None:
-        """Returns when the disk has what was written."""
-        self._map.flush()
-
-
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
-    """Make initial rows, part by part if `initial` can."""
+    """Write the initial rows of a section, if possible part by part.
+
+    Args:
+        rows_V: The rows to write, (V,) items of bytes.
+        section: The section.
+        initial: The initial values (see `tables.initial`).
+    """
     shape = section.rows, section.columns
     by_row = hasattr(initial, "rows")
     count = max(1, _PART_BYTES // section.row_bytes) if by_row else section.rows
-    # XLA makes one loop of it, many times as fast as its operations one by one.
+    # XLA makes one loop of this, many times as fast as its separate operations.
     make = tf.function(
-        lambda ids_U: tf.cast(initials.rows(initial, ids_U, shape), section.dtype),
+        lambda ids_U: tf.cast(initial_rows(initial, ids_U, shape), section.dtype),
         autograph=False,
         jit_compile=by_row,
     )
@@ -202,7 +263,11 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """What the path of a file is, of which `read_header` raised this."""
+    """Return the end of a message that begins with the path of a file.
+
+    Args:
+        error: The error of `read_header` for the file.
+    """
     if isinstance(error, FileNotFoundError):
         return "is not there"
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -1,1 +1,1 @@
-"""Tables whose rows are made when a key is first seen."""
+"""Tables that make a row when a key is first seen."""

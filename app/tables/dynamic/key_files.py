@@ -1,4 +1,4 @@
-"""The files of a map of keys in a checkpoint, and what they must hold."""
+"""The files of a key map in a checkpoint, and the check of their content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ _DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys":
 
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the keys of a map that was saved, their rows and sightings, in the order of rows.
+    """Return the keys of a saved map in the order of their rows.
+
+    Args:
+        folder: The folder of the map.
+
+    Returns:
+        Keys (N,), their rows (N,), and how often each was seen, (N,).
 
     Raises:
         DamagedError: A file is missing or damaged.
@@ -35,7 +41,18 @@ def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_arrays(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return what the file holds, and its arrays and those of `dtypes`; they fit together."""
+    """Read all files of a saved map, and check that they agree.
+
+    Args:
+        path: The JSON file of the map.
+        dtypes: The possible dtypes of further arrays, by name.
+
+    Returns:
+        The value of the JSON file, and the arrays by name.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+    """
     state, parts = arrays.load(path, SHAPE, {**_DTYPES, **dtypes})
     used, free = state["used"], parts["free"]
     fits = used <= state["capacity"] and len(parts["counts"]) == len(parts["last"]) == used

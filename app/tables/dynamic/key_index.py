@@ -1,4 +1,4 @@
-"""From the hashes of keys to their rows, many at a time, in memory that is set aside once."""
+"""A hash table from keys to rows, for many keys at a time, in memory that is allocated once."""
 
 from __future__ import annotations
 
@@ -9,117 +9,141 @@ import numpy as np
 # The finaliser of SplitMix64 (see `tables.initial`).
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST_SHIFT = 31
-# A search for a key that is not there looks at 2.5 places on average where half are filled, at 4
-# where five eighths are (Knuth, The Art of Computer Programming 3, section 6.4, theorem K).
-_PLACES_PER_ROW = 2
-_WASTED = 8  # of so many places one may be wasted on removed keys, before all are filled anew
+# A search for a missing key looks at 2.5 cells on average if half of the cells are filled, and at 4
+# if five eighths are (Knuth, The Art of Computer Programming 3, section 6.4, theorem K).
+_CELLS_PER_ROW = 2
+_MAX_REMOVED = 8  # the index is rebuilt when one cell in 8 is marked as removed
 _BLOCK = 1 << 20
 _FREE, _REMOVED = 0, -1
 
 
 class KeyIndex:
-    """Open addressing with linear probing, a round of which is made for all keys at once.
+    """A hash table with open addressing and linear probing, one round for all keys at once.
 
-    hashes_V: (V,) int64, by row. Every place of the index holds a row + 1, and a row's hash is
-    compared where it is kept; so a row costs 16 bytes in all, which the system commits when they
-    are first written. Nothing is ever copied to grow. V is below 2^31.
+    A cell holds a row number + 1, and hashes are compared by row. So a row takes 16 bytes in all.
+    The system commits memory when it is first written, so the table never has to grow.
+
+    Args:
+        rows: The number of rows, V, below 2^31.
+
+    Attributes:
+        hashes_V: The hash of the key of each row, (V,) int64.
     """
 
     def __init__(self, rows: int):
         self.hashes_V = np.zeros(rows, np.int64)
-        self._places = np.zeros(_PLACES_PER_ROW * rows + 1, np.int32)
-        self._wasted = 0
+        self._cells = np.zeros(_CELLS_PER_ROW * rows + 1, np.int32)
+        self._removed = 0
 
     def find(
         self,
         hashes_U: np.ndarray,
         same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
-        """The row of each hash, (U,) int64, or -1.
+        """Return the row of each hash, (U,) int64, or -1 for a hash that is not there.
 
-        same: from positions among the hashes and the rows found for them, whose hashes are equal,
-        to whether the keys are, too; None where hashes are the keys.
+        Args:
+            hashes_U: Hashes (U,), int64.
+            same: Compares keys whose hashes are equal: a function from indices into the hashes, and
+                from rows, to booleans. None if the hashes are the keys.
         """
         rows_U = np.full(len(hashes_U), -1, np.int64)
-        which, places = np.arange(len(hashes_U)), self._home(hashes_U)
-        while len(which):
-            entries = self._places.take(places)
+        indices, cells = np.arange(len(hashes_U)), self._first_cell(hashes_U)
+        while len(indices):
+            entries = self._cells.take(cells)
             rows = entries - 1
-            hit = (entries > 0) & (self.hashes_V.take(rows, mode="clip") == hashes_U.take(which))
+            hit = (entries > 0) & (self.hashes_V.take(rows, mode="clip") == hashes_U.take(indices))
             if same is not None:
                 equal = np.flatnonzero(hit)
-                hit[equal] = same(which[equal], rows[equal])
-            rows_U[which[hit]] = rows[hit]
+                hit[equal] = same(indices[equal], rows[equal])
+            rows_U[indices[hit]] = rows[hit]
             further = np.flatnonzero((entries != _FREE) & ~hit)
-            which, places = which.take(further), self._next(places.take(further))
+            indices, cells = indices.take(further), self._next(cells.take(further))
         return rows_U
 
     def insert(self, hashes_U: np.ndarray, rows_U: np.ndarray) -> None:
-        """Adds rows that are not in it; their keys are not, either."""
+        """Add rows of new keys.
+
+        Args:
+            hashes_U: The hashes of the keys, (U,) int64. None of the keys is there yet.
+            rows_U: Their rows (U,). None of the rows is there yet.
+        """
         self.hashes_V[rows_U] = hashes_U
-        places = self._home(hashes_U)
+        cells = self._first_cell(hashes_U)
         while len(rows_U):
-            before = self._places.take(places)
-            open_ = np.flatnonzero(before <= 0)
-            self._places[places[open_]] = rows_U[open_] + 1  # of two at one place the last stays
-            won = self._places.take(places) == rows_U + 1
-            self._wasted -= int(np.count_nonzero(before[won] == _REMOVED))
-            rows_U, places = rows_U[~won], self._next(places[~won])
+            before = self._cells.take(cells)
+            free = np.flatnonzero(before <= 0)
+            self._cells[cells[free]] = rows_U[free] + 1  # the last of two rows in one cell stays
+            won = self._cells.take(cells) == rows_U + 1
+            self._removed -= int(np.count_nonzero(before[won] == _REMOVED))
+            rows_U, cells = rows_U[~won], self._next(cells[~won])
 
     def remove(self, rows_U: np.ndarray) -> None:
-        """Takes out rows that are in it."""
-        self._wasted += len(rows_U)
-        places = self._home(self.hashes_V[rows_U])
+        """Remove rows.
+
+        Args:
+            rows_U: Rows (U,) that are there.
+        """
+        self._removed += len(rows_U)
+        cells = self._first_cell(self.hashes_V[rows_U])
         while len(rows_U):
-            here = self._places.take(places) == rows_U + 1
-            self._places[places[here]] = _REMOVED
-            rows_U, places = rows_U[~here], self._next(places[~here])
-        if self._wasted > len(self._places) // _WASTED:
-            self._fill_anew()
+            hit = self._cells.take(cells) == rows_U + 1
+            self._cells[cells[hit]] = _REMOVED
+            rows_U, cells = rows_U[~hit], self._next(cells[~hit])
+        if self._removed > len(self._cells) // _MAX_REMOVED:
+            self._rebuild()
 
     def clear(self) -> None:
-        """Takes out all rows."""
-        self._places[:] = _FREE
-        self._wasted = 0
+        """Remove all rows."""
+        self._cells[:] = _FREE
+        self._removed = 0
 
     def bytes(self) -> int:
-        """Bytes when every row is in use."""
-        return self.hashes_V.nbytes + self._places.nbytes
+        """Return the bytes that the index takes when every row is in use."""
+        return self.hashes_V.nbytes + self._cells.nbytes
 
-    def _fill_anew(self) -> None:
-        rows = self._places[self._places > 0].astype(np.int64) - 1
+    def _rebuild(self) -> None:
+        rows = self._cells[self._cells > 0].astype(np.int64) - 1
         self.clear()
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             self.insert(self.hashes_V[block], block)
 
-    def _home(self, hashes_U: np.ndarray) -> np.ndarray:
-        """Where the search for each hash starts: its high half as a share of the places."""
+    def _first_cell(self, hashes_U: np.ndarray) -> np.ndarray:
+        """Return the cell where the search for each hash starts."""
         high_U = mixed(hashes_U) >> np.uint64(32)
-        return ((high_U * np.uint64(len(self._places))) >> np.uint64(32)).astype(np.int64)
+        return ((high_U * np.uint64(len(self._cells))) >> np.uint64(32)).astype(np.int64)
 
-    def _next(self, places: np.ndarray) -> np.ndarray:
-        places = places + 1
-        places[places == len(self._places)] = 0
-        return places
+    def _next(self, cells: np.ndarray) -> np.ndarray:
+        cells = cells + 1
+        cells[cells == len(self._cells)] = 0
+        return cells
 
 
-def least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Return `count` of the rows, those with the least values, in rising order.
+def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return the rows with the least values, in rising order.
 
-    values: By row; each of them decides where those before it are equal, then the row's number.
+    Args:
+        rows: Rows to choose from, in rising order.
+        values: Arrays by row, (V,). Each decides between rows that are equal in those before it.
+            Of rows that are equal in all arrays, the lower are chosen.
+        count: The number of rows to return.
     """
     chosen = []
-    for of_V in values:
-        found = of_V[rows]
-        limit = np.partition(found, count - 1)[count - 1]
-        chosen.append(rows[found < limit])
-        rows, count = rows[found == limit], count - len(chosen[-1])
+    for values_V in values:
+        values_N = values_V[rows]
+        limit = np.partition(values_N, count - 1)[count - 1]
+        chosen.append(rows[values_N < limit])
+        rows, count = rows[values_N == limit], count - len(chosen[-1])
     return np.sort(np.concatenate([*chosen, rows[:count]]))
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
-    """Evenly spread uint64 numbers, one to one with the int64 hashes."""
+    """Return evenly spread uint64 numbers, a different one for each int64.
+
+    Args:
+        hashes_U: Any numbers (U,), int64.
+    """
     values = hashes_U.view(np.uint64)
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)

@@ -1,4 +1,4 @@
-"""Which row a key has: keys come, are counted, get a row, and are evicted by rule."""
+"""The map from keys to rows: it counts keys, gives them rows, and evicts them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ from ...system.checked_files import damaged, read_json
 from .. import arrays
 from ..initial import fingerprints
 from .key_files import INT64, SHAPE, STATE, STRING, read_arrays
-from .key_index import KeyIndex, least
-from .sketch import DEPTH, MOST, Sketch
+from .key_index import KeyIndex, select_least
+from .key_memory import COUNTERS_PER_ROW, STRING_BYTES
+from .sketch import MAX_COUNT, Sketch
 
-_PER_ROW = 4  # counters of the sketch, for each hash function
-_AT_ONCE = 16  # one of so many rows is evicted at once, as all sightings are read to choose them
-_SWEEPS = 8  # looks for rows that are too old, in the age at which they are
-# CPython's header of a bytes object with its final 0, and the pointer to it.
-_STRING_BYTES = 33 + 8
-_LETTERS = 12  # of a key that is yet to come, as one can guess
+# An eviction reads the sightings of all rows, so it frees this share of them at once: 1 / 16.
+_EVICTED_SHARE = 16
+_SWEEPS = 8  # searches for rows that are too old, within `max_age` steps
 _PART = 1 << 20  # keys put into the index at a time
-# Of a key of 8 bytes: itself and two places of 4 (see `KeyIndex`), its sightings and its last step;
-# and while rows are chosen for eviction, their numbers, and their sightings twice.
-_KEY_BYTES = 8 + 2 * 4 + 8 + 8
-_CHOICE_BYTES = 3 * 8
 
 
 class Seen(NamedTuple):
-    """What became of the keys of a call.
+    """The result of `KeyMap.see`.
 
-    rows_U: of each key, int64, -1 where it has none (yet). new_rows, new_keys: those that got a row
-    now. evicted_rows: that were taken from other keys; some are among the new ones.
+    Attributes:
+        rows_U: The row of each key, int64, or -1 for a key that has none yet.
+        new_rows: The rows that were given to keys now.
+        new_keys: The keys that got these rows.
+        evicted_rows: The rows that were taken from other keys. Some are among the new rows.
     """
 
     rows_U: np.ndarray
@@ -43,19 +40,21 @@ class Seen(NamedTuple):
 
 
 class KeyMap:
-    """Rows 0 .. V - 1 for at most V keys, all int64 or all strings; strings are bytes outside.
+    """A map from at most V keys, all int64 or all strings, to the rows 0 .. V - 1.
 
-    Works on many keys at a time, and is no place for single ones. Bounded in memory by V, whatever
-    keys come: what has no row is at most counted in a sketch (see `tables.dynamic.sketch`).
+    It is fast for many keys at a time, slow for single keys. Its memory is bounded by V: a key
+    without a row is at most counted in a sketch (see `tables.dynamic.sketch`).
 
-    capacity: V, below 2^31. kind: `INT64` or `STRING`. min_sightings: a key gets a row when it was
-    seen so often, up to 255. max_age: a row not seen for more steps than that is evicted, at the
-    latest an eighth of them later; 0 keeps them. pinned: rows seen in so many steps before the
-    current one are not evicted, whatever happens.
+    When all rows are taken, one in 16 is evicted: first the rows seen the fewest times, of these
+    the rows not seen for longest, of these the lowest. Without `max_age`, keys that were frequent
+    long ago keep their rows for ever.
 
-    Where more keys would have rows than there are, the rows seen the fewest times go, of these the
-    ones not seen for longest, and the lower row of two equals; one in 16 of all at once. Without an
-    age, keys that were frequent long ago are kept for ever.
+    Args:
+        capacity: The number of rows, V, below 2^31 - 1.
+        kind: The kind of keys, `INT64` or `STRING`. Strings are returned as bytes.
+        min_sightings: The number of sightings after which a key gets a row, from 1 to 255.
+        max_age: A row not seen for more steps is evicted, at most an eighth later; 0 for never.
+        pinned: Rows seen in this many steps before the current one are never evicted.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class KeyMap:
         max_age: int = 0,
         pinned: int = 0,
     ):
-        if not 0 < capacity < 2**31 - 1 or not 1 <= min_sightings <= MOST:
+        if not 0 < capacity < 2**31 - 1 or not 1 <= min_sightings <= MAX_COUNT:
             raise ValueError(f"no map has {capacity} rows, or admits after {min_sightings}")
         self.capacity, self.kind, self.min_sightings = capacity, kind, min_sightings
         self.step = 0
-        self.used = 0  # rows from here on were never in use
+        self.used = 0  # rows from this number on were never in use
         self._max_age, self._pinned = max_age, pinned
         self._index = KeyIndex(capacity)
         self._strings_V = np.empty(capacity, object) if kind == STRING else None
@@ -78,7 +77,7 @@ class KeyMap:
         self.counts_V = np.zeros(capacity, np.int64)
         self._last_V = np.zeros(capacity, np.int64)
         self._free = np.zeros(0, np.int64)
-        self._sketch = Sketch(_PER_ROW * capacity) if min_sightings > 1 else None
+        self._sketch = Sketch(COUNTERS_PER_ROW * capacity) if min_sightings > 1 else None
         self._swept = 0
 
     def __len__(self) -> int:
@@ -86,12 +85,16 @@ class KeyMap:
 
     @property
     def hashes_V(self) -> np.ndarray:
-        """Of the key that each row has, or last had: see `hashes`."""
+        """The hash of the key that each row has, or last had, (V,) int64 (see `hashes`)."""
         return self._index.hashes_V
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """The row of each key, int64, -1 where it has none; changes nothing. TypeError as `see`."""
-        keys = self._checked(keys)
+        """Return the row of each key, int64, or -1 for a key without one. Changes nothing.
+
+        Args:
+            keys: Keys (N,) of the kind of this map, else TypeError is raised.
+        """
+        keys = self._convert(keys)
         return self._find(keys, self.hashes(keys))
 
     def see(
@@ -101,27 +104,27 @@ class KeyMap:
         step: int,
         last_U: np.ndarray | None = None,
     ) -> Seen:
-        """Count distinct keys and give rows to new ones; rows of these keys are not evicted.
+        """Count unique keys, and give rows to new ones without evicting any of these keys.
 
         Args:
-            keys_U: Distinct keys, which were seen in the current step, or in some steps up to it.
-            sightings_U: How often each key was seen, 1 at least.
-            step: The current step. Steps do not fall from call to call.
-            last_U: The step in which each key was seen last; by default the current one.
+            keys_U: Unique keys, seen in the current step or in some steps up to it.
+            sightings_U: How often each key was seen, at least 1.
+            step: The current step, not lower than in the call before.
+            last_U: The step in which each key was last seen; by default the current one.
 
         Raises:
             TypeError: The keys are of the other kind.
-            RunError: More rows are needed than may be evicted. The map is as it was before.
+            RunError: More rows are needed than may be evicted. The map is unchanged.
         """
-        keys_U = self._checked(keys_U)
+        keys_U = self._convert(keys_U)
         hashes_U = self.hashes(keys_U)
         rows_U = self._find(keys_U, hashes_U)
         known = rows_U >= 0
         new = np.flatnonzero(~known)
         sightings = sightings_U[new]
         if self._sketch is not None:
-            found, places = self._sketch.look_up(hashes_U[new], sightings)
-            counted, sightings = (places, found, sightings), found
+            seen, counters = self._sketch.look_up(hashes_U[new], sightings)
+            counted, sightings = (counters, seen, sightings), seen
             enough = sightings >= self.min_sightings
             new, sightings = new[enough], sightings[enough]
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
@@ -143,34 +146,37 @@ class KeyMap:
         return Seen(rows_U, rows, keys_U[new], evicted)
 
     def in_use(self) -> np.ndarray:
-        """The rows that have a key, int64, in rising order."""
+        """Return the rows that have a key, int64, in rising order."""
         return np.flatnonzero(self.counts_V[: self.used])
 
     def keys(self) -> np.ndarray:
-        """The keys of `in_use`, int64 or bytes."""
+        """Return the keys of the rows `in_use`, int64 or bytes."""
         of_V = self._index.hashes_V if self._strings_V is None else self._strings_V
         return of_V[self.in_use()]
 
-    def counts(self) -> np.ndarray:
-        """The sightings of `in_use`, int64, with those before a row was given (about)."""
-        return self.counts_V[self.in_use()]
-
-    def ages(self) -> np.ndarray:
-        """The steps since each of `in_use` was seen, int64."""
-        return self.step - self._last_V[self.in_use()]
-
     def bytes(self) -> int:
-        """Bytes of the map once all rows are in use, with the strings that it has now."""
+        """Return the bytes of a full map, with the strings that it holds now."""
         sketch = 0 if self._sketch is None else self._sketch.counts_HW.nbytes
-        strings = 0 if self._strings_V is None else len(self) * _STRING_BYTES + self._string_bytes
+        strings = 0 if self._strings_V is None else len(self) * STRING_BYTES + self._string_bytes
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """What an initial row is a function of: the keys, or the fingerprints of strings, int64."""
+        """Return the keys themselves, or the fingerprints of strings: initial rows depend on them.
+
+        Args:
+            keys: Keys (N,), int64 or bytes.
+        """
         return keys if self.kind == INT64 else fingerprints(tf.constant(keys, tf.string)).numpy()
 
     def save(self, folder: Path) -> None:
-        """Writes the map to a new folder. OSError when it cannot."""
+        """Write the map to a new folder.
+
+        Args:
+            folder: The folder to make.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
         folder.mkdir(parents=True)
         state = {"capacity": self.capacity, "kind": self.kind, "admits": self.min_sightings > 1}
         state |= {"step": self.step, "used": self.used, "swept": self._swept}
@@ -181,17 +187,20 @@ class KeyMap:
         arrays.save(folder / STATE, state, parts)
 
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote; all that follows is as it would have been.
+        """Read a map that `save` wrote.
+
+        Args:
+            folder: The folder of the map.
 
         Raises:
             DamagedError: A file is missing or damaged.
-            RunError: The map is of another kind or capacity, or admits keys otherwise.
+            RunError: The map has another kind or capacity, or another rule to admit keys.
         """
         path = folder / STATE
         state = read_json(path, SHAPE)
         for name, value, flag in (
             ("capacity", self.capacity, "--table_gb"),
-            ("kind", self.kind, "another kind of key"),
+            ("kind", self.kind, "kind of key"),
             ("admits", self.min_sightings > 1, "--min_count"),
         ):
             if state[name] != value:
@@ -223,35 +232,35 @@ class KeyMap:
             part = slice(start, start + _PART)
             self._index.insert(self.hashes(keys[part]), rows[part])
 
-    def _checked(self, keys: np.ndarray) -> np.ndarray:
-        """The keys as int64 or bytes."""
+    def _convert(self, keys: np.ndarray) -> np.ndarray:
+        """Return the keys as int64 or bytes, or raise TypeError."""
         keys = np.asarray(keys)
-        found = STRING if keys.dtype.kind in "OSU" else keys.dtype.name
+        kind = STRING if keys.dtype.kind in "OSU" else keys.dtype.name
         if self.kind == INT64 and keys.dtype.kind in "iu" and np.can_cast(keys.dtype, np.int64):
             return np.ascontiguousarray(keys, np.int64)
-        if self.kind == found == STRING:
+        if self.kind == kind == STRING:
             if keys.dtype.kind == "U":
                 return np.char.encode(keys, "utf-8").astype(object)
             return keys.astype(object, copy=False)
-        raise TypeError(f"keys are {found}, where the table has {self.kind} keys")
+        raise TypeError(f"keys are {kind}, where the table has {self.kind} keys")
 
     def _find(self, keys_U: np.ndarray, hashes_U: np.ndarray) -> np.ndarray:
         if self._strings_V is None:
             return self._index.find(hashes_U)
         return self._index.find(
-            hashes_U, lambda which, rows: self._strings_V[rows] == keys_U[which]
+            hashes_U, lambda indices, rows: self._strings_V[rows] == keys_U[indices]
         )
 
     def _take(self, count: int) -> np.ndarray:
-        """Free rows, those given back first before those that were never in use."""
+        """Return free rows: first evicted ones, then rows that were never in use."""
         again, self._free = self._free[:count], self._free[count:]
         fresh = np.arange(self.used, self.used + count - len(again))
         self.used += len(fresh)
         return np.concatenate([again, fresh])
 
-    def _require(self, wanted: int, seen: np.ndarray, kept_from: int) -> None:
-        """Raise RunError unless so many rows are free, or are not kept and may be evicted."""
-        missing = wanted - (self.capacity - len(self))
+    def _require(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
+        """Raise RunError unless this many rows are free or were last seen before `kept_from`."""
+        missing = needed - (self.capacity - len(self))
         if missing <= 0:
             return
         count = len(self._idle(kept_from)) - np.count_nonzero(self._last_V[seen] < kept_from)
@@ -262,19 +271,18 @@ class KeyMap:
                 "--batch_tokens, --steps_per_call or --block_bytes"
             )
 
-    def _evict(self, wanted: int, kept_from: int) -> np.ndarray:
-        """Free the rows that are too old, and more if fewer rows than wanted are free."""
+    def _evict(self, needed: int, kept_from: int) -> np.ndarray:
+        """Free the rows that are too old, and more if fewer rows than needed are free."""
         rows = np.zeros(0, np.int64)
         if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
             self._swept = self.step
             rows = self._drop(self._idle(min(kept_from, self.step - self._max_age)))
-        missing = wanted - (self.capacity - len(self))
+        missing = needed - (self.capacity - len(self))
         if missing > 0:
-            may_go = self._idle(kept_from)
-            count = min(max(missing, self.capacity // _AT_ONCE), len(may_go))
-            rows = np.concatenate(
-                [rows, self._drop(least(may_go, (self.counts_V, self._last_V), count))]
-            )
+            idle = self._idle(kept_from)
+            count = min(max(missing, self.capacity // _EVICTED_SHARE), len(idle))
+            evicted = self._drop(select_least(idle, (self.counts_V, self._last_V), count))
+            rows = np.concatenate([rows, evicted])
         return rows
 
     def _idle(self, before: int) -> np.ndarray:
@@ -290,10 +298,3 @@ class KeyMap:
             self._string_bytes -= sum(map(len, self._strings_V[rows]))
             self._strings_V[rows] = None
         return rows
-
-
-def key_bytes(kind: str, min_sightings: int) -> int:
-    """What a row of a map takes in all, about, for strings of 12 bytes."""
-    strings = _STRING_BYTES + _LETTERS if kind == STRING else 0
-    sketch = _PER_ROW * DEPTH if min_sightings > 1 else 0
-    return _KEY_BYTES + _CHOICE_BYTES + strings + sketch

@@ -60,7 +60,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, twice
     )
     stored = placing.place(model, batches, shape.spec(), config, optimizer, workdir, others=[kept])
-    if config.labelled.pretrained_vectors and not checkpoint.paths(workdir.checkpoints):
+    if config.labelled.pretrained_vectors and not checkpoint.list_checkpoints(workdir.checkpoints):
         _start_from(config.labelled.pretrained_vectors, stored["tables"], data.words, config)
     trained = _classifier(model, storage.readable(stored["tables"]), features, config)
 
@@ -211,7 +211,7 @@ def _tables(
 ) -> tuple[Bag, dict[str, Table]]:
     """The model of a workdir, and its tables without the optimizer's state, in memory."""
     model = _model(config, words, labels)
-    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
     return model, tables
 
 

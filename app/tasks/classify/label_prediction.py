@@ -12,7 +12,7 @@ from ...input.labelled import Examples
 from ...losses import inference
 from ...models.bag import Bag
 from ...tables.base import Table
-from ...tables.row_reads import distinct
+from ...tables.row_reads import unique
 from ...types import HOST
 from . import label_metrics
 from .label_metrics import Tally
@@ -70,9 +70,9 @@ class Classifier:
         return Tally(*map(sum, zip(*found, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        with tf.device(HOST):  # how many features there are gives all further shapes
+        with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self._features.of(tokens_M, owners_M)
-        ids_U, positions_N = distinct(ids_N)
+        ids_U, positions_N = unique(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)
 

@@ -24,7 +24,7 @@ from ...input.tokens import decode
 from ...losses import inference
 from ...models.language_model import LanguageModel
 from ...tables.base import Table
-from ...tables.row_reads import distinct
+from ...tables.row_reads import unique
 from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
@@ -119,7 +119,7 @@ def scorer(
 
         rows = {}
         for name, ids in model.input_lookups(tokens_BL).items():
-            ids_U, positions_N = distinct(ids)
+            ids_U, positions_N = unique(ids)
             rows[name] = Rows(gather(name, ids_U), positions_N)
         predictions, state_BS = model.predictions(tokens_BL, rows, state_BS)
         hidden_GND, targets_GM, weights_GNM = predictions

@@ -85,7 +85,7 @@ def trained(
     See `tasks.language_model.language_model_data.scorer`. RunError if there is no whole checkpoint.
     """
     model = _model(config, known)
-    tables, position = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, position = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
     device = devices.name(config.run)
     return language_model_data.scorer(model, tables, known, device), position.step
 

@@ -15,7 +15,7 @@ from ...input.pairs import Known
 from ...models.factorization import Kernels
 from ...models.recommender import Recommender
 from ...tables.base import Table
-from ...tables.row_reads import parts
+from ...tables.row_reads import row_slices
 
 # Scores that are computed at a time: 64 MB of them, with what top_k takes.
 _SCORES = 1 << 24
@@ -94,7 +94,7 @@ class Ranker:
         table = self._tables[name]
         found = [
             code(table.gather(tf.range(part.start, part.stop)), kernels)
-            for part in parts(count, table.columns)
+            for part in row_slices(count, table.columns)
         ]
         return tf.concat(found, axis=0)
 

@@ -130,7 +130,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = _model(config, users, items, files.read_json(workdir.corpus, _CORPUS)["mean"])
-    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
     return Trained(model, tables, users, items, known)
 
 

@@ -16,9 +16,10 @@ from ...input import growing, pipeline
 from ...input.tokens import PAD
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
+from ...tables.base import Layout
 from ...tables.dynamic import key_files
 from ...tables.dynamic.keys import KeyMap
-from ...tables.dynamic.slab import Slab, read_rows
+from ...tables.dynamic.row_store import RowStore, read_rows
 from ...text import reading
 from ...text import vocabulary as files
 from ...text.blocks import reported
@@ -34,7 +35,7 @@ _SAMPLES = 8  # files whose beginning tells how long the text is
 
 
 class Stream:
-    """The batches of a text, and where it stands, which a checkpoint has (see `tables.base.Kept`).
+    """The batches of a text, and where it stands, which a checkpoint holds.
 
     Block after block, words are counted, those that the map admits get rows, and their tokens
     become rows of text. Tokens of other words are left out, as are frequent ones by chance (see
@@ -44,7 +45,7 @@ class Stream:
     are of this step or the one before it, and with a map of `PINNED` steps no word of theirs is
     evicted.
 
-    keys: of strings. slabs: of the map; what is admitted starts there. reweigh: told the sightings
+    keys: of strings. stores: of the map; what is admitted starts there. reweigh: told the sightings
     of all rows that were ever in use, after each block. words: where the words are kept as a
     vocab.tsv with each checkpoint.
     """
@@ -54,12 +55,12 @@ class Stream:
         sources: tuple[str, ...],
         config: Config,
         keys: KeyMap,
-        slabs: Sequence[Slab],
+        stores: Sequence[RowStore],
         reweigh: Callable[[np.ndarray], None],
         words: Path,
     ):
         self._sources, self._config, self._words = sources, config, words
-        self._keys, self._slabs, self._reweigh = keys, slabs, reweigh
+        self._keys, self._stores, self._reweigh = keys, stores, reweigh
         self._rows_of = growing.block_rows(config.model.window, config.input, config.run.seed)
         self._count = config.input.batch_tokens // config.input.row_tokens
         length = config.input.row_tokens + 2 * config.model.window
@@ -105,13 +106,17 @@ class Stream:
         at = self._epoch, self._block, self._batch, self._step
         arrays.save(folder / _STATE, {"at": at}, {_WAITING: self._waiting_RL})
 
-    def committed(self, folders: Sequence[Path]) -> None:
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds the stream: in files of its own."""
+        return {"kind": "dynamic"}
+
+    def commit(self, folders: Sequence[Path]) -> None:
         """Keeps the words as they are in the checkpoint. RunError if they cannot be written."""
         words, _ = _ranked(folders[0])
         files.save(words, str(self._words))
 
-    def revert(self, folder: Path) -> None:
-        """Goes back to the moment of a snapshot; the slabs have to as well.
+    def restore(self, folder: Path) -> None:
+        """Goes back to the moment of a snapshot; the stores have to as well.
 
         Errors are those of `KeyMap.load`.
         """
@@ -141,7 +146,7 @@ class Stream:
         """Gives the words of the next block rows, and lets its tokens wait."""
         seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
         hashes = self._keys.hashes(seen.new_keys)
-        for table in self._slabs:
+        for table in self._stores:
             table.admit(seen.new_rows, hashes)
         self._weigh(self._keys.used)
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0

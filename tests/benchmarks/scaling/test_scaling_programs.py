@@ -14,7 +14,7 @@ from app.checkpoints.workdir import Workdir, write_flags
 from app.config import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig, VocabularyConfig
 from app.config.settings import by_name
 from app.system import devices
-from app.tables.row_reads import distinct
+from app.tables.row_reads import unique
 from app.tasks.words import words_data
 from app.training.step import steps
 from tests.integration.commands import fresh, write_corpus
@@ -112,7 +112,7 @@ def test_the_share_of_a_replica(run_before, tmp_path, monkeypatch):
         first = tf.constant(part * 2, tf.int64)
         for (batch,) in steps(tokens, first, config.run.seed, 1):
             looked = made.model.lookups(batch).values()
-            rows.append(sum(int(tf.size(distinct(ids)[0])) for ids in looked))
+            rows.append(sum(int(tf.size(unique(ids)[0])) for ids in looked))
     assert two["bytes"] == pytest.approx(4 * (np.mean(rows) * (1 + 8) + 2 + 3))
     assert 0 < one["rows"] < 2 * np.mean(rows)
 

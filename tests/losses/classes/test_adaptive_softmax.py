@@ -13,7 +13,7 @@ from app.losses.base import Predictions
 from app.losses.classes.adaptive_softmax import AdaptiveSoftmax, fewest_scores
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
-from app.tables.row_reads import distinct
+from app.tables.row_reads import unique
 from app.training.step import step
 from app.types import Batch, Rows
 from tests.losses import toy
@@ -149,7 +149,7 @@ def test_a_cluster_without_targets_is_not_read(tile):
     targets_N = tf.constant([0, 3, 12, 12, 15], tf.int32)  # of the head and of the second cluster
     rows = {}
     for name, ids in loss.lookups(targets_N[:, None], 5, tf.zeros(2)).items():
-        ids_U, positions_N = distinct(ids)
+        ids_U, positions_N = unique(ids)
         rows[name] = Rows(tables[name].gather(ids_U), positions_N)
     _, parts = loss.loss(toy.singly(hidden(5), targets_N), rows)
     touched = []

@@ -11,7 +11,7 @@ from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.sampled.nce import Nce
 from app.losses.sampled.sampled_softmax import SampledSoftmax
-from app.tables.row_reads import distinct
+from app.tables.row_reads import unique
 from app.types import Rows
 from tests.losses import toy
 from tests.losses.toy import DIM
@@ -35,7 +35,7 @@ def looked_up(loss, predictions, table, seed=SEED):
     """The distinct rows of the loss's lookups, and the samples among them."""
     vectors = int(tf.size(predictions.weights_GNM[..., 0]))
     ids_N = loss.lookups(predictions.targets_GM, vectors, seed)["output"]
-    ids_U, positions_N = distinct(ids_N)
+    ids_U, positions_N = unique(ids_N)
     rows = Rows(table.gather(ids_U), positions_N, ids_U)
     return rows, ids_N[tf.size(predictions.targets_GM) :]
 

@@ -92,7 +92,7 @@ def test_a_row_that_is_not_there_is_refused(table, way, wrong):
         lambda ids_U, rows_UD: table.assign(ids_U, rows_UD) or ids_U,
         lambda ids_U, rows_UD: table.add(ids_U, rows_UD) or ids_U,
     ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="words: ids are to be from 0"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="words: ids must be from 0"):
             way(act, ids, rows)
     np.testing.assert_array_equal(all_rows(table), ROWS)
 
@@ -151,18 +151,18 @@ def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_p
     folder.mkdir()
     table.snapshot(folder)
     variables = saver.write(str(tmp_path / "variables"))
-    table.committed([folder])
+    table.commit([folder])
     expected = steps(table, 2)
     table, saver = made(resume=True)
-    table.revert(folder)
+    table.restore(folder)
     saver.read(variables).assert_consumed()
     np.testing.assert_array_equal(steps(table, 2), expected)
     np.testing.assert_array_equal(expected, steps(on_device, 2))
 
-    staged = table.like(3)
+    staged = table.make_cache(3)
     assert staged.writes is table.writes and staged.values.dtype == dtype
     rows = table.gather(tf.constant([5, 0, 2]))
-    table.put(tf.constant([0, 1, 3]), rows)
+    table.assign_exact(tf.constant([0, 1, 3]), rows)
     np.testing.assert_array_equal(table.gather(tf.constant([0, 1, 3])), rows)
 
 
@@ -186,7 +186,7 @@ def test_rows_of_a_snapshot_are_read_while_training_goes_on(table, tmp_path, mon
         folders[0].mkdir()
         table.snapshot(folders[0])
         expected = all_rows(table)
-        table.committed(folders)
+        table.commit(folders)
         table.assign(tf.constant([step, 5]), tf.fill([2, 2], float(step + 100)))
         other.assign(tf.constant([step]), tf.constant([[1.0]]))
         np.testing.assert_array_equal(read_rows(tmp_path / "rows", folders[0], "words"), expected)
@@ -205,7 +205,7 @@ def test_rows_that_cannot_be_read_are_told(table, tmp_path, monkeypatch):
     path, folder = tmp_path / "rows", tmp_path / "step"
     folder.mkdir()
     table.snapshot(folder)
-    table.committed([folder])
+    table.commit([folder])
     with pytest.raises(RunError, match="rows does not hold 'other'"):
         read_rows(path, folder, "other")
     with pytest.raises(RunError, match="is of another file"):
@@ -218,11 +218,11 @@ def test_rows_that_cannot_be_read_are_told(table, tmp_path, monkeypatch):
         newer = tmp_path / "newer"
         newer.mkdir()
         table.snapshot(newer)
-        table.committed([newer])
+        table.commit([newer])
         return iter([])
 
     monkeypatch.setattr("app.tables.disk.sections.Section.parts", move_on)
-    with pytest.raises(RunError, match="went on to another checkpoint than .*; run this again"):
+    with pytest.raises(RunError, match="no longer keeps the checkpoint .*; run this again"):
         read_rows(path, folder, "words")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(RunError, match="rows is truncated; it holds the rows"):
@@ -250,7 +250,7 @@ def test_a_file_that_is_not_the_one_asked_for_is_refused(tmp_path):
             FileTable(file, "words", rows, columns, tf.zeros, dtype)
     with pytest.raises(UsageError, match="does not hold 'words.other', where 6 x 1 float32 is"):
         table.slot("other", 1, 0.0)
-    with pytest.raises(AssertionError, match="revert comes first"):
+    with pytest.raises(AssertionError, match="restore comes first"):
         table.assign(tf.constant([0]), tf.zeros([1, 2]))
     content = path.read_bytes()
     for size in (len(content) - 1, 70_000, 100):

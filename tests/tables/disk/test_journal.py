@@ -8,7 +8,13 @@ import pytest
 
 from app.errors import DamagedError, RunError
 from app.tables.disk import journal
-from app.tables.disk.journal import Journal, journal_path, journals, needed, records
+from app.tables.disk.journal import (
+    Journal,
+    journal_path,
+    list_journals,
+    list_journals_to_undo,
+    records,
+)
 
 RECORDS = [
     (0, np.array([5, 2]), np.array([b"abcd", b"efgh"], "V4")),
@@ -98,9 +104,9 @@ def test_the_journals_of_a_file_newest_first(tmp_path, name):
     for end in ("undo-9", "undo-10", "undo-x", "undo-11.old"):
         (tmp_path / f"{name}.{end}").touch()
     (tmp_path / "other.undo-3").touch()
-    assert list(journals(path)) == [10, 9]
-    assert list(journals(path, 10)) == [10]
-    assert journals(path)[9] == journal_path(path, 9) == tmp_path / f"{name}.undo-9"
+    assert list(list_journals(path)) == [10, 9]
+    assert list(list_journals(path, 10)) == [10]
+    assert list_journals(path)[9] == journal_path(path, 9) == tmp_path / f"{name}.undo-9"
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,6 @@ def test_the_journals_to_undo_are_all_there_or_it_is_told(tmp_path, there, gener
         journal_path(path, number).touch()
     if expected is None:
         with pytest.raises(DamagedError, match=r"rows\.undo-3 or a later one is missing"):
-            needed(path, generation)
+            list_journals_to_undo(path, generation)
     else:
-        assert list(needed(path, generation)) == expected
+        assert list(list_journals_to_undo(path, generation)) == expected

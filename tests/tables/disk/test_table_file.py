@@ -21,7 +21,7 @@ ROWS, COLUMNS = 40, {"words": 3, "words.moment": 1}
 
 EVERY, KEEP = 2, 3  # steps between checkpoints, and how many of these are kept
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Run:
@@ -38,7 +38,7 @@ class Run:
         self.step = 0
         if found:
             self.step = int(found[0].name.removeprefix("step-"))
-            self.file.revert(found[0])
+            self.file.restore(found[0])
 
     def train(self, steps):
         while self.step < steps:
@@ -57,7 +57,7 @@ class Run:
         for old in checkpoints(self.folder)[KEEP:]:
             shutil.rmtree(old)
         for _ in COLUMNS:
-            self.file.committed(checkpoints(self.folder))
+            self.file.commit(checkpoints(self.folder))
 
     def rows(self):
         return [self.file.read(number, np.arange(ROWS)) for number in self.numbers]
@@ -171,11 +171,11 @@ def test_an_older_checkpoint_is_there_while_it_is_kept(tmp_path):
     run = Run(tmp_path)
     run.train(5 * EVERY + 1)
     oldest = checkpoints(tmp_path)[-1]
-    assert list(journal.journals(tmp_path / "rows")) == [5, 4, 3]
+    assert list(journal.list_journals(tmp_path / "rows")) == [5, 4, 3]
     for _ in COLUMNS:  # a call for each table of the file
-        run.file.revert(oldest)
+        run.file.restore(oldest)
         assert_same(run.rows(), after(3 * EVERY))
-        assert list(journal.journals(tmp_path / "rows")) == [3]
+        assert list(journal.list_journals(tmp_path / "rows")) == [3]
 
 
 def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_path):
@@ -199,7 +199,7 @@ def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_pa
 def test_nothing_is_journalled_before_the_first_checkpoint(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY - 1)
-    assert [p.stat().st_size for p in journal.journals(tmp_path / "rows").values()] == [0]
+    assert [p.stat().st_size for p in journal.list_journals(tmp_path / "rows").values()] == [0]
     run = Run(tmp_path)
     assert_same(run.rows(), after(0))
 
@@ -244,7 +244,9 @@ def train_for_ever(folder):
 
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, kills):
-    command = f"from tests.tables import test_table_file as t; t.train_for_ever({str(tmp_path)!r})"
+    command = (
+        f"from tests.tables.disk import test_table_file as t; t.train_for_ever({str(tmp_path)!r})"
+    )
     for kill in range(kills):
         process = subprocess.Popen(
             [sys.executable, "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -10,7 +10,7 @@ from app.errors import DamagedError, RunError, UsageError
 from app.tables import arrays
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import INT64, STRING, KeyMap
-from app.tables.dynamic.slab import Slab, read_rows
+from app.tables.dynamic.row_store import RowStore, read_rows
 from app.tables.initial import Uniform
 
 UNIFORM = Uniform(1.0, seed=3)
@@ -29,6 +29,10 @@ def first(*keys):
     return UNIFORM.rows(ids(*keys), 3).numpy()
 
 
+def counts(table):
+    return table.key_map.counts_V[table.key_map.in_use()].tolist()
+
+
 def test_a_key_has_its_initial_row_until_it_is_written():
     table = make()
     far = 2**63 - 1, -(2**63)
@@ -38,7 +42,7 @@ def test_a_key_has_its_initial_row_until_it_is_written():
     table.add(ids(7, 5), tf.ones((2, 3)))
     expected = np.concatenate([first(far[0]), [[1] * 3, [2] * 3], first(5) + 1])
     np.testing.assert_array_equal(table.gather(ids(far[0], 9, 7, 5)), expected)
-    assert len(table.keys) == 5 and (table.rows, table.columns) == (10, 3)
+    assert len(table.key_map) == 5 and (table.rows, table.columns) == (10, 3)
     assert table.gather(ids()).shape == (0, 3)
 
 
@@ -47,13 +51,13 @@ def test_strings_are_keys():
     words = tf.constant(["a", "b", "a"])
     rows = table.gather(words).numpy()
     np.testing.assert_array_equal(rows[0], rows[2])
-    assert (rows[0] != rows[1]).any() and len(table.keys) == 1
+    assert (rows[0] != rows[1]).any() and len(table.key_map) == 1
     np.testing.assert_array_equal(table.gather(words), rows)
     np.testing.assert_array_equal(table.gather_known(np.array(["b", "c"]))[:1], rows[1:2])
     gather = tf.function(table.gather, autograph=False)
     gather = gather.get_concrete_function(tf.TensorSpec([None], tf.string))
     np.testing.assert_array_equal(gather(words), rows)
-    assert table.keys.counts().tolist() == [4, 2]  # the tensor that was looked up last is not again
+    assert counts(table) == [4, 2]  # the tensor that was looked up last is not again
 
 
 def test_slots_of_new_keys_start_as_they_are_to():
@@ -74,10 +78,10 @@ def test_a_tensor_is_looked_up_once():
     slot = table.slot("velocity", 1, 0.0)
     table.assign(keys, table.gather(keys))
     slot.assign(keys, slot.gather(keys))
-    assert table.keys.step == 1 and table.keys.counts().tolist() == [1, 1]
+    assert table.key_map.step == 1 and counts(table) == [1, 1]
     table.gather(ids(4, 5))
     table.gather(keys)  # others were looked up between
-    assert table.keys.step == 3 and table.keys.counts().tolist() == [3, 3]
+    assert table.key_map.step == 3 and counts(table) == [3, 3]
 
 
 def test_a_row_that_was_looked_up_may_be_anothers_by_now():
@@ -112,12 +116,13 @@ def test_a_graph_does_as_eager_code_step_after_step():
     for call in calls:
         train(tf.constant(np.array(call), tf.int64))
         train_steps(eager, slots[0], [ids(*keys) for keys in call])
-        assert graph.keys.keys().tolist() == eager.keys.keys().tolist()
-    rows = eager.keys.in_use()
-    assert graph.keys.counts().tolist() == eager.keys.counts().tolist()
+        assert graph.key_map.keys().tolist() == eager.key_map.keys().tolist()
+    rows = eager.key_map.in_use()
+    assert counts(graph) == counts(eager)
     for name in ("values", "count"):
         pair = [
-            table.slab if name == "values" else table.slab.slots[name] for table in (eager, graph)
+            table.row_store if name == "values" else table.row_store.slots[name]
+            for table in (eager, graph)
         ]
         np.testing.assert_array_equal(pair[0].gather(rows), pair[1].gather(rows))
 
@@ -130,7 +135,7 @@ def test_survivors_stay_as_they_are_bit_for_bit():
     table.gather(ids(*range(600)))  # seen more often
     new = table.gather(ids(*range(1000, 1030))).numpy()
     np.testing.assert_array_equal(new, first(*range(1000, 1030)))
-    kept = table.keys.rows(np.arange(640)) >= 0
+    kept = table.key_map.rows(np.arange(640)) >= 0
     assert kept[:600].all() and kept.sum() == 600
     np.testing.assert_array_equal(table.gather_known(np.arange(640)[kept]), before[kept])
 
@@ -143,7 +148,7 @@ def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
     np.testing.assert_array_equal(table.gather(keys), first(1, 2))
     table.assign(keys, tf.ones((2, 3)))
     slot.add(keys, tf.ones((2, 1)))
-    assert table.keys.keys().tolist() == [1]
+    assert table.key_map.keys().tolist() == [1]
     np.testing.assert_array_equal(table.gather_known(np.array([1, 2])), [[1] * 3, *first(2)])
     np.testing.assert_array_equal(slot.gather(keys), [[1.25], [0.25]])
     np.testing.assert_array_equal(table.gather(ids(2)), first(2))
@@ -158,7 +163,7 @@ def test_unknown_keys_are_answered_by_rule():
     with pytest.raises(UsageError, match="key 5 has no row, and 1 of 2 have none"):
         table.gather_known(asked, "error")
     np.testing.assert_array_equal(table.gather_known(asked[1:], "error"), [[1, 2, 3]])
-    assert table.keys.step == 1
+    assert table.key_map.step == 1
     np.testing.assert_array_equal(make().gather_known(asked, "mean"), np.zeros((2, 3)))
 
 
@@ -189,7 +194,7 @@ def test_memory_is_that_of_rows_that_were_in_use():
     table.slot("velocity", 100, 0.0)
     table.gather(ids(*range(5)))
     assert table.bytes() == empty + 5 * 100 * 4 * 2
-    assert table.keys.bytes() == empty == pytest.approx(rows * 32, rel=0.01)
+    assert table.key_map.bytes() == empty == pytest.approx(rows * 32, rel=0.01)
     with open("/proc/self/statm") as file:  # 8 GB of rows and slots
         assert int(file.read().split()[1]) * 4096 < 4e9
     assert table.is_finite()
@@ -214,9 +219,9 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
     through, other = begin(), begin()
     train_steps(*through, batches[:30])
     through[0].snapshot(tmp_path)
-    through[0].committed([tmp_path])
+    through[0].commit([tmp_path])
     train_steps(*other, batches[35:40])
-    other[0].revert(tmp_path)
+    other[0].restore(tmp_path)
     for batch in batches[30:]:
         for pair in (through, other):
             train_steps(*pair, [batch])
@@ -228,14 +233,16 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
 
 def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
     monkeypatch.setattr("app.tables.row_reads._PART_BYTES", 7 * 4)
-    monkeypatch.setattr(arrays, "_BLOCK", 50)
+    monkeypatch.setattr(arrays, "_BLOCK_BYTES", 50)
     table, other = make(100), make(100)
     table.assign(ids(*range(60)), tf.random.stateless_normal((60, 3), (1, 2)))
     table.snapshot(tmp_path)
-    other.revert(tmp_path)
-    np.testing.assert_array_equal(other.slab.gather(range(60)), table.slab.gather(range(60)))
+    other.restore(tmp_path)
+    np.testing.assert_array_equal(
+        other.row_store.gather(range(60)), table.row_store.gather(range(60))
+    )
     assert other.is_finite()
-    np.testing.assert_array_equal(read_rows(tmp_path), table.slab.gather(range(60)))
+    np.testing.assert_array_equal(read_rows(tmp_path), table.row_store.gather(range(60)))
 
 
 def test_a_snapshot_without_its_slots(tmp_path):
@@ -243,13 +250,13 @@ def test_a_snapshot_without_its_slots(tmp_path):
     table.slot("count", 1, 0.0)
     table.gather(ids(1, 2))
     table.snapshot(tmp_path)
-    other.revert(tmp_path)  # to look at rows, no state is needed
-    assert other.keys.keys().tolist() == [1, 2]
+    other.restore(tmp_path)  # to look at rows, no state is needed
+    assert other.key_map.keys().tolist() == [1, 2]
     other.slot("moment", 1, 0.0)
     with pytest.raises(RunError, match="holds no 'moment'; give"):
-        other.revert(tmp_path)
+        other.restore(tmp_path)
     with pytest.raises(RunError, match="values has 3 columns, where 4"):
-        make(columns=4).revert(tmp_path)
+        make(columns=4).restore(tmp_path)
 
 
 def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
@@ -261,9 +268,9 @@ def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
         for wrong in (data[:-5], data[:5] + bytes([data[5] ^ 64]) + data[6:]):
             path.write_bytes(wrong)
             with pytest.raises(DamagedError):
-                make().revert(tmp_path)
+                make().restore(tmp_path)
         path.write_bytes(data)
-    make().revert(tmp_path)
+    make().restore(tmp_path)
 
     def full(path, parts):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -275,13 +282,13 @@ def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
 
 def test_several_tables_may_share_a_map_by_row_number():
     keys = KeyMap(4)
-    pair = [Slab(keys, 3, UNIFORM), Slab(keys, 2, tf.zeros)]
+    pair = [RowStore(keys, 3, UNIFORM), RowStore(keys, 2, tf.zeros)]
     slot = pair[1].slot("count", 1, 0.5)
     seen = keys.see(np.array([8, 5]), np.array([1, 2]), 1)
-    for slab in pair:
-        slab.admit(seen.new_rows, keys.hashes(seen.new_keys))
+    for store in pair:
+        store.admit(seen.new_rows, keys.hashes(seen.new_keys))
     np.testing.assert_array_equal(pair[0].gather(seen.rows_U), first(8, 5))
     np.testing.assert_array_equal(pair[1].gather(seen.rows_U), np.zeros((2, 2)))
     np.testing.assert_array_equal(slot.gather(seen.rows_U), np.full((2, 1), 0.5))
-    late = Slab(keys, 3, UNIFORM)
+    late = RowStore(keys, 3, UNIFORM)
     np.testing.assert_array_equal(late.gather(seen.rows_U), first(8, 5))

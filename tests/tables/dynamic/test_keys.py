@@ -5,7 +5,8 @@ import pytest
 
 from app.errors import RunError
 from app.tables.dynamic.key_index import KeyIndex
-from app.tables.dynamic.keys import INT64, STRING, KeyMap, key_bytes
+from app.tables.dynamic.key_memory import key_bytes
+from app.tables.dynamic.keys import INT64, STRING, KeyMap
 from app.tables.dynamic.sketch import Sketch
 
 
@@ -20,7 +21,12 @@ def see(keys, names, step, sightings=None):
 
 def contents(keys):
     """Row -> key, sightings, age."""
-    parts = keys.in_use(), keys.keys(), keys.counts(), keys.ages()
+    parts = (
+        keys.in_use(),
+        keys.keys(),
+        keys.counts_V[keys.in_use()],
+        (keys.step - keys._last_V[keys.in_use()]),
+    )
     return {row: rest for row, *rest in zip(*(part.tolist() for part in parts), strict=True)}
 
 
@@ -30,8 +36,8 @@ both = pytest.mark.parametrize("kind", [INT64, STRING])
 @pytest.mark.parametrize("crowd", ["spread", "one place"])
 def test_the_index_is_a_dictionary(crowd, monkeypatch):
     if crowd == "one place":  # all keys collide, and their searches go round the end
-        start = lambda self, hashes: np.full(len(hashes), len(self._places) - 2)  # noqa: E731
-        monkeypatch.setattr(KeyIndex, "_home", start)
+        start = lambda self, hashes: np.full(len(hashes), len(self._cells) - 2)  # noqa: E731
+        monkeypatch.setattr(KeyIndex, "_first_cell", start)
     random, index, known = np.random.default_rng(0), KeyIndex(50), {}
     for _ in range(200):
         ids = random.choice(80, random.integers(1, 30), replace=False) * 2**50 - 2**55
@@ -70,7 +76,8 @@ def test_keys_get_rows_at_first_sight_and_keep_them(kind):
     assert second.rows_U.tolist() == [2, 3, 0] and second.new_rows.tolist() == [3]
     assert keys.rows(second.new_keys).tolist() == [3] and not len(second.evicted_rows)
     assert keys.rows(np.concatenate([first.new_keys[:1], second.new_keys])).tolist() == [0, 3]
-    assert keys.counts().tolist() == [8, 1, 3, 1] and keys.ages().tolist() == [0, 1, 0, 0]
+    _, _, counts, ages = zip(*[(row, *rest) for row, rest in contents(keys).items()], strict=True)
+    assert counts == (8, 1, 3, 1) and ages == (0, 1, 0, 0)
     assert len(keys) == 4
     assert see(keys, [], 3).rows_U.shape == (0,) and len(keys) == 4
 
@@ -80,7 +87,7 @@ def test_keys_are_admitted_after_some_sightings(kind):
     keys = KeyMap(10, kind, min_sightings=3)
     assert see(keys, [1, 2], 1, [2, 3]).rows_U.tolist() == [-1, 0]
     assert see(keys, [1, 2, 3], 2).rows_U.tolist() == [1, 0, -1]
-    assert keys.counts().tolist() == [4, 3]
+    assert keys.counts_V[keys.in_use()].tolist() == [4, 3]
 
 
 def test_old_rows_are_evicted_and_used_again():

@@ -45,7 +45,7 @@ def config_of(folder, text, **values):
 def trained(config):
     """The metrics of a run."""
     workdir = Workdir(config.run.workdir)
-    with workdir.held():
+    with workdir.lock():
         job = recommend_job.job(config, workdir, False)
         loop.prepare(job, config.run, workdir)
         job.record()
@@ -113,7 +113,7 @@ def test_scoring_makes_no_rows(tmp_path):
     config = config_of(tmp_path, blocks(), loss="in_batch_softmax", table="dynamic")
     job = recommend_job.job(config, Workdir(tmp_path / "run"), False)
     assert job.epoch_end()["recall@9"] >= 0
-    assert [job.tables[name].keys.used for name in ("users", "items")] == [0, 0]
+    assert [job.tables[name].key_map.used for name in ("users", "items")] == [0, 0]
 
 
 def test_a_bias_is_no_direction(tmp_path):

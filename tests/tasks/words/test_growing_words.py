@@ -14,7 +14,7 @@ from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.row_updates import slots
 from app.tables.dynamic.keys import STRING, KeyMap
-from app.tables.dynamic.slab import Slab
+from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
 from app.tasks.words import growing_words
 from app.tasks.words.growing_words import PINNED, Stream
@@ -55,10 +55,10 @@ class Run:
             model=ModelConfig(window=WINDOW, dim=3),
         )
         self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED)
-        self.slabs = [Slab(self.keys, 3, UNIFORM), Slab(self.keys, 3, tf.zeros)]
+        self.stores = [RowStore(self.keys, 3, UNIFORM), RowStore(self.keys, 3, tf.zeros)]
         self.weights, self.vocab = [], path / "vocab.tsv"
         self.stream = Stream(
-            self.sources, self.config, self.keys, self.slabs, self._reweigh, self.vocab
+            self.sources, self.config, self.keys, self.stores, self._reweigh, self.vocab
         )
 
     def _reweigh(self, counts_V):
@@ -93,8 +93,8 @@ def test_the_text_comes_word_for_word(tmp_path, text):
     assert found == text.split()
     assert starts == len(text.splitlines())  # a document is a line
     first = UNIFORM.rows(tf.constant(run.keys.hashes(run.keys.keys())), 3)
-    np.testing.assert_array_equal(run.slabs[0].gather(run.keys.in_use()), first)
-    np.testing.assert_array_equal(run.slabs[1].gather(run.keys.in_use()), np.zeros_like(first))
+    np.testing.assert_array_equal(run.stores[0].gather(run.keys.in_use()), first)
+    np.testing.assert_array_equal(run.stores[1].gather(run.keys.in_use()), np.zeros_like(first))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def begin(tmp_path, text):
     run = Run(tmp_path, text, capacity=45, sightings=2, max_age=16, subsample=0.05, shuffle=True)
     loss = NegativeSampling(np.arange(45) == 0, 3, 0.75, ROW, 4, 5)
     run.stream._reweigh = loss.reweigh
-    tables, optimizer = dict(zip(("input", "output"), run.slabs, strict=True)), rowwise_adagrad()
+    tables, optimizer = dict(zip(("input", "output"), run.stores, strict=True)), rowwise_adagrad()
     for table in tables.values():
         slots(optimizer, table)
     function = train_function(SkipGram(45, 3, WINDOW, loss, seed=1), tables, optimizer, 1)
@@ -164,10 +164,12 @@ def begin(tmp_path, text):
 
 def contents(run):
     """Keys, sightings, rows and slots."""
-    parts = [part.gather(run.keys.in_use()) for slab in run.slabs for part in slab.parts().values()]
+    parts = [
+        part.gather(run.keys.in_use()) for store in run.stores for part in store.stores().values()
+    ]
     return [
         run.keys.keys().tolist(),
-        run.keys.counts().tolist(),
+        run.keys.counts_V[run.keys.in_use()].tolist(),
         *(p.numpy().tobytes() for p in parts),
     ]
 
@@ -192,7 +194,7 @@ def test_it_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, text):
     run, kept, function = begin(tmp_path, text)
     for moment in moments:
         for name, part in kept.items():
-            part.revert(tmp_path / f"{moment}" / name)
+            part.restore(tmp_path / f"{moment}" / name)
         batches = run.batches(2, positions[moment])
         for number, (epoch, tokens) in enumerate(batches, moment):
             assert epoch == positions[number][0]
@@ -203,10 +205,10 @@ def test_it_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, text):
 def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
     run = Run(tmp_path, text)
     list(run.batches())
-    for name, part in (("stream", run.stream), ("input", run.slabs[0])):
+    for name, part in (("stream", run.stream), ("input", run.stores[0])):
         (tmp_path / "step" / name).mkdir(parents=True)
         part.snapshot(tmp_path / "step" / name)
-    run.stream.committed([tmp_path / "step" / "stream", tmp_path / "older"])
+    run.stream.commit([tmp_path / "step" / "stream", tmp_path / "older"])
     words = vocabulary.load(str(run.vocab))
     count = {word: text.split().count(word) for word in set(text.split())}
     assert words.tokens == sorted(count, key=lambda word: (-count[word], word))
@@ -214,10 +216,10 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
     found = growing_words.load(tmp_path / "step")
     assert found.tokens == words.tokens and found.counts.tolist() == words.counts.tolist()
     named = np.array([token.encode() for token in found.tokens], object)
-    np.testing.assert_array_equal(found.matrix, run.slabs[0].gather(run.keys.rows(named)))
+    np.testing.assert_array_equal(found.matrix, run.stores[0].gather(run.keys.rows(named)))
     (tmp_path / "step" / "stream" / "stream.json").write_text("{}")
     with pytest.raises(DamagedError, match="stream.json is damaged"):
-        run.stream.revert(tmp_path / "step" / "stream")
+        run.stream.restore(tmp_path / "step" / "stream")
 
 
 def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):

@@ -1,0 +1,196 @@
+"""The memory of a dynamic table: rows by the row numbers that a key map gives out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import RunError
+from ...system.checked_files import COUNT, damaged, read_json
+from .. import arrays
+from ..base import Layout
+from ..device import DeviceTable
+from ..initial import Initial, Unwritten, initial_rows
+from ..row_reads import row_slices
+from .keys import KeyMap
+
+_VALUES = "values"
+_MANIFEST_SHAPE = {
+    "mark": arrays.CHECKSUM_SHAPE,
+    "rows": range(2**31),
+    "columns": range(1, 2**31),
+    "dtype": frozenset(["float32", "float16", "bfloat16"]),
+    "writes": COUNT,
+}
+
+
+class RowStore(DeviceTable):
+    """The rows of a key map: a `tables.base.Table` whose ids are the map's row numbers.
+
+    On a CPU the system commits memory when a row is first written, so a growing table copies
+    nothing. A GPU allocates all of it at once. A row has no value before it is admitted.
+
+    Args:
+        key_map: The map from keys to row numbers.
+        columns: The number of columns, D.
+        initial: The initial values (see `tables.initial`).
+        **options: Further options of `DeviceTable`.
+    """
+
+    def __init__(self, key_map: KeyMap, columns: int, initial: Initial, **options: Any):
+        super().__init__(key_map.capacity, columns, Unwritten(), **options)
+        self.initial, self._key_map = initial, key_map
+        for rows in self._used_rows():
+            self.admit(rows, key_map.hashes_V[rows])
+
+    def admit(self, rows: np.ndarray, hashes: np.ndarray) -> None:
+        """Write the initial values of rows, and of their slots, for new keys.
+
+        Args:
+            rows: Row numbers (N,).
+            hashes: The hashes of the keys that have these rows from now on, (N,) int64 (see
+                `KeyMap.hashes`).
+        """
+        for part in row_slices(len(rows), self.columns):
+            self.assign_exact(rows[part], self.initial_rows(tf.constant(hashes[part])))
+        for slot in self.slots.values():
+            slot.admit(rows, hashes)
+
+    def initial_rows(self, hashes_U: tf.Tensor) -> tf.Tensor:
+        """Return the initial rows of keys.
+
+        Args:
+            hashes_U: The hashes of the keys, (U,) int64 (see `KeyMap.hashes`).
+
+        Returns:
+            Rows (U, D), float32.
+        """
+        return initial_rows(self.initial, hashes_U, (self.rows, self.columns))
+
+    def bytes(self) -> int:
+        """Return the bytes of all rows and slots that were ever in use."""
+        own = self._key_map.used * self.columns * self.values.dtype.size
+        return own + sum(slot.bytes() for slot in self.slots.values())
+
+    def is_finite(self) -> bool:
+        """Return whether every number of every row that was ever in use is finite."""
+        parts = (self.gather(rows) for rows in self._used_rows())
+        return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in parts)
+
+    def layout(self) -> Layout:
+        """Return how a checkpoint holds this table: in files of its own."""
+        return {"kind": "dynamic"}
+
+    def snapshot(self, folder: Path) -> None:
+        """Write all rows and slots that were ever in use; see `Checkpointable.snapshot`."""
+        for name, store in self.stores().items():
+            store._write(folder / name)
+
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Do nothing: a snapshot is complete in itself."""
+
+    def restore(self, folder: Path) -> None:
+        """Read the files that `snapshot` wrote, except for slots that this table has not.
+
+        Args:
+            folder: The folder of the snapshot.
+
+        Raises:
+            DamagedError: A file is missing or damaged.
+            RunError: The snapshot lacks a slot, or has another number of columns.
+        """
+        for name, store in self.stores().items():
+            store._read(folder / name)
+
+    def stores(self) -> dict[str, RowStore]:
+        """Return this store, under the name "values", and those of its slots by name."""
+        return {_VALUES: self, **self.slots}
+
+    def _used_rows(self) -> Iterator[np.ndarray]:
+        """Yield the numbers of the rows that were ever in use, part by part."""
+        for part in row_slices(self._key_map.used, self.columns):
+            yield np.arange(part.start, part.stop)
+
+    def _make_slot(self, columns: int, initial: Initial, **options: Any) -> RowStore:
+        return RowStore(self._key_map, columns, initial, **options)
+
+    def _write(self, path: Path) -> None:
+        dtype = self.values.dtype
+        parts = (tf.cast(self.gather(rows), dtype).numpy() for rows in self._used_rows())
+        manifest = {
+            "mark": arrays.write(path, parts),
+            "rows": self._key_map.used,
+            "columns": self.columns,
+            "dtype": dtype.name,
+            "writes": int(self.writes) if self._is_stochastic else 0,
+        }
+        _manifest_path(path).write_text(json.dumps(manifest))
+
+    def _read(self, path: Path) -> None:
+        if not _manifest_path(path).exists() and not path.exists():
+            raise RunError(
+                f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
+                "with, or train in a new workdir"
+            )
+        manifest = _read_manifest(path)
+        if manifest["columns"] != self.columns:
+            raise RunError(
+                f"{path} has {manifest['columns']} columns, where {self.columns} are asked for; "
+                "give the flags that it was made with, or train in a new workdir"
+            )
+        if manifest["rows"] > self.rows:
+            reason = f"it has {manifest['rows']} rows, of {self.rows} at most"
+            raise damaged(_manifest_path(path), reason)
+        start = 0
+        for rows_ND in _read_parts(path, manifest):
+            self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
+            start += len(rows_ND)
+        if self._is_stochastic:
+            self.writes.assign(manifest["writes"])
+
+
+def read_rows(folder: Path) -> np.ndarray:
+    """Return the rows in a snapshot of a store, without its slots.
+
+    Args:
+        folder: The folder of the snapshot.
+
+    Returns:
+        Rows (N, D) by row number, float32.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+    """
+    manifest = _read_manifest(folder / _VALUES)
+    rows_ND = np.empty((manifest["rows"], manifest["columns"]), np.float32)
+    start = 0
+    for part_ND in _read_parts(folder / _VALUES, manifest):
+        rows_ND[start : start + len(part_ND)] = part_ND
+        start += len(part_ND)
+    return rows_ND
+
+
+def _manifest_path(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """Read the description of a file of rows, and check that it agrees with itself."""
+    manifest = read_json(_manifest_path(path), _MANIFEST_SHAPE)
+    row_bytes = manifest["columns"] * tf.as_dtype(manifest["dtype"]).size
+    if manifest["mark"][0] != manifest["rows"] * row_bytes:
+        raise damaged(_manifest_path(path), "its rows and columns are not those of its bytes")
+    return manifest
+
+
+def _read_parts(path: Path, manifest: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    """Yield the rows of a file part by part, (any number, D) float32."""
+    dtype, columns = tf.as_dtype(manifest["dtype"]), manifest["columns"]
+    for data in arrays.read(path, manifest["mark"], columns * dtype.size):
+        rows = np.frombuffer(data, dtype.as_numpy_dtype).reshape(-1, columns)
+        yield rows.astype(np.float32)
