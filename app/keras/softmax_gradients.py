@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..losses import inference, stream
-from ..losses.base import Gather, Normalised, Predictions
+from ..losses.base import Gather, NormalizedLoss, Predictions
 from ..losses.sampled.sampled import Sampled
 from ..tables.row_reads import distinct
 from ..tables.variable import VariableRows
@@ -20,7 +20,7 @@ Tables = Mapping[str, tf.Variable | tf.Tensor]
 
 
 def exact(
-    loss: Normalised, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
+    loss: NormalizedLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
 ) -> tf.Tensor:
     """-log P of each target given its vector, (N,) float32, block by block of rows.
 
@@ -66,7 +66,7 @@ def gather_of(tables: Tables) -> Gather:
 
 
 def _gradients(
-    loss: Normalised,
+    loss: NormalizedLoss,
     tables: Tables,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,

@@ -158,7 +158,7 @@ class Loss(Protocol):
         ...
 
 
-class Normalised(Loss, Protocol):
+class NormalizedLoss(Loss, Protocol):
     """A loss whose probabilities sum to 1 over the words; see `losses.inference`."""
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:

@@ -10,11 +10,11 @@ import tensorflow as tf
 from ..tables.row_reads import distinct
 from ..types import Rows
 from . import stream
-from .base import Gather, Normalised, Predictions
+from .base import Gather, NormalizedLoss, Predictions
 
 
 def log_probability(
-    loss: Normalised, hidden_ND: tf.Tensor, targets_N: tf.Tensor, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, targets_N: tf.Tensor, gather: Gather
 ) -> tf.Tensor:
     """The exact log-probability of a word for each hidden vector, (N,) float32.
 
@@ -32,7 +32,7 @@ def log_probability(
 
 
 def distribution(
-    loss: Normalised, hidden_ND: tf.Tensor, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of ids (M,) and their log-probabilities (N, M) float32; every word comes once."""
     for block in loss.words(hidden_ND, gather):
@@ -40,7 +40,7 @@ def distribution(
 
 
 def top_k(
-    loss: Normalised, hidden_ND: tf.Tensor, k: int, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, k: int, gather: Gather
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k likeliest words: ids (N, k) and log-probabilities, most likely first; exact.
 

@@ -57,7 +57,7 @@ class OneVsAll:
         return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
 
     def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """All labels for N vectors, as of `losses.base.Normalised`; their P do not sum to 1."""
+        """All labels for N vectors, as of `losses.base.NormalizedLoss`; their P do not sum to 1."""
         step = max(1, _AT_ONCE // self._columns)
         for start in range(0, self._labels, step):
             ids_M = np.arange(start, min(start + step, self._labels), dtype=np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..input.tokens import decode
-from ..losses.base import Normalised, Predictions
+from ..losses.base import NormalizedLoss, Predictions
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
@@ -33,7 +33,7 @@ class LanguageModel:
     row begins a stream. Gradients end where the row begins (truncated backpropagation).
 
     The loss has H + 1 columns: a 1 follows the units, so that each of its rows has a bias. Biases
-    start at `priors` (see `losses.base.Normalised`), so that the shares of words need not be
+    start at `priors` (see `losses.base.NormalizedLoss`), so that the shares of words need not be
     learned.
 
     size: V. dim: D, of the word vectors. hidden: H. streams: B. seed: of the initial values.
@@ -45,7 +45,7 @@ class LanguageModel:
     cell: recurrent.Cell
     hidden: int
     streams: int
-    output: Normalised
+    output: NormalizedLoss
     priors: Mapping[str, np.ndarray]
     seed: int
     dtype: tf.DType = tf.float32
