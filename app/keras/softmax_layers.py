@@ -57,7 +57,7 @@ from ..losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
 from ..losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
 from ..losses.classes.classes import RULES, partition
 from ..losses.sampled.nce import Nce
-from ..losses.sampled.sampled import Sampled
+from ..losses.sampled.sampled import SampledLoss
 from ..losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
 from ..losses.sampled.samplers import SAMPLERS
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
@@ -207,7 +207,7 @@ class AdaptiveSoftmax(OutputLayer):
 class _SampledLayer(OutputLayer):
     """What trains on samples of the words, and is a softmax over all of them afterwards."""
 
-    _loss: Callable[[np.ndarray, int, int, str], Sampled]
+    _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
     def __init__(
         self,

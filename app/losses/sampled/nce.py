@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from .sampled import Sampled, Scores
+from .sampled import SampledLoss, Scores
 
 
-class Nce(Sampled):
+class Nce(SampledLoss):
     """Each word to predict is told from K samples by a logistic decision.
 
     The score of a word less log V is to become the logarithm of its probability: a bias that stays
@@ -23,7 +23,7 @@ class Nce(Sampled):
         self._log_words = np.float32(np.log(len(counts)))
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """See `Sampled`."""
+        """See `SampledLoss`."""
         samples_GNK = scores.samples_GNK - self._log_words
         words_GNM = scores.words_GNM - self._log_words
         noise_GN = tf.reduce_sum(tf.nn.softplus(samples_GNK), axis=2)

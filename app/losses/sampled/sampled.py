@@ -29,7 +29,7 @@ class Scores(NamedTuple):
     drawn_GM: tf.Tensor
 
 
-class Sampled:
+class SampledLoss:
     """A loss that needs the rows of the words to predict, and of samples for all of the step.
 
     One product of matrices then scores all samples, and no word's rows are gathered for any vector.
@@ -59,9 +59,9 @@ class Sampled:
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
         """The sum of the losses of the vectors."""
-        return tf.reduce_sum(self.each(predictions, rows)), []
+        return tf.reduce_sum(self.vector_losses(predictions, rows)), []
 
-    def each(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
+    def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
         """The loss of each vector, (G N,) float32, to be differentiated."""
         scores = self._scores(predictions, rows["output"])
         return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])

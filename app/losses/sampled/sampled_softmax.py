@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from .sampled import Sampled, Scores
+from .sampled import SampledLoss, Scores
 
 
-class SampledSoftmax(Sampled):
+class SampledSoftmax(SampledLoss):
     """A softmax over the word to predict and the samples (Bengio and Senecal 2008).
 
     The logarithm of how often a word is expected among the samples is subtracted from its score, so
@@ -18,7 +18,7 @@ class SampledSoftmax(Sampled):
     """
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """See `Sampled`."""
+        """See `SampledLoss`."""
         samples_GN1 = tf.reduce_logsumexp(scores.samples_GNK, axis=2, keepdims=True)
         above_GNM = scores.words_GNM - samples_GN1
         # The logarithm of the sum over the samples and the word, less that over the samples.
