@@ -93,7 +93,7 @@ def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
         return ClassSoftmax(words, columns, starts)
     if count < devices:
         raise UsageError(f"--class_devices={devices}: there are {count} classes; give at most that")
-    device_C = classes.deal(counts_V, starts[-1], targets, devices)
+    device_C = classes.assign_devices(counts_V, starts[-1], targets, devices)
     expected, worst = classes.imbalance(counts_V, starts[-1], targets, device_C)
     logging.info(
         "dealt over %d devices: the busiest has %.2f times an even share of a step's rows on "

@@ -28,7 +28,7 @@ class ClassSoftmax:
     words: V. columns: D. starts: where the groups of each level begin, the top level first, as
     `losses.classes.classes.partition` gives them; none for the full softmax. tile_rows: see
     `Level`. devices: for each class the device, (C,) int32, that holds its words, as
-    `losses.classes.classes.deal` chooses it; None for one device.
+    `losses.classes.classes.assign_devices` chooses it; None for one device.
     """
 
     def __init__(

@@ -82,7 +82,9 @@ def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: i
     return rows + len(p_N)
 
 
-def deal(counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int) -> np.ndarray:
+def assign_devices(
+    counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int
+) -> np.ndarray:
     """A device for each class, (C,) int32, so that the rows which a step touches are shared evenly.
 
     The class with the greatest expected load goes to the device with the least so far (Graham 1969,
