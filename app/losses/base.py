@@ -45,7 +45,7 @@ class Pairs(NamedTuple):
     weights_P: tf.Tensor
 
     @classmethod
-    def of(cls, predictions: Predictions) -> Pairs:
+    def from_predictions(cls, predictions: Predictions) -> Pairs:
         """Those of some weight; all where groups are single, whose number is static."""
         hidden_GND, targets_GM, weights_GNM = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
@@ -61,7 +61,7 @@ class Pairs(NamedTuple):
                 tf.gather_nd(weights_GNM, where_P3),
             )
 
-    def some(self, places: tf.Tensor) -> Pairs:
+    def select(self, places: tf.Tensor) -> Pairs:
         """The pairs at these places of the list."""
         owners_P = self.owners_P
         with tf.device(HOST):
@@ -71,7 +71,7 @@ class Pairs(NamedTuple):
         return Pairs(self.hidden_ND, owners_P, targets_P, tf.gather(self.weights_P, places))
 
 
-class Members(NamedTuple):
+class GroupMembers(NamedTuple):
     """Which hidden vectors the groups of a part concern.
 
     places_P: int32, those of one group after the other; one may come several times. starts_G,
@@ -113,7 +113,7 @@ class Part(NamedTuple):
     table: str
     hidden_ND: tf.Tensor
     groups: int | tf.Tensor
-    members: Members | None
+    members: GroupMembers | None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
@@ -121,7 +121,7 @@ class Part(NamedTuple):
     before: float = 0.0
 
 
-class Words(NamedTuple):
+class WordBlock(NamedTuple):
     """A block of the words of a distribution, whose log-probabilities are not yet computed.
 
     ids_M: their ids. bound_N: no word of the block is more probable than that, as a logarithm; for
@@ -179,6 +179,6 @@ class NormalizedLoss(Loss, Protocol):
         """The ids that `exact` and `words` need of the tables that are not streamed."""
         ...
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """All words, each in one block, for N hidden vectors; runs eagerly."""
         ...

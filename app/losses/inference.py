@@ -35,7 +35,7 @@ def distribution(
     loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of ids (M,) and their log-probabilities (N, M) float32; every word comes once."""
-    for block in loss.words(hidden_ND, gather):
+    for block in loss.word_blocks(hidden_ND, gather):
         yield block.ids_M, block.log_probability()
 
 
@@ -51,7 +51,7 @@ def top_k(
     ids_NK = np.zeros((count, 0), np.int32)
     found_NK = np.zeros((count, 0), np.float32)
     blocks = sorted(
-        loss.words(hidden_ND, gather), key=lambda block: -block.bound_N.max(initial=-np.inf)
+        loss.word_blocks(hidden_ND, gather), key=lambda block: -block.bound_N.max(initial=-np.inf)
     )
     for block in blocks:
         if found_NK.shape[1] == k and (block.bound_N < found_NK[:, -1]).all():

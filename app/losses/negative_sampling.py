@@ -38,7 +38,9 @@ class NegativeSampling:
     ):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
         with tf.device(HOST):  # where ids are drawn
-            self._cumulative_V = tf.Variable(sampling.cumulative(counts, power), trainable=False)
+            self._cumulative_V = tf.Variable(
+                sampling.cumulative_distribution(counts, power), trainable=False
+            )
         self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples
@@ -49,7 +51,9 @@ class NegativeSampling:
 
         counts: (N,), of the first ids; the ids after them are to have had a count of 0 so far.
         """
-        self._cumulative_V[: len(counts)].assign(sampling.cumulative(counts, self._power))
+        self._cumulative_V[: len(counts)].assign(
+            sampling.cumulative_distribution(counts, self._power)
+        )
 
     def tables(self) -> dict[str, TableSpec]:
         """A row for each word, 0 at first, as word2vec.c has it."""
@@ -58,7 +62,7 @@ class NegativeSampling:
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """The words to predict, then the samples of each group of vectors, one after the other."""
         groups = vectors // self._group
-        drawn_GK = sampling.stratified(self._cumulative_V, groups, self._samples, seed)
+        drawn_GK = sampling.draw_stratified(self._cumulative_V, groups, self._samples, seed)
         ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_GK, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 

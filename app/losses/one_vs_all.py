@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..types import Rows
-from .base import Gather, Part, Predictions, Words
+from .base import Gather, Part, Predictions, WordBlock
 
 _TABLE = "output"
 # Numbers of rows, and scores, at once: 32 MB of either, as of `losses.classes.levels`.
@@ -56,7 +56,7 @@ class OneVsAll:
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
         return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """All labels for N vectors, as of `losses.base.NormalizedLoss`; their P do not sum to 1."""
         step = max(1, _AT_ONCE // self._columns)
         for start in range(0, self._labels, step):
@@ -67,7 +67,7 @@ class OneVsAll:
                 scores_NM = tf.matmul(tf.cast(hidden_ND, tf.float32), rows_MD, transpose_b=True)
                 return tf.math.log_sigmoid(scores_NM).numpy()
 
-            yield Words(ids_M, np.zeros(hidden_ND.shape[0], np.float32), log_probability)
+            yield WordBlock(ids_M, np.zeros(hidden_ND.shape[0], np.float32), log_probability)
 
 
 def _total(

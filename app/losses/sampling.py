@@ -8,7 +8,7 @@ import tensorflow as tf
 _BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
-def cumulative(counts: np.ndarray, power: float) -> np.ndarray:
+def cumulative_distribution(counts: np.ndarray, power: float) -> np.ndarray:
     """The cumulative distribution over ids in proportion to counts ** power, (V,) float64.
 
     power 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2). float64, as the rarest of ten
@@ -19,7 +19,9 @@ def cumulative(counts: np.ndarray, power: float) -> np.ndarray:
     return mass / mass[-1]
 
 
-def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor) -> tf.Tensor:
+def draw_stratified(
+    cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor
+) -> tf.Tensor:
     """`samples` ids for each of `groups`, (G, K) int32.
 
     The distribution is cut into G K equal parts; each gives one id, and a group's parts are evenly
@@ -27,12 +29,12 @@ def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tens
     twice in one group and never in the next: sums over negatives have less noise.
     """
     # The last uniform may round up to the end of the distribution, which is no id's.
-    places = tf.minimum(strata(groups * samples, seed), _BELOW_1)
+    places = tf.minimum(draw_strata(groups * samples, seed), _BELOW_1)
     ids = tf.searchsorted(cumulative_V, places, side="right")
     return tf.transpose(tf.reshape(ids, (samples, groups)))
 
 
-def strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
+def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
     """A number drawn from each of `parts` equal parts of 0 .. 1, in their order, float64."""
     part = tf.range(parts, dtype=tf.float64)
     uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)

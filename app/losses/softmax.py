@@ -33,7 +33,7 @@ class Labels(NamedTuple):
         return Labels(self.places_M[start:stop], self.weights_M[start:stop], self.first)
 
 
-def total(
+def summed_loss(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normaliser_M: tf.Tensor | None
 ) -> tf.Tensor:
     """The weighted sum of -log P, a float32 scalar.
@@ -86,7 +86,7 @@ def total(
     return loss(hidden_MD, rows_UD)
 
 
-def each(
+def vector_losses(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normaliser_M: tf.Tensor | None
 ) -> tf.Tensor:
     """The weighted -log P of each vector, (M,) float32; not to be differentiated."""

@@ -12,7 +12,7 @@ from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows
 from .base import Outcome
-from .words import initial_seed, outcome, seed_of
+from .words import draw_seed, initial_seed, loss_outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Bag:
         """The features, and what the loss needs."""
         bags: Bags = batch.data
         labels_BM = bags.labels_BM
-        seed = seed_of(batch, "negatives")
+        seed = draw_seed(batch, "negatives")
         return {"input": bags.ids_N, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
@@ -52,7 +52,7 @@ class Bag:
             weights_B1M = bags.weights_BM[:, tf.newaxis]
         predictions = Predictions(hidden_BD[:, tf.newaxis], bags.labels_BM, weights_B1M)
         real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
-        return outcome(self.output, predictions, rows, tf.reduce_sum(real_B))
+        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(real_B))
 
 
 def mean(rows: Rows, bags: Bags) -> tf.Tensor:

@@ -13,7 +13,7 @@ from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .window import pairs
-from .words import input_table, outcome, seed_of
+from .words import draw_seed, input_table, loss_outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Cbow:
         """The batch's tokens, and what the loss needs."""
         ids_BL = decode(batch.data).ids
         centres_N1 = self._centres(ids_BL)
-        seed = seed_of(batch, "negatives")
+        seed = draw_seed(batch, "negatives")
         return {"input": ids_BL, **self.output.lookups(centres_N1, centres_N1.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """The loss of all centres with a word around them, and their number."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
+        pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
         around_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
         mean_BTL = tf.cast(tf.math.divide_no_nan(pairs_BTL, around_BT1), self.dtype)
 
@@ -61,7 +61,7 @@ class Cbow:
             self._centres(tokens.ids),
             tf.reshape(weights_BT1, (-1, 1, 1)),
         )
-        return outcome(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
+        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
 
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         return tf.reshape(ids_BL[:, self.window : -self.window], (-1, 1))

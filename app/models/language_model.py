@@ -17,7 +17,7 @@ from ..tables.row_reads import take
 from ..types import HOST, Batch, Rows
 from . import recurrent
 from .base import Outcome
-from .words import initial_seed, outcome, seed_of
+from .words import draw_seed, initial_seed, loss_outcome
 
 # Of the word vectors at first, as of keras.layers.Embedding.
 _LIMIT = 0.05
@@ -72,7 +72,7 @@ class LanguageModel:
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The batch's inputs, all of the small tables, and what the loss needs."""
         targets_N1 = _targets(batch.data)
-        seed = seed_of(batch, "negatives")
+        seed = draw_seed(batch, "negatives")
         return {
             **self.input_lookups(batch.data),
             "state": batch.part * self.streams + tf.range(self.streams),
@@ -93,7 +93,9 @@ class LanguageModel:
         state_BS = tf.ensure_shape(rows["state"].values_UD, (self.streams, None))
         predictions, state_BS = self.predictions(batch.data, rows, state_BS)
         count = tf.reduce_sum(predictions.weights_GNM)
-        return outcome(self.output, predictions, rows, count)._replace(state={"state": state_BS})
+        return loss_outcome(self.output, predictions, rows, count)._replace(
+            state={"state": state_BS}
+        )
 
     def predictions(
         self, tokens_BL: tf.Tensor, rows: dict[str, Rows], state_BS: tf.Tensor

@@ -16,7 +16,7 @@ from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .factorization import Kernels, Scorer
-from .words import initial_seed, seed_of
+from .words import draw_seed, initial_seed
 
 # About the length of a vector at first, whatever its columns; it matters little: NDCG@20 of LastFM
 # is .203 from 0.5, and .201 from the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section 4.3).
@@ -61,7 +61,7 @@ class Recommender:
         pairs: Pairs = batch.data
         items = pairs.items
         if self.loss_name == "bpr":
-            count, seed = items.shape[0] * self.negatives, seed_of(batch, "negatives")
+            count, seed = items.shape[0] * self.negatives, draw_seed(batch, "negatives")
             drawn = tf.random.stateless_uniform((count,), seed, 0, self.items, items.dtype)
             items = tf.concat([items, drawn], axis=0)
         kernels = {

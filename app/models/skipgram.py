@@ -13,7 +13,7 @@ from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .window import pairs
-from .words import input_table, outcome, seed_of
+from .words import draw_seed, input_table, loss_outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +42,15 @@ class SkipGram:
         """The batch's centres, and what the loss needs."""
         ids_BL = decode(batch.data).ids
         centres_BT = ids_BL[:, self.window : -self.window]
-        vectors, seed = centres_BT.shape.num_elements(), seed_of(batch, "negatives")
+        vectors, seed = centres_BT.shape.num_elements(), draw_seed(batch, "negatives")
         return {"input": centres_BT, **self.output.lookups(ids_BL, vectors, seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """The loss of all pairs, and their number."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
+        pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
         centres_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
         predictions = Predictions(hidden_BTD, tokens.ids, pairs_BTL)
-        return outcome(self.output, predictions, rows, tf.reduce_sum(pairs_BTL))
+        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(pairs_BTL))

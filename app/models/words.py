@@ -22,7 +22,7 @@ _STREAMS = {
 }
 
 
-def seed_of(batch: Batch, stream: str) -> tf.Tensor:
+def draw_seed(batch: Batch, stream: str) -> tf.Tensor:
     """The seed, (2,) int64, of one kind of draw in a step."""
     with tf.device(HOST):
         return batch.seed + tf.constant([_STREAMS[stream] << 40, 0], tf.int64)
@@ -40,7 +40,7 @@ def initial_seed(stream: str, seed: int) -> int:
     return (_STREAMS[stream] << 40) + seed
 
 
-def outcome(
+def loss_outcome(
     loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
 ) -> Outcome:
     """What predictions give under a loss."""

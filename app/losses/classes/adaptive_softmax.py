@@ -14,7 +14,7 @@ from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, Words
+from ..base import Gather, Pairs, Part, Predictions, WordBlock
 from .classes import probabilities
 from .levels import Entropy, Level
 
@@ -33,7 +33,7 @@ class AdaptiveSoftmax:
     of a cluster that a word to predict is in, and none of one that is not.
 
     counts: (V,) occurrences, descending. columns: D. cutoffs: the ids at which clusters begin; none
-    for those of `fewest_scores`. divisor: the k-th cluster has D / divisor ** k columns, but no
+    for those of `choose_cutoffs`. divisor: the k-th cluster has D / divisor ** k columns, but no
     fewer than 8. seed: of the projections. tile_rows: see `losses.classes.levels.Level`. ValueError
     if cutoffs do not rise from at least 1 to at most V - 1.
     """
@@ -48,7 +48,7 @@ class AdaptiveSoftmax:
         tile_rows: int | None = 0,
     ):
         words = len(counts)
-        cutoffs = list(cutoffs) or fewest_scores(counts)
+        cutoffs = list(cutoffs) or choose_cutoffs(counts)
         self._bounds = [*cutoffs, words]
         if any(end <= start for start, end in zip([0, *cutoffs], self._bounds, strict=True)):
             raise ValueError(
@@ -84,7 +84,7 @@ class AdaptiveSoftmax:
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """A part for the head, and one for each cluster."""
-        return 0.0, self._parts(predictions, rows, softmax.total)
+        return 0.0, self._parts(predictions, rows, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
         """The projections."""
@@ -92,7 +92,7 @@ class AdaptiveSoftmax:
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """The parts of `loss`, with a loss for each vector."""
-        return self._parts(predictions, rows, softmax.each)
+        return self._parts(predictions, rows, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """The logarithm of the share of each word and cluster of the head."""
@@ -100,27 +100,27 @@ class AdaptiveSoftmax:
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
         return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """The words of the head, and those of each cluster, as probable as that at most."""
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)
-        blocks = self._head.words(hidden_ND, gather, whole_N1)
+        blocks = self._head.word_blocks(hidden_ND, gather, whole_N1)
         head_NH = np.concatenate([block.log_probability() for block in blocks], axis=1)
         first = self._bounds[0]
         words_NM = head_NH[:, :first]
         ids_M = np.arange(first, dtype=np.int32)
-        yield Words(ids_M, words_NM.max(axis=1), lambda: words_NM)
+        yield WordBlock(ids_M, words_NM.max(axis=1), lambda: words_NM)
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
             above_N1 = head_NH[:, first + number : first + number + 1]
-            for block in tail.words(projected_NK, gather, above_N1):
+            for block in tail.word_blocks(projected_NK, gather, above_N1):
                 yield block._replace(ids_M=block.ids_M + np.int32(self._bounds[number]))
 
     def _parts(
         self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
     ) -> list[Part]:
-        pairs = Pairs.of(predictions)
+        pairs = Pairs.from_predictions(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]
         # 0 for the head.
         with tf.device(HOST):
@@ -134,14 +134,14 @@ class AdaptiveSoftmax:
             of_tail = pairs._replace(
                 hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
                 targets_P=targets_P - self._bounds[number - 1],
-            ).some(places[number])
+            ).select(places[number])
             part = tail.part(of_tail, entropy)
             # A cluster that nobody asks for is not read.
             found.append(part._replace(groups=tf.minimum(tf.size(of_tail.targets_P), 1)))
         return found
 
 
-def fewest_scores(counts_V: np.ndarray) -> list[int]:
+def choose_cutoffs(counts_V: np.ndarray) -> list[int]:
     """The one or two cutoffs at which a word needs the fewest scores on average; none if V are.
 
     counts_V: by descending count. A word needs those of the head, and of the words of its cluster.

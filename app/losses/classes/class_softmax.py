@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, Words
+from ..base import Gather, Pairs, Part, Predictions, WordBlock
 from . import classes
 from .levels import Entropy, Level
 from .shards import Shards
@@ -59,7 +59,7 @@ class ClassSoftmax:
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """A part for each level, and for each device of the words."""
-        return 0.0, self._parts(predictions, softmax.total)
+        return 0.0, self._parts(predictions, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
         """Nothing: all rows are streamed."""
@@ -67,7 +67,7 @@ class ClassSoftmax:
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """The parts of `loss`, with a loss for each vector."""
-        return self._parts(predictions, softmax.each)
+        return self._parts(predictions, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """The logarithm of the share of each word and of each class."""
@@ -77,18 +77,18 @@ class ClassSoftmax:
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
         return found if self._shards is None else found | self._shards.dealt(found)
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """The words of each class, as probable as their class at most."""
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         above_NG = np.zeros((hidden_ND.shape[0], 1), np.float32)
         for level in reversed(self._levels[1:]):
-            blocks = level.words(hidden_ND, gather, above_NG)
+            blocks = level.word_blocks(hidden_ND, gather, above_NG)
             above_NG = np.concatenate([block.log_probability() for block in blocks], axis=1)
         lowest = self._levels[0] if self._shards is None else self._shards
-        yield from lowest.words(hidden_ND, gather, above_NG)
+        yield from lowest.word_blocks(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
-        pairs = Pairs.of(predictions)
+        pairs = Pairs.from_predictions(predictions)
         found = []
         for level in self._levels:
             if level is self._levels[0] and self._shards is not None:

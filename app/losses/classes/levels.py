@@ -11,12 +11,12 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, Members, Pairs, Part, Words
+from ..base import Gather, GroupMembers, Pairs, Part, WordBlock
 from ..softmax import Labels
 
 _TILE = 8 << 20  # numbers that are read at once at most: 32 MB
 
-# Of labels, vectors, rows and their normaliser: `softmax.total` or `softmax.each`.
+# Of labels, vectors, rows and their normaliser: `softmax.summed_loss` or `softmax.vector_losses`.
 Entropy = Callable[[Labels, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
 
 
@@ -101,7 +101,9 @@ class Level:
             before=-np.inf,
         )
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray) -> Iterator[Words]:
+    def word_blocks(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
+    ) -> Iterator[WordBlock]:
         """The rows as words, in their order: a block a group, or a tile of one.
 
         hidden_ND: float32. above_NG: the log-probability of each group.
@@ -122,7 +124,7 @@ class Level:
                 found = functools.partial(
                     self._log_probability, hidden_ND, gather, ids_M, normaliser_N, bound_N
                 )
-                yield Words(ids_M, bound_N, found)
+                yield WordBlock(ids_M, bound_N, found)
 
     def _log_probability(
         self,
@@ -143,17 +145,17 @@ def _measure(labels, hidden_MD, rows_UD, before_M) -> tf.Tensor:
     return softmax.log_sum_exp(hidden_MD, rows_UD, before_M)
 
 
-def _all(pairs: Pairs) -> Members | None:
+def _all(pairs: Pairs) -> GroupMembers | None:
     if pairs.owners_P is None:
         return None
     count = tf.shape(pairs.owners_P)
-    return Members(pairs.owners_P, tf.zeros_like(count), count)
+    return GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
 
 
-def _grouped(pairs: Pairs, group_P: tf.Tensor) -> tuple[Members, tf.Tensor, tf.Tensor]:
+def _grouped(pairs: Pairs, group_P: tf.Tensor) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
     """The members of each group that occurs; the order of the pairs by group; these groups."""
     order_P = tf.argsort(group_P, stable=True)
     groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
     owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)
     starts_G = tf.cumsum(counts_G, exclusive=True)
-    return Members(owners_P, starts_G, counts_G), order_P, groups_G
+    return GroupMembers(owners_P, starts_G, counts_G), order_P, groups_G

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ...tables.base import TableSpec
 from ...types import HOST
-from ..base import Gather, Pairs, Part, Words
+from ..base import Gather, Pairs, Part, WordBlock
 from .levels import Entropy, Level
 
 
@@ -55,12 +55,14 @@ class Shards:
             moved = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, group_P))
             places = [tf.where(device_P == device)[:, 0] for device in range(len(self._shards))]
         return [
-            shard.part(moved.some(there), entropy)
+            shard.part(moved.select(there), entropy)
             for there, (*_, shard) in zip(places, self._shards, strict=True)
         ]
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray) -> Iterator[Words]:
+    def word_blocks(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
+    ) -> Iterator[WordBlock]:
         """The words of each group; see `Level.words`."""
         for numbers_N, rows, shard in self._shards:
-            for block in shard.words(hidden_ND, gather, above_NG[:, numbers_N]):
+            for block in shard.word_blocks(hidden_ND, gather, above_NG[:, numbers_N]):
                 yield block._replace(ids_M=rows[block.ids_M])

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...tables.row_reads import take
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, Words
+from ..base import Gather, Part, Predictions, WordBlock
 from ..candidate_scores import pair_scores
 from ..classes.class_softmax import ClassSoftmax
 from .samplers import SAMPLERS
@@ -78,9 +78,9 @@ class SampledLoss:
         """The logarithm of the share of each word."""
         return self._softmax.priors(counts_V)
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """The softmax over all words."""
-        return self._softmax.words(hidden_ND, gather)
+        return self._softmax.word_blocks(hidden_ND, gather)
 
     def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
         hidden_GND, targets_GM, _ = predictions

@@ -3,7 +3,7 @@
 A sampler is made from counts, (V,) by descending count, and the number of samples, K.
 `draw(seed)` gives ids (K,) int32, `log_expected(ids)` the logarithm of K q(id), float32: words are
 drawn with replacement, and those of one step evenly over the distribution (see
-`losses.sampling.stratified`), which leaves the expectation as it is.
+`losses.sampling.draw_stratified`), which leaves the expectation as it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LogUniform:
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
         """See `Sampler`."""
-        places_K = sampling.strata(self._samples, seed)
+        places_K = sampling.draw_strata(self._samples, seed)
         # The inverse of the cumulative distribution, log(id + 2) / log(V + 1) after an id.
         ids_K = tf.cast(tf.exp(places_K * np.log(self._words + 1)), tf.int32) - 1
         return tf.minimum(ids_K, self._words - 1)  # the last of them may round up
@@ -60,14 +60,14 @@ class Unigram:
 
     def __init__(self, counts: np.ndarray, samples: int):
         # A variable, as a constant of a large vocabulary would not fit the graph's 2 GB.
-        cumulative_V = sampling.cumulative(np.maximum(counts, 1), 0.75)
+        cumulative_V = sampling.cumulative_distribution(np.maximum(counts, 1), 0.75)
         with tf.device(HOST):  # where ids are drawn
             self._cumulative_V = tf.Variable(cumulative_V, trainable=False)
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
         """See `Sampler`."""
-        return sampling.stratified(self._cumulative_V, 1, self._samples, seed)[0]
+        return sampling.draw_stratified(self._cumulative_V, 1, self._samples, seed)[0]
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
         """See `Sampler`."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ...tables.base import TableSpec
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, Words
+from ..base import Gather, Part, Predictions, WordBlock
 from . import huffman, subtrees
 from .paths import Paths, Slots
 
@@ -38,10 +38,10 @@ class HierarchicalSoftmax:
     """
 
     def __init__(self, counts: np.ndarray, columns: int):
-        self._code = huffman.code(counts)
+        self._code = huffman.canonical_code(counts)
         self._columns = columns
         self._shared = min(_SHARED, self._code.depth)
-        turns = subtrees.turns(self._code, self._shared)
+        turns = subtrees.path_turns(self._code, self._shared)
         self._first = turns.shape[1] // 2
         # A variable, as a graph would hold a constant once for each of its steps.
         self._turns = tf.Variable(turns, trainable=False)
@@ -104,10 +104,10 @@ class HierarchicalSoftmax:
         """None: Huffman's tree goes either way about equally often at each of its nodes."""
         return {}
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """The words of each of some subtrees, as probable as its root at most."""
         hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()
-        return subtrees.words(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+        return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
 
 
 class _Known(NamedTuple):

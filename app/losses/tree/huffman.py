@@ -12,7 +12,7 @@ class Code(NamedTuple):
 
     At each depth nodes have an index from 0, those with children before those that are words. The
     children of node i are 2 i and 2 i + 1 of the next depth, so the ancestor of a node s depths
-    further up is i >> s: no path, and no pointer, is stored for any of ten million words. Words
+    further up is i >> s: no path, and no pointer, is stored for any of ten million words. WordBlock
     with shorter paths have lower ids, and of one depth the higher index, so that a subtree is a
     range of ids at each depth, and rising indices of a depth are falling ids.
 
@@ -34,12 +34,12 @@ class Code(NamedTuple):
         return len(self.words_E) - 1
 
 
-def code(counts_V: np.ndarray) -> Code:
+def canonical_code(counts_V: np.ndarray) -> Code:
     """The canonical code (Schwartz and Kallick 1964) with the lengths of Huffman's.
 
-    counts_V: occurrences, by descending count, as ids are; see `lengths`.
+    counts_V: occurrences, by descending count, as ids are; see `code_length_counts`.
     """
-    words_E = lengths(counts_V)
+    words_E = code_length_counts(counts_V)
     inner_E = np.zeros_like(words_E)
     nodes = 1
     for depth, words in enumerate(words_E):
@@ -50,7 +50,7 @@ def code(counts_V: np.ndarray) -> Code:
     return Code(words_E, inner_E, inner_E + ends_E - 1, rows_E, ends_E)
 
 
-def lengths(counts_V: np.ndarray) -> np.ndarray:
+def code_length_counts(counts_V: np.ndarray) -> np.ndarray:
     """How many words an optimal binary code has of each length, from 0 to the longest, int64.
 
     counts_V: occurrences; one below 1 is taken as 1. Of all codes with the smallest sum of counts

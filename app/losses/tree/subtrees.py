@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..base import Words
+from ..base import WordBlock
 from .huffman import Code
 
 # A block of words is a subtree of at most so many further depths, so of at most 32,768 words.
@@ -18,7 +18,7 @@ _DEPTHS = 15
 Read = Callable[[tf.Tensor], tf.Tensor]
 
 
-def turns(code: Code, depth: int) -> np.ndarray:
+def path_turns(code: Code, depth: int) -> np.ndarray:
     """Which way the paths go on above a depth, (N, 2 K) float32 of 0 and 1.
 
     In the order of `losses.tree.paths.Paths.cut`: first the nodes with children at that depth, then
@@ -39,7 +39,7 @@ def turns(code: Code, depth: int) -> np.ndarray:
     return found.reshape(len(depths_N), -1)
 
 
-def words(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[Words]:
+def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordBlock]:
     """All words in blocks, each a subtree but for one of the words above these.
 
     hidden_ND: float32.
@@ -55,11 +55,11 @@ def words(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[Words]:
     if code.ends_E[depth]:
         found_NM = np.concatenate(ended, axis=1)
         ids_M = np.arange(found_NM.shape[1], dtype=np.int32)
-        yield Words(ids_M, found_NM.max(axis=1), lambda: found_NM)
+        yield WordBlock(ids_M, found_NM.max(axis=1), lambda: found_NM)
     for root in range(code.inner_E[depth]):
         bound_N = above_NI[:, root]
         found = functools.partial(_below, code, depth, root, bound_N, hidden_ND, read)
-        yield Words(_ids(code, depth, root), bound_N, found)
+        yield WordBlock(_ids(code, depth, root), bound_N, found)
 
 
 def _spans(code: Code, depth: int, root: int) -> Iterator[tuple[int, int, int, int]]:
