@@ -98,7 +98,7 @@ class Level:
             block=block,
             loss=entropy,
             measure=_measure if self._tile else None,
-            before=-np.inf,
+            initial_carry=-np.inf,
         )
 
     def word_blocks(
