@@ -1,4 +1,4 @@
-"""What the losses have in common that score the words to predict against samples of all words."""
+"""The base class of losses that score the words to predict against samples of all words."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from .samplers import SAMPLERS
 
 
 class Scores(NamedTuple):
-    """Scores less the logarithm of how often the word is expected among the samples, float32.
+    """Scores, less the logarithm of how often their word is expected among the samples.
 
-    words_GNM: of each vector of a group and each of its words. samples_GNK: of each vector and each
-    of the step's samples. drawn_GM: whether the word is one of them, bool.
+    Attributes:
+        words_GNM: The score of each vector of a group and each word of the group, float32.
+        samples_GNK: The score of each vector and each sample of the step, float32.
+        drawn_GM: Whether the word is one of the samples, bool.
     """
 
     words_GNM: tf.Tensor
@@ -30,14 +32,20 @@ class Scores(NamedTuple):
 
 
 class SampledLoss:
-    """A loss that needs the rows of the words to predict, and of samples for all of the step.
+    """A loss that reads the rows of the words to predict, and of K samples that a step shares.
 
-    One product of matrices then scores all samples, and no word's rows are gathered for any vector.
-    It trains a softmax over all words, which `exact` and `words` are of.
+    One matrix product scores all vectors against all samples. The loss trains a softmax over all
+    words; `exact` and `word_blocks` belong to this softmax.
 
-    counts: (V,) occurrences, descending. columns: D. samples: K. sampler: a key of
-    `losses.sampled.samplers.SAMPLERS`.
+    Args:
+        counts: (V,) occurrences of the words, descending.
+        columns: The columns of a vector, D.
+        samples: The number of samples of a step, K.
+        sampler: The distribution of the samples, a key of `losses.sampled.samplers.SAMPLERS`.
     """
+
+    is_likelihood = False
+    is_multi_label = False
 
     def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
         self._sampler = SAMPLERS[sampler](counts, samples)
@@ -45,41 +53,51 @@ class SampledLoss:
         self._samples = samples
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """The loss of each vector, (G, N) float32."""
+        """Return the loss of each vector, (G, N) float32.
+
+        Args:
+            scores: The scores of the words to predict and of the samples.
+            weights_GNM: The weight of each vector and word, float32.
+        """
         raise NotImplementedError
 
     def tables(self) -> dict[str, TableSpec]:
-        """A row for each word; 0 at first."""
+        """Return a table with a row for each word, which starts as 0."""
         return self._softmax.tables()
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The words to predict, then the samples."""
+        """Return the words to predict, followed by the samples."""
         ids = [tf.reshape(targets_GM, [-1]), self._sampler.draw(seed)]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """The sum of the losses of the vectors."""
+        """Return the sum of the losses of all vectors."""
         return tf.reduce_sum(self.vector_losses(predictions, rows)), []
 
     def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
-        """The loss of each vector, (G N,) float32, to be differentiated."""
+        """Return the loss of each vector, (G N,) float32, which can be differentiated.
+
+        Args:
+            predictions: Hidden vectors, words and weights.
+            rows: The rows of `lookups`, by name of the table.
+        """
         scores = self._scores(predictions, rows["output"])
         return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """See `losses.classes.class_softmax`."""
+        """Return nothing, since the softmax over all words is streamed."""
         return self._softmax.exact_lookups()
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """The softmax over all words."""
+        """Return the parts of the softmax over all words."""
         return self._softmax.exact(predictions, rows)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """The logarithm of the share of each word."""
+        """Return the logarithm of the share of each word."""
         return self._softmax.priors(counts_V)
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """The softmax over all words."""
+        """Yield the words of the softmax over all words."""
         return self._softmax.word_blocks(hidden_ND, gather)
 
     def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
@@ -110,8 +128,9 @@ class SampledLoss:
 
 
 def _shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
-    """Its shape, with numbers where they are static."""
+    """Return the shape of a tensor, with an int for every static dimension."""
     dynamic = tf.unstack(tf.shape(tensor))
     return [
-        size if known is None else known for known, size in zip(tensor.shape, dynamic, strict=True)
+        size if static is None else static
+        for static, size in zip(tensor.shape, dynamic, strict=True)
     ]
