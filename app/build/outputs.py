@@ -20,9 +20,6 @@ from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 
-# Losses that are -log P of the word itself, of which perplexity is a function.
-LIKELIHOODS = {"softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax"}
-
 
 class Wanted(NamedTuple):
     """What a loss is for.
