@@ -56,23 +56,13 @@ def summed_loss(
     """
     most = _vectors_at_once(rows_UD)
 
-    def piece(hidden_MD: tf.Tensor, labels: Labels, normalizer_M: tf.Tensor | None):
-        block_UD = tf.cast(rows_UD, hidden_MD.dtype)
-        scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
-        loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normalizer_M)
-        error_MU = tf.cast(error_MU, hidden_MD.dtype)
-        # Vectors are multiplied by the weights, since scores are more numerous.
-        weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
-        return (
-            tf.reduce_sum(loss_M * labels.weights_M),
-            tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
-            weights_M1 * tf.matmul(error_MU, block_UD),
-        )
-
-    def pieces(hidden_MD: tf.Tensor):
+    def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         def body(value, by_rows, by_hidden, index, start, stop):
-            chunk = piece(
-                hidden_MD[start:stop], labels.part(start, stop), _slice(normalizer_M, start, stop)
+            chunk = _loss_and_gradients(
+                labels.part(start, stop),
+                hidden_MD[start:stop],
+                rows_UD,
+                _slice(normalizer_M, start, stop),
             )
             return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
 
@@ -87,8 +77,8 @@ def summed_loss(
         value, by_rows, by_hidden = _one_or_more(
             hidden_MD,
             most,
-            lambda: piece(hidden_MD, labels, normalizer_M),
-            lambda: pieces(hidden_MD),
+            lambda: _loss_and_gradients(labels, hidden_MD, rows_UD, normalizer_M),
+            lambda: in_chunks(hidden_MD, rows_UD),
         )
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -143,6 +133,23 @@ def _slice(
     normalizer_M: tf.Tensor | None, start: tf.Tensor | None, stop: tf.Tensor | None
 ) -> tf.Tensor | None:
     return None if normalizer_M is None else normalizer_M[start:stop]
+
+
+def _loss_and_gradients(
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D)."""
+    block_UD = tf.cast(rows_UD, hidden_MD.dtype)
+    scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
+    loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normalizer_M)
+    error_MU = tf.cast(error_MU, hidden_MD.dtype)
+    # Vectors are multiplied by the weights, since scores are more numerous.
+    weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
+    return (
+        tf.reduce_sum(loss_M * labels.weights_M),
+        tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
+        weights_M1 * tf.matmul(error_MU, block_UD),
+    )
 
 
 def _loss_and_error(

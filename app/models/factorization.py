@@ -39,7 +39,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of users, (N, E) float32.
 
         Args:
@@ -48,7 +48,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of items, (N, E) float32.
 
         Args:
@@ -57,7 +57,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the score of each user and the item beside it, (N,) float32.
 
         Args:
@@ -67,7 +67,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the score of every user and every item, (M, V) float32.
 
         Args:
@@ -84,11 +84,11 @@ class InnerProduct:
     inner: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the inner products of pairs."""
         return tf.reduce_sum(users_NE * items_NE, axis=1)
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return all inner products."""
         return tf.matmul(users_ME, items_VE, transpose_b=True)
 
@@ -117,11 +117,11 @@ class MatrixFactorization(InnerProduct):
         """Return no tables."""
         return {}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of users."""
         return _with_column(rows_ND, 1.0) if self.biased else rows_ND
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of items."""
         if not self.biased:
             return rows_ND
@@ -156,11 +156,11 @@ class ItemBiased(InnerProduct):
         """Return no tables."""
         return {}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of users."""
         return _with_column(self._vectors(rows_ND), self.unit)
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of items."""
         return tf.concat([self._vectors(rows_ND[:, :-1]), rows_ND[:, -1:]], axis=1)
 

@@ -32,11 +32,11 @@ class Gmf(InnerProduct):
         """Return the table of h, (D, 1)."""
         return {"products": TableSpec(self.dim, 1, _glorot(self.dim, 1, seed))}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return h * u, so that a score is an inner product."""
         return rows_ND * kernels["products"][:, 0]
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the rows as they are."""
         return rows_ND
 
@@ -81,16 +81,16 @@ class Mlp:
             )
         return specs
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the users' part of the first layer, with its bias."""
         kernel = kernels["layer_0"]
         return tf.matmul(rows_ND, kernel[: self.dim]) + kernel[-1]
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the items' part of the first layer."""
         return tf.matmul(rows_ND, kernels["layer_0"][self.dim : -1])
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the score of each pair; users or items may have a single row for all pairs."""
         hidden_NE = tf.nn.relu(users_NE + items_NE)
         for number in range(1, len(self.layers)):
@@ -98,9 +98,11 @@ class Mlp:
             hidden_NE = tf.nn.relu(tf.matmul(hidden_NE, kernel[:-1]) + kernel[-1])
         return tf.matmul(hidden_NE, kernels[f"layer_{len(self.layers)}"])[:, 0]
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return all scores, user by user, since each user needs V times all units."""
-        return tf.map_fn(lambda user_E: self.pairs(user_E[tf.newaxis], items_VE, kernels), users_ME)
+        return tf.map_fn(
+            lambda user_E: self.score_pairs(user_E[tf.newaxis], items_VE, kernels), users_ME
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,27 +134,33 @@ class NeuMf:
         """Return the tables of both scorers."""
         return {**self.gmf.kernels(seed + len(self.mlp.layers) + 1), **self.mlp.kernels(seed)}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of both scorers, concatenated."""
         gmf_ND, mlp_ND = self._split(rows_ND)
-        return tf.concat([self.gmf.users(gmf_ND, kernels), self.mlp.users(mlp_ND, kernels)], axis=1)
+        return tf.concat(
+            [self.gmf.encode_users(gmf_ND, kernels), self.mlp.encode_users(mlp_ND, kernels)], axis=1
+        )
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of both scorers, concatenated."""
         gmf_ND, mlp_ND = self._split(rows_ND)
-        return tf.concat([self.gmf.items(gmf_ND, kernels), self.mlp.items(mlp_ND, kernels)], axis=1)
+        return tf.concat(
+            [self.gmf.encode_items(gmf_ND, kernels), self.mlp.encode_items(mlp_ND, kernels)], axis=1
+        )
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the sum of both scores of each pair."""
         users, items = self._split(users_NE), self._split(items_NE)
-        return self.gmf.pairs(users[0], items[0], kernels) + self.mlp.pairs(
+        return self.gmf.score_pairs(users[0], items[0], kernels) + self.mlp.score_pairs(
             users[1], items[1], kernels
         )
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the sum of both scores of every user and every item."""
         users, items = self._split(users_ME), self._split(items_VE)
-        return self.gmf.all(users[0], items[0], kernels) + self.mlp.all(users[1], items[1], kernels)
+        return self.gmf.score_all(users[0], items[0], kernels) + self.mlp.score_all(
+            users[1], items[1], kernels
+        )
 
     def _split(self, values_NE: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return values_NE[:, : self.gmf.dim], values_NE[:, self.gmf.dim :]

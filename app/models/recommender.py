@@ -103,7 +103,7 @@ class Recommender:
             rows_ND: The rows of N users, float32.
             kernels: All rows of the scorer's own tables, by name.
         """
-        return self.scorer.users(rows_ND, kernels)
+        return self.scorer.encode_users(rows_ND, kernels)
 
     def item_codes(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of items, (N, E) float32.
@@ -112,7 +112,7 @@ class Recommender:
             rows_ND: The rows of N items, float32.
             kernels: All rows of the scorer's own tables, by name.
         """
-        return self.scorer.items(rows_ND, kernels)
+        return self.scorer.encode_items(rows_ND, kernels)
 
     def _in_batch(
         self, users_BE: tf.Tensor, items: Rows, pairs: Pairs, kernels: Kernels
@@ -136,11 +136,11 @@ class Recommender:
     ) -> tf.Tensor:
         """Return squared_error or bpr; drawn items come after the items of the pairs."""
         count = users_BE.shape[0]
-        scores_B = self.scorer.pairs(users_BE, items_NE[:count], kernels)
+        scores_B = self.scorer.score_pairs(users_BE, items_NE[:count], kernels)
         if self.loss_name == "squared_error":
             return ranking.squared_error(scores_B + self.mean, pairs.ratings, pairs.weights)
         users_NE = tf.tile(users_BE, [self.negatives, 1])
-        drawn_N = self.scorer.pairs(users_NE, items_NE[count:], kernels)
+        drawn_N = self.scorer.score_pairs(users_NE, items_NE[count:], kernels)
         drawn_BK = tf.transpose(tf.reshape(drawn_N, (self.negatives, count)))
         return ranking.bpr(scores_B, drawn_BK, pairs.weights)
 
