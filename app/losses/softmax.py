@@ -54,7 +54,7 @@ def summed_loss(
     Returns:
         A float32 scalar.
     """
-    most = _vectors_at_once(rows_UD)
+    chunk_size = _vectors_at_once(rows_UD)
 
     def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         def body(value, by_rows, by_hidden, index, start, stop):
@@ -66,17 +66,17 @@ def summed_loss(
             )
             return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
 
-        array = _array(hidden_MD, most, hidden_MD.dtype, hidden_MD.shape[1:])
-        value, by_rows, array = _chunks(
-            hidden_MD, most, body, (tf.constant(0.0), tf.zeros_like(rows_UD), array)
+        array = _chunk_array(hidden_MD, chunk_size, hidden_MD.dtype, hidden_MD.shape[1:])
+        value, by_rows, array = _loop_chunks(
+            hidden_MD, chunk_size, body, (tf.constant(0.0), tf.zeros_like(rows_UD), array)
         )
         return value, by_rows, array.concat()
 
     @tf.custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
-        value, by_rows, by_hidden = _one_or_more(
+        value, by_rows, by_hidden = _whole_or_chunks(
             hidden_MD,
-            most,
+            chunk_size,
             lambda: _loss_and_gradients(labels, hidden_MD, rows_UD, normalizer_M),
             lambda: in_chunks(hidden_MD, rows_UD),
         )
@@ -101,13 +101,13 @@ def vector_losses(
         normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
     """
 
-    def piece(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         scores_MU = tf.matmul(tf.cast(hidden_MD[start:stop], tf.float32), rows_UD, transpose_b=True)
         chunk = labels.part(start, stop)
         loss_M, _ = _loss_and_error(scores_MU, chunk, _slice(normalizer_M, start, stop))
         return loss_M * chunk.weights_M
 
-    return _join(hidden_MD, rows_UD, piece)
+    return _map_chunks(hidden_MD, rows_UD, score_chunk)
 
 
 def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -> tf.Tensor:
@@ -119,12 +119,12 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
         before_M: The result for the tiles before this one; -inf before the first.
     """
 
-    def piece(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         hidden_ND = hidden_MD[start:stop]
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
         return _shares(tf.cast(scores_NU, tf.float32))[1]
 
-    tile_M = _join(hidden_MD, rows_UD, piece)
+    tile_M = _map_chunks(hidden_MD, rows_UD, score_chunk)
     greater_M = tf.maximum(before_M, tile_M)
     return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(tile_M - greater_M))
 
@@ -188,22 +188,24 @@ def _shares(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return share_MU, greatest_M - tf.math.log(tf.reduce_max(share_MU, axis=1))
 
 
-def _join(
+def _map_chunks(
     hidden_MD: tf.Tensor,
     rows_UD: tf.Tensor,
-    piece: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
+    score_chunk: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
 ) -> tf.Tensor:
-    """Return `piece(start, stop)` of all vectors, (M,) float32, some vectors at a time."""
-    most = _vectors_at_once(rows_UD)
+    """Return `score_chunk(start, stop)` of all vectors, (M,) float32, some vectors at a time."""
+    chunk_size = _vectors_at_once(rows_UD)
 
-    def pieces() -> tf.Tensor:
+    def in_chunks() -> tf.Tensor:
         def body(array, index, start, stop):
-            return [array.write(index, piece(start, stop))]
+            return [array.write(index, score_chunk(start, stop))]
 
-        (array,) = _chunks(hidden_MD, most, body, [_array(hidden_MD, most, tf.float32, ())])
+        (array,) = _loop_chunks(
+            hidden_MD, chunk_size, body, [_chunk_array(hidden_MD, chunk_size, tf.float32, ())]
+        )
         return array.concat()
 
-    return _one_or_more(hidden_MD, most, lambda: piece(None, None), pieces)
+    return _whole_or_chunks(hidden_MD, chunk_size, lambda: score_chunk(None, None), in_chunks)
 
 
 def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
@@ -213,23 +215,25 @@ def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
     return tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
 
 
-def _one_or_more(
-    hidden_MD: tf.Tensor, most: int | tf.Tensor, one: Callable, more: Callable
+def _whole_or_chunks(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, whole: Callable, in_chunks: Callable
 ) -> object:
-    """Return `one()` if there are at most `most` vectors, else `more()`."""
-    if isinstance(most, int) and hidden_MD.shape[0] is not None:
-        return one() if hidden_MD.shape[0] <= most else more()
-    return tf.cond(tf.shape(hidden_MD)[0] <= most, one, more)
+    """Return `whole()` if there are at most `chunk_size` vectors, else `in_chunks()`."""
+    if isinstance(chunk_size, int) and hidden_MD.shape[0] is not None:
+        return whole() if hidden_MD.shape[0] <= chunk_size else in_chunks()
+    return tf.cond(tf.shape(hidden_MD)[0] <= chunk_size, whole, in_chunks)
 
 
-def _chunks(hidden_MD: tf.Tensor, most: int | tf.Tensor, body: Callable, carried) -> list:
+def _loop_chunks(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
+) -> list:
     """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk."""
     count = tf.shape(hidden_MD)[0]
     _, *carried = tf.while_loop(
-        lambda index, *_: index * most < count,
+        lambda index, *_: index * chunk_size < count,
         lambda index, *carried: (
             index + 1,
-            *body(*carried, index, index * most, tf.minimum((index + 1) * most, count)),
+            *body(*carried, index, index * chunk_size, tf.minimum((index + 1) * chunk_size, count)),
         ),
         (tf.constant(0), *carried),
         parallel_iterations=1,
@@ -237,6 +241,8 @@ def _chunks(hidden_MD: tf.Tensor, most: int | tf.Tensor, body: Callable, carried
     return carried
 
 
-def _array(hidden_MD: tf.Tensor, most: int | tf.Tensor, dtype: tf.DType, shape) -> tf.TensorArray:
-    size = -(-tf.shape(hidden_MD)[0] // most)
+def _chunk_array(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, dtype: tf.DType, shape
+) -> tf.TensorArray:
+    size = -(-tf.shape(hidden_MD)[0] // chunk_size)
     return tf.TensorArray(dtype, size, infer_shape=False, element_shape=[None, *shape])

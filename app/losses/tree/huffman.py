@@ -74,24 +74,24 @@ def code_length_counts(counts_V: np.ndarray) -> np.ndarray:
     words_V = np.sort(np.maximum(counts_V, 1).astype(np.int64))
     size = len(words_V)
     # Nodes are made by ascending weight, so that words and nodes are two sorted queues: `word` and
-    # `node` are their first items, `made` is the end of the nodes.
+    # `node` are their first items, `end` is the number of nodes.
     nodes = np.empty(size, np.int64)
     word_parents, node_parents = np.empty(size, np.int32), np.empty(size, np.int32)
-    word = node = made = 0
+    word = node = end = 0
     rounds = []
-    while made < size - 1:
-        front = np.concatenate([words_V[word : word + 2], nodes[node : min(node + 2, made)]])
+    while end < size - 1:
+        front = np.concatenate([words_V[word : word + 2], nodes[node : min(node + 2, end)]])
         light = np.searchsorted(words_V[word:], np.sort(front)[:2].sum(), side="right")
-        weights = np.concatenate([words_V[word : word + light], nodes[node:made]])
+        weights = np.concatenate([words_V[word : word + light], nodes[node:end]])
         pairs = len(weights) // 2
         order = np.argsort(weights, kind="stable")[: 2 * pairs]  # merges the queues, words first
-        parents, is_word = made + np.arange(2 * pairs) // 2, order < light
+        parents, is_word = end + np.arange(2 * pairs) // 2, order < light
         joined = np.count_nonzero(is_word)
         word_parents[word : word + joined] = parents[is_word]
         node_parents[node : node + 2 * pairs - joined] = parents[~is_word]
-        nodes[made : made + pairs] = weights[order].reshape(-1, 2).sum(axis=1)
-        rounds.append(slice(made, made + pairs))
-        word, node, made = word + joined, node + 2 * pairs - joined, made + pairs
+        nodes[end : end + pairs] = weights[order].reshape(-1, 2).sum(axis=1)
+        rounds.append(slice(end, end + pairs))
+        word, node, end = word + joined, node + 2 * pairs - joined, end + pairs
     if not rounds:
         return np.ones(1, np.int64)
     depths = np.zeros(size, np.int16)
