@@ -49,7 +49,7 @@ class HierarchicalSoftmax:
         self._columns = columns
         self._shared = min(_SHARED, self._code.depth)
         turns = subtrees.path_turns(self._code, self._shared)
-        self._first = turns.shape[1] // 2
+        self._upper_nodes = turns.shape[1] // 2
         # A variable, because a graph holds a constant once for each of its steps.
         self._turns = tf.Variable(turns, trainable=False)
 
@@ -77,35 +77,37 @@ class HierarchicalSoftmax:
         paths = Paths(self._code, targets_GM)
         depths = self._code.depth - self._shared
         words = targets_GM.shape.num_elements() or tf.size(targets_GM)
-        at_once = _GATHERED // (words * self._columns)
+        depths_at_once = _GATHERED // (words * self._columns)
 
-        def first(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+        def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
             turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
             turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
             turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
-            return tf.range(self._first), _Labels(turns_GNK, None)
+            return tf.range(self._upper_nodes), _Labels(turns_GNK, None)
 
-        def further(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            nodes = paths.nodes(self._shared + tile * at_once, at_once)
+        def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
             return nodes.rows_U, _Labels(None, nodes)
 
-        def both(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            first_K, (turns_GNK, _) = first(group, tile)
-            further_U, (_, nodes) = further(group, tile)
-            return tf.concat([first_K, further_U], axis=0), _Labels(turns_GNK, nodes)
+        def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            upper_K, (turns_GNK, _) = upper_block(group, tile)
+            lower_U, (_, nodes) = lower_block(group, tile)
+            return tf.concat([upper_K, lower_U], axis=0), _Labels(turns_GNK, nodes)
 
         def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
             losses_GN = _losses(hidden_ND, weights_GNM, labels, rows_UD)
             return tf.reshape(losses_GN, [-1])[: tf.shape(hidden_ND)[0]]
 
-        part = Part(_TABLE, hidden_ND, groups=1, members=None, tiles=None, block=first, loss=loss)
+        upper_part = Part(
+            _TABLE, hidden_ND, groups=1, members=None, tiles=None, block=upper_block, loss=loss
+        )
         if not depths:
-            return [part]
-        if isinstance(at_once, int) and at_once >= depths:
-            return [part._replace(block=both)]
-        at_once = tf.clip_by_value(at_once, 1, depths)
-        tiles = -(-depths // at_once)
-        return [part, part._replace(block=further, tiles=lambda group: tiles)]
+            return [upper_part]
+        if isinstance(depths_at_once, int) and depths_at_once >= depths:
+            return [upper_part._replace(block=all_nodes)]
+        depths_at_once = tf.clip_by_value(depths_at_once, 1, depths)
+        tiles = -(-depths // depths_at_once)
+        return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return nothing: at each node of Huffman's tree both turns are about equally frequent."""
@@ -166,17 +168,17 @@ def _losses(
     hidden_GND = _in_groups(hidden_ND, weights_GNM.shape[1])
     turns_GNK, nodes = labels
     if nodes is None:
-        return _first_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
-    first = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
-    first_KD, nodes_GKD = _split_rows(rows_UD, first, nodes, hidden_GND.dtype)
-    losses_GN = _node_losses(hidden_GND, nodes_GKD, nodes, weights_GNM)
+        return _upper_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
+    upper_count = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
+    upper_KD, nodes_GKD = _split_rows(rows_UD, upper_count, nodes, hidden_GND.dtype)
+    losses_GN = _lower_losses(hidden_GND, nodes_GKD, nodes, weights_GNM)
     if turns_GNK is not None:
-        losses_GN += _first_losses(hidden_GND, first_KD, turns_GNK)
+        losses_GN += _upper_losses(hidden_GND, upper_KD, turns_GNK)
     return losses_GN
 
 
 def _split_rows(
-    rows_UD: tf.Tensor, first: int, nodes: PathNodes, dtype: tf.DType
+    rows_UD: tf.Tensor, upper_count: int, nodes: PathNodes, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the first rows, and the rows of all entries of `nodes`, as `dtype`.
 
@@ -184,7 +186,7 @@ def _split_rows(
 
     Args:
         rows_UD: The rows of a block, float32.
-        first: The number of rows of nodes near the root, K, which come first.
+        upper_count: The number of rows of nodes near the root, K, which come first.
         nodes: The nodes further from the root.
         dtype: The dtype of the result.
 
@@ -193,20 +195,20 @@ def _split_rows(
     """
 
     @tf.custom_gradient
-    def taken(rows_UD: tf.Tensor):
-        def gradient(by_first_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
+    def split(rows_UD: tf.Tensor):
+        def gradient(by_upper_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
             by_entry_ND = tf.reshape(by_entry_GKD, (-1, rows_UD.shape[1]))
             by_entry_SD = tf.cast(tf.gather(by_entry_ND, nodes.entry_S), tf.float32)
             by_rows_UD = tf.math.segment_sum(by_entry_SD, nodes.entry_rows_S)
-            return tf.concat([tf.cast(by_first_KD, tf.float32), by_rows_UD], axis=0)
+            return tf.concat([tf.cast(by_upper_KD, tf.float32), by_rows_UD], axis=0)
 
         values_UD = tf.cast(rows_UD, dtype)
-        return (values_UD[:first], tf.gather(values_UD, first + nodes.row_GK)), gradient
+        return (values_UD[:upper_count], tf.gather(values_UD, upper_count + nodes.row_GK)), gradient
 
-    return taken(rows_UD)
+    return split(rows_UD)
 
 
-def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
+def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
     """Return the loss of each vector at the nodes near the root, (G, N) float32."""
     hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
     scores_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
@@ -215,7 +217,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
     @tf.custom_gradient
     def losses(scores_GNK: tf.Tensor):
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _first_gradient(scores_GNK, turns_GNK, upstream_GN)
+            return _upper_gradient(scores_GNK, turns_GNK, upstream_GN)
 
         left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
         scores = tf.cast(scores_GNK, tf.float32)
@@ -226,7 +228,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
 
 
 @tf.function(jit_compile=True, autograph=False)  # one pass instead of five
-def _first_gradient(
+def _upper_gradient(
     scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
 ) -> tf.Tensor:
     left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
@@ -235,7 +237,7 @@ def _first_gradient(
     return tf.cast(upstream_GN[:, :, tf.newaxis] * error_GNK, scores_GNK.dtype)
 
 
-def _node_losses(
+def _lower_losses(
     hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, nodes: PathNodes, weights_GNM: tf.Tensor
 ) -> tf.Tensor:
     """Return the loss of each vector at the nodes further from the root, (G, N) float32."""
@@ -243,12 +245,12 @@ def _node_losses(
     @tf.custom_gradient
     def losses(scores_GKN: tf.Tensor):
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _node_gradient(
+            return _lower_gradient(
                 scores_GKN, weights_GNM, nodes.word_GK, nodes.left_GK, nodes.real_GK, upstream_GN
             )
 
         scores = tf.cast(scores_GKN, tf.float32)
-        weights_GKN = _node_weights(weights_GNM, nodes.word_GK, nodes.real_GK)
+        weights_GKN = _lower_weights(weights_GNM, nodes.word_GK, nodes.real_GK)
         left_GK1 = nodes.left_GK[:, :, tf.newaxis] > 0
         terms_GKN = weights_GKN * tf.nn.softplus(tf.where(left_GK1, -scores, scores))
         return tf.reduce_sum(terms_GKN, axis=1), gradient
@@ -259,7 +261,7 @@ def _node_losses(
 
 
 @tf.function(jit_compile=True, autograph=False)  # one pass instead of seven
-def _node_gradient(
+def _lower_gradient(
     scores_GKN: tf.Tensor,
     weights_GNM: tf.Tensor,
     word_GK: tf.Tensor,
@@ -267,13 +269,13 @@ def _node_gradient(
     real_GK: tf.Tensor,
     upstream_GN: tf.Tensor,
 ) -> tf.Tensor:
-    weights_GKN = _node_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
+    weights_GKN = _lower_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
     chance_GKN = tf.sigmoid(tf.cast(scores_GKN, tf.float32))
     error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
     return tf.cast(error_GKN, scores_GKN.dtype)
 
 
-def _node_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
+def _lower_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
     weights_GMN = tf.transpose(weights_GNM, (0, 2, 1))
     weights_GKN = tf.gather(weights_GMN, word_GK, batch_dims=1)
     return weights_GKN * tf.cast(real_GK, tf.float32)[:, :, tf.newaxis]
