@@ -26,10 +26,8 @@ def log_probability(
         targets_N: The id of a word for each vector, int32.
         gather: Reads rows of the loss's tables.
     """
-    predictions = Predictions(
-        hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], tf.ones_like(hidden_ND[:, :1, None])
-    )
-    predictions = predictions._replace(weights_GNM=tf.cast(predictions.weights_GNM, tf.float32))
+    weights_N11 = tf.ones_like(hidden_ND[:, :1, tf.newaxis], tf.float32)
+    predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], weights_N11)
     rows = {}
     for name, ids in loss.exact_lookups().items():
         ids_U, positions_N = distinct(ids)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ...tables.base import TableSpec
 from ...tables.row_reads import take
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, WordBlock
+from ..base import Part, Predictions
 from ..candidate_scores import pair_scores
 from ..classes.class_softmax import ClassSoftmax
 from .samplers import SAMPLERS
@@ -31,11 +29,11 @@ class Scores(NamedTuple):
     drawn_GM: tf.Tensor
 
 
-class SampledLoss:
+class SampledLoss(ClassSoftmax):
     """A loss that reads the rows of the words to predict, and of K samples that a step shares.
 
     One matrix product scores all vectors against all samples. The loss trains a softmax over all
-    words; `exact` and `word_blocks` belong to this softmax.
+    words, which is inherited: `tables`, `exact`, `priors` and `word_blocks` belong to it.
 
     Args:
         counts: (V,) occurrences of the words, descending.
@@ -45,11 +43,10 @@ class SampledLoss:
     """
 
     is_likelihood = False
-    is_multi_label = False
 
     def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
+        super().__init__(len(counts), columns)
         self._sampler = SAMPLERS[sampler](counts, samples)
-        self._softmax = ClassSoftmax(len(counts), columns)
         self._samples = samples
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
@@ -60,10 +57,6 @@ class SampledLoss:
             weights_GNM: The weight of each vector and word, float32.
         """
         raise NotImplementedError
-
-    def tables(self) -> dict[str, TableSpec]:
-        """Return a table with a row for each word, which starts as 0."""
-        return self._softmax.tables()
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the words to predict, followed by the samples."""
@@ -83,22 +76,6 @@ class SampledLoss:
         """
         scores = self._scores(predictions, rows["output"])
         return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])
-
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return nothing, since the softmax over all words is streamed."""
-        return self._softmax.exact_lookups()
-
-    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return the parts of the softmax over all words."""
-        return self._softmax.exact(predictions, rows)
-
-    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of the share of each word."""
-        return self._softmax.priors(counts_V)
-
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of the softmax over all words."""
-        return self._softmax.word_blocks(hidden_ND, gather)
 
     def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
         hidden_GND, targets_GM, _ = predictions
