@@ -76,11 +76,9 @@ def top_k(
     for block in blocks:
         if log_p_NK.shape[1] == k and (block.bound_N < log_p_NK[:, -1]).all():
             continue
-        block_log_p_NM = block.log_probability()
-        log_p_NK = np.concatenate([log_p_NK, block_log_p_NM], axis=1)
-        ids_NK = np.concatenate(
-            [ids_NK, np.broadcast_to(block.ids_M, block_log_p_NM.shape)], axis=1
-        )
+        block_NM = block.log_probability()
+        log_p_NK = np.concatenate([log_p_NK, block_NM], axis=1)
+        ids_NK = np.concatenate([ids_NK, np.broadcast_to(block.ids_M, block_NM.shape)], axis=1)
         order_NK = np.lexsort((ids_NK, -log_p_NK), axis=1)[:, :k]
         log_p_NK = np.take_along_axis(log_p_NK, order_NK, axis=1)
         ids_NK = np.take_along_axis(ids_NK, order_NK, axis=1)

@@ -48,10 +48,9 @@ class NegativeSampling:
     ):
         # A variable, because a constant of a large vocabulary exceeds the 2 GB of a graph. It is on
         # the host, where ids are drawn.
+        cumulative_V = sampling.cumulative_distribution(counts, power)
         with tf.device(HOST):
-            self._cumulative_V = tf.Variable(
-                sampling.cumulative_distribution(counts, power), trainable=False
-            )
+            self._cumulative_V = tf.Variable(cumulative_V, trainable=False)
         self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples
@@ -64,9 +63,8 @@ class NegativeSampling:
             counts: (N,) occurrences of the first N ids; an id with a count of 0 is not drawn. The
                 ids after them must have had a count of 0 until now.
         """
-        self._cumulative_V[: len(counts)].assign(
-            sampling.cumulative_distribution(counts, self._power)
-        )
+        cumulative_N = sampling.cumulative_distribution(counts, self._power)
+        self._cumulative_V[: len(counts)].assign(cumulative_N)
 
     def tables(self) -> dict[str, TableSpec]:
         """Return a table with a row for each word, which starts as 0 (word2vec.c)."""

@@ -103,17 +103,14 @@ def _block_loss(
         block_UD = tf.cast(rows_UD, hidden_ND.dtype)
         scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
         real_N1 = tf.cast(tf.reduce_any(weights_NM > 0, axis=1, keepdims=True), tf.float32)
-        is_present_NM = (
-            (weights_NM > 0) & (positions_NM >= 0) & (positions_NM < tf.shape(rows_UD)[0])
-        )
+        in_block_NM = (positions_NM >= 0) & (positions_NM < tf.shape(rows_UD)[0])
+        is_present_NM = (weights_NM > 0) & in_block_NM
         # A label of another block is given any column, and has no effect there.
         columns_NM = tf.clip_by_value(positions_NM, 0, tf.shape(rows_UD)[0] - 1)
         score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
         chance_NM = tf.sigmoid(score_NM)
-        present_weights_NM, present_NM = (
-            tf.where(is_present_NM, weights_NM, 0.0),
-            tf.cast(is_present_NM, tf.float32),
-        )
+        present_NM = tf.cast(is_present_NM, tf.float32)
+        present_weights_NM = tf.where(is_present_NM, weights_NM, 0.0)
         # The loss as if the text had no label, corrected for the labels that it has.
         value = tf.reduce_sum(real_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
             present_weights_NM * tf.nn.softplus(-score_NM) - present_NM * tf.nn.softplus(score_NM)

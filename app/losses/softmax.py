@@ -169,9 +169,8 @@ def _loss_and_error(
     else:
         share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
     loss_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
-    with tf.control_dependencies(
-        [loss_M]
-    ):  # reads the shares first, so that the update needs no copy
+    # The loss reads the shares before they are changed, so the change needs no copy of them.
+    with tf.control_dependencies([loss_M]):
         error_MU = tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
     return loss_M, error_MU
 

@@ -159,9 +159,8 @@ class Recommender:
         return self.scorer.biased and self.log_expected_V is not None
 
     def _rows(self, name: str, count: int, columns: int) -> TableSpec:
-        limit = _LENGTH * math.sqrt(
-            3 / columns
-        )  # of a uniform distribution with this standard deviation
+        # A uniform distribution with this limit has a variance of _LENGTH^2 / columns.
+        limit = _LENGTH * math.sqrt(3 / columns)
         initial = Uniform(limit, initial_seed(name, self.seed))
         return TableSpec(count, columns, initial, by_frequency=True, grows=True)
 

@@ -27,9 +27,7 @@ class Shards:
     def __init__(self, level: Level, devices: np.ndarray):
         self._level = level
         sizes_G = np.diff(level.bounds)
-        shift_G = np.zeros(
-            level.groups, np.int64
-        )  # add it to a row's number to get the row's number in its shard
+        shift_G = np.zeros(level.groups, np.int64)  # from a row of the level to a row of its shard
         self._shards: list[tuple[np.ndarray, np.ndarray, Level]] = []
         for device in range(int(devices.max()) + 1):
             numbers_N = np.flatnonzero(devices == device)
