@@ -86,8 +86,8 @@ class Paths:
         with tf.device(HOST):
             nodes_P = tf.clip_by_value(self._lengths_P - start, 0, count)
             ends_GM = tf.cumsum(tf.reshape(nodes_P, (self._groups, self._words)), axis=1)
-            room = -(-tf.reduce_max(ends_GM) // _STRIDE) * _STRIDE
-            ends_GM += tf.range(self._groups)[:, tf.newaxis] * room
+            entries = -(-tf.reduce_max(ends_GM) // _STRIDE) * _STRIDE
+            ends_GM += tf.range(self._groups)[:, tf.newaxis] * entries
             begins_P = tf.reshape(ends_GM, [-1]) - nodes_P
 
             # Entries by depth; of each depth the words whose paths go on, which come first.
@@ -109,8 +109,8 @@ class Paths:
             row_S = tf.cumsum(tf.cast(new_S, tf.int32)) - 1
             entry_S = tf.gather(begins_P, word_S) + step_S
 
-            source_N = tf.scatter_nd(entry_S[:, tf.newaxis], number_S + 1, [self._groups * room])
-            source_GK = tf.reshape(source_N, (self._groups, room))
+            source_N = tf.scatter_nd(entry_S[:, tf.newaxis], number_S + 1, [self._groups * entries])
+            source_GK = tf.reshape(source_N, (self._groups, entries))
 
             def by_entry(values_S: tf.Tensor) -> tf.Tensor:
                 return tf.gather(tf.concat([[0], values_S], axis=0), source_GK)
