@@ -21,9 +21,6 @@ from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 
-# Losses that are -log P of the word itself, of which perplexity is a function.
-LIKELIHOODS = {"softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax"}
-
 
 class Wanted(NamedTuple):
     """What a loss is for.
@@ -94,7 +91,7 @@ def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
         return ClassSoftmax(words, columns, starts)
     if count < devices:
         raise UsageError(f"--class_devices={devices}: there are {count} classes; give at most that")
-    device_C = classes.deal(counts_V, starts[-1], targets, devices)
+    device_C = classes.assign_devices(counts_V, starts[-1], targets, devices)
     expected, worst = classes.imbalance(counts_V, starts[-1], targets, device_C)
     logging.info(
         "dealt over %d devices: the busiest has %.2f times an even share of a step's rows on "

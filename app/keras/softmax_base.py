@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..losses import inference
-from ..losses.base import Normalised
+from ..losses.base import NormalizedLoss
 from ..tables.id_checks import check_ids
 from ..tables.variable import host_variable
 from ..types import HOST
@@ -42,7 +42,7 @@ class OutputLayer(keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = False  # which rows a step reads is known in the step only
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """The loss for words by descending count, and vectors of so many columns."""
         raise NotImplementedError
 

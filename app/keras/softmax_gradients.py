@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..losses import inference, stream
-from ..losses.base import Gather, Normalised, Predictions
-from ..losses.sampled.sampled import Sampled
+from ..losses.base import Gather, NormalizedLoss, Predictions
+from ..losses.sampled.sampled import SampledLoss
 from ..tables.row_reads import unique
 from ..tables.variable import VariableRows
 from ..types import HOST, Rows
@@ -20,7 +20,7 @@ Tables = Mapping[str, tf.Variable | tf.Tensor]
 
 
 def exact(
-    loss: Normalised, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
+    loss: NormalizedLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
 ) -> tf.Tensor:
     """-log P of each target given its vector, (N,) float32, block by block of rows.
 
@@ -40,7 +40,7 @@ def exact(
 
 
 def sampled(
-    loss: Sampled, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
+    loss: SampledLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
     """The estimated loss of each target, (N,) float32, from the rows of targets and samples."""
     targets_N1 = targets_N[:, tf.newaxis]
@@ -52,7 +52,7 @@ def sampled(
         values_UD = tf.cast(tf.gather(tables[name], ids_U), tf.float32)
         rows[name] = Rows(values_UD, positions_N, ids_U)
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
-    return loss.each(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
+    return loss.vector_losses(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
 
 
 def gather_of(tables: Tables) -> Gather:
@@ -68,7 +68,7 @@ def gather_of(tables: Tables) -> Gather:
 
 
 def _gradients(
-    loss: Normalised,
+    loss: NormalizedLoss,
     tables: Tables,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,

@@ -52,12 +52,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..losses.base import Normalised
+from ..losses.base import NormalizedLoss
 from ..losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
 from ..losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
 from ..losses.classes.classes import RULES, partition
 from ..losses.sampled.nce import Nce
-from ..losses.sampled.sampled import Sampled
+from ..losses.sampled.sampled import SampledLoss
 from ..losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
 from ..losses.sampled.samplers import SAMPLERS
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
@@ -85,7 +85,7 @@ class Softmax(OutputLayer):
     def __init__(self, vocabulary_size: int, use_bias: bool = True, **options: Any):
         super().__init__(vocabulary_size, None, use_bias, **options)
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """See `OutputLayer`."""
         return ClassSoftmaxLoss(len(counts_V), columns)
 
@@ -134,7 +134,7 @@ class ClassSoftmax(OutputLayer):
         if batch_targets < 1:
             raise ValueError(f"{self.name}: batch_targets={batch_targets}: give a positive number")
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """See `OutputLayer`."""
         starts = partition(counts_V, self.levels, self.rule, self.classes, self.batch_targets)
         return ClassSoftmaxLoss(len(counts_V), columns, starts)
@@ -157,7 +157,7 @@ class HierarchicalSoftmax(OutputLayer):
     does.
     """
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """See `OutputLayer`."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
@@ -194,7 +194,7 @@ class AdaptiveSoftmax(OutputLayer):
         if divisor < 1:
             raise ValueError(f"{self.name}: divisor={divisor}: give a number of 1 or more")
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """See `OutputLayer`."""
         return AdaptiveSoftmaxLoss(counts_V, columns, self.cutoffs, self.divisor, self.seed)
 
@@ -207,7 +207,7 @@ class AdaptiveSoftmax(OutputLayer):
 class _SampledLayer(OutputLayer):
     """What trains on samples of the words, and is a softmax over all of them afterwards."""
 
-    _loss: Callable[[np.ndarray, int, int, str], Sampled]
+    _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _SampledLayer(OutputLayer):
             raise ValueError(f"{self.name}: sampler={sampler!r}: choose from {', '.join(SAMPLERS)}")
         self._seeds = keras.random.SeedGenerator(seed)
 
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> Normalised:
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """See `OutputLayer`."""
         self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # of the same table
         return self._loss(counts_V, columns, self.samples, self.sampler)

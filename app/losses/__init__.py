@@ -1,1 +1,1 @@
-"""Losses over gathered rows."""
+"""Losses: how a hidden vector predicts words, labels or items."""

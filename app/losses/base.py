@@ -1,8 +1,9 @@
-"""What a model knows of the loss behind it: how hidden vectors predict words out of V.
+"""The interface of a loss: how hidden vectors predict words out of a vocabulary of V.
 
-A loss that needs few rows for a batch asks for them by `lookups`, as a model does. One that needs
-more rows than memory should hold at once gives `Part`s instead, which `losses.stream` works off:
-block by block, each block's rows are gathered, differentiated and updated before the next.
+A loss reads its rows in one of two ways. A loss that needs few rows for a batch names their ids in
+`lookups`, as a model does, and is given the rows. A loss that needs more rows than should be in
+memory at once is streamed: it returns `Part`s, and `losses.stream` gathers, differentiates and
+updates the rows of a part block by block.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ import tensorflow as tf
 from ..tables.base import TableSpec
 from ..types import HOST, Rows
 
-# Reads rows: from the name of a table and ids (U,) to (U, D) float32.
+# Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
 Gather = Callable[[str, tf.Tensor], tf.Tensor]
 
 
 class Predictions(NamedTuple):
-    """In group g, vector n is to predict word m, `weights_GNM[g, n, m]` times.
+    """Groups of hidden vectors and of words, and how often each vector is to predict each word.
 
-    hidden_GND: any float dtype. targets_GM: int32 ids. weights_GNM: float32, 0 for none; no
-    gradient flows to them. A language model has groups of one vector and one word; skip-gram has a
-    row of text as a group, so that one product scores all of its pairs.
+    A language model has groups of one vector and one word. Skip-gram has one group for each row of
+    text, so that one matrix product scores all pairs of the row.
+
+    Attributes:
+        hidden_GND: The N hidden vectors of each group, any float dtype.
+        targets_GM: The ids of the M words of each group, int32.
+        weights_GNM: The weight of each pair of a vector and a word, float32; 0 where the vector is
+            not to predict the word. No gradient flows to it.
     """
 
     hidden_GND: tf.Tensor
@@ -34,9 +40,14 @@ class Predictions(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Predictions as a list: vector `owners_P[p]` of hidden_ND is to predict word targets_P[p].
+    """Predictions as a list of P pairs, each of one hidden vector and one word.
 
-    owners_P: int32, or None where every vector predicts one word, in their order.
+    Attributes:
+        hidden_ND: All hidden vectors.
+        owners_P: The index of each pair's vector in `hidden_ND`, int32. None if pair p has vector
+            p.
+        targets_P: The id of each pair's word, int32.
+        weights_P: The weight of each pair, float32.
     """
 
     hidden_ND: tf.Tensor
@@ -45,87 +56,106 @@ class Pairs(NamedTuple):
     weights_P: tf.Tensor
 
     @classmethod
-    def of(cls, predictions: Predictions) -> Pairs:
-        """Those of some weight; all where groups are single, whose number is static."""
+    def from_predictions(cls, predictions: Predictions) -> Pairs:
+        """Return the pairs of positive weight.
+
+        Args:
+            predictions: Groups. Where each has one vector and one word, all pairs are returned,
+                so that their number is static.
+        """
         hidden_GND, targets_GM, weights_GNM = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
         with tf.device(HOST):
-            where_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
-            group_P, vector_P, word_P = tf.unstack(where_P3, axis=1)
+            indices_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
+            group_P, vector_P, word_P = tf.unstack(indices_P3, axis=1)
             return cls(
                 hidden_ND,
                 group_P * hidden_GND.shape[1] + vector_P,
                 tf.gather_nd(targets_GM, tf.stack([group_P, word_P], axis=1)),
-                tf.gather_nd(weights_GNM, where_P3),
+                tf.gather_nd(weights_GNM, indices_P3),
             )
 
-    def some(self, places: tf.Tensor) -> Pairs:
-        """The pairs at these places of the list."""
+    def select(self, indices: tf.Tensor) -> Pairs:
+        """Return the pairs at the given indices of the list, with all hidden vectors."""
         owners_P = self.owners_P
         with tf.device(HOST):
             if owners_P is None:
                 owners_P = tf.range(tf.shape(self.targets_P)[0])
-            owners_P, targets_P = tf.gather(owners_P, places), tf.gather(self.targets_P, places)
-        return Pairs(self.hidden_ND, owners_P, targets_P, tf.gather(self.weights_P, places))
+            owners_P, targets_P = tf.gather(owners_P, indices), tf.gather(self.targets_P, indices)
+        return Pairs(self.hidden_ND, owners_P, targets_P, tf.gather(self.weights_P, indices))
 
 
-class Members(NamedTuple):
-    """Which hidden vectors the groups of a part concern.
+class GroupMembers(NamedTuple):
+    """The hidden vectors of each group of a part, as lists of indices, one list after the other.
 
-    places_P: int32, those of one group after the other; one may come several times. starts_G,
-    counts_G: where a group's places begin, and how many they are, int32.
+    Attributes:
+        vectors_P: Indices of hidden vectors, int32. An index may occur several times.
+        starts_G: Where the list of each group begins in `vectors_P`, int32.
+        counts_G: The length of the list of each group, int32.
     """
 
-    places_P: tf.Tensor
+    vectors_P: tf.Tensor
     starts_G: tf.Tensor
     counts_G: tf.Tensor
 
     def span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Where the places of a group begin, and where they end."""
+        """Return where the list of a group begins and ends in `vectors_P`."""
         start = self.starts_G[group]
         return start, start + self.counts_G[group]
 
-    def of(self, group: tf.Tensor) -> tf.Tensor:
-        """The places of a group, (M,)."""
+    def vectors(self, group: tf.Tensor) -> tf.Tensor:
+        """Return the indices of the hidden vectors of a group, (M,) int32."""
         start, stop = self.span(group)
-        return self.places_P[start:stop]
+        return self.vectors_P[start:stop]
 
 
 class Part(NamedTuple):
-    """Rows of one table in blocks, and a loss that is a sum over them.
+    """A sum of losses over blocks of rows of one table; see `losses.stream`.
 
-    Blocks come in groups: all blocks of group i concern the same hidden vectors. No row is in two
-    blocks, so a row is updated once in a step, and the order of blocks means nothing.
+    A part has groups, and a group has tiles. A tile is one block of rows. All tiles of a group are
+    scored against the same M hidden vectors. No row is in two blocks, so a step updates a row once,
+    and the order of the blocks does not change the result.
 
-    table: its name. hidden_ND: all hidden vectors. groups: how many groups, an int or an int32
-    scalar. members: the vectors that each group concerns; None where there is one group, of all.
-    tiles: from a group to its number of blocks, an int32 scalar; None if that is one. block: from a
-    group and a block of it to the ids of the block's rows, (U,) int32, and to whatever else the
-    loss needs to know of the block. measure: a first pass over the group's blocks, which only
-    reads: from what `block` told, the vectors (M, D), the rows (U, D) and what the block before
-    gave, (M,), to the same for the next. before: that for the first block, a number. loss: from
-    what `block` told, the vectors, the rows and what `measure` gave in the end (None without it) to
-    losses of any shape; they are summed.
+    A loss such as a softmax over many rows needs a number from all tiles of a group, the normalizer
+    of its scores, before it can differentiate one of them. Such a part has `measure`: a first pass
+    over the tiles that only reads and hands a number for each vector, the carry, from tile to tile.
+
+    Attributes:
+        table: The name of the table.
+        hidden_ND: All hidden vectors.
+        groups: The number of groups, an int or an int32 scalar.
+        members: The hidden vectors of each group. None if there is one group that has them all.
+        tiles: From a group to its number of tiles, an int32 scalar. None if each group has one.
+        block: From a group and a tile to (ids of the tile's rows (U,) int32, labels). Labels are
+            everything else that `loss` and `measure` need to know of the block.
+        loss: From (labels, hidden_MD, rows_UD, carry_M) to losses of any shape, which are summed.
+            carry_M is the result of the first pass, or None without one.
+        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32. None
+            if no first pass is needed.
+        initial_carry: The carry that the first tile is given for each vector.
     """
 
     table: str
     hidden_ND: tf.Tensor
     groups: int | tf.Tensor
-    members: Members | None
+    members: GroupMembers | None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
     measure: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
-    before: float = 0.0
+    initial_carry: float = 0.0
 
 
-class Words(NamedTuple):
-    """A block of the words of a distribution, whose log-probabilities are not yet computed.
+class WordBlock(NamedTuple):
+    """A block of words whose log-probabilities are computed only when they are asked for.
 
-    ids_M: their ids. bound_N: no word of the block is more probable than that, as a logarithm; for
-    each of N hidden vectors. log_probability: call it for (N, M) float32.
+    Attributes:
+        ids_M: The ids of the words.
+        bound_N: For each of N hidden vectors, an upper bound of the words' log-probabilities.
+        log_probability: A function without arguments that returns the log-probabilities, (N, M)
+            float32.
     """
 
     ids_M: np.ndarray
@@ -134,51 +164,81 @@ class Words(NamedTuple):
 
 
 class Loss(Protocol):
-    """How a hidden vector predicts words."""
+    """How a hidden vector predicts words.
+
+    Attributes:
+        is_likelihood: Whether the loss of a prediction is exactly -log P of its word, so that the
+            exponential of the mean loss is the perplexity.
+        is_multi_label: Whether each label has a probability of its own, so that a vector must be
+            given with all of its labels at once.
+    """
+
+    is_likelihood: bool
+    is_multi_label: bool
 
     def tables(self) -> dict[str, TableSpec]:
-        """The tables to train, by name."""
+        """Return the tables to train, by name."""
         ...
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The ids that a batch needs of the tables that are not streamed.
+        """Return the ids that a batch needs, by name of the table.
 
-        vectors: how many hidden vectors there will be, G N. seed: (2,) int64; every random draw of
-        the step is a function of it.
+        Args:
+            targets_GM: The ids of the words to predict, int32.
+            vectors: The number of hidden vectors, G N.
+            seed: (2,) int64. Every random draw of the step is a function of it.
+
+        Returns:
+            Ids of any shape. Tables whose rows are streamed are left out.
         """
         ...
 
     def loss(
         self, predictions: Predictions, rows: dict[str, Rows]
     ) -> tuple[tf.Tensor | float, list[Part]]:
-        """The weighted sum of -log P over the predictions: what the rows give, and the parts.
+        """Return the loss of the given rows, and the parts whose losses are to be added to it.
 
-        rows: of `lookups`. The loss of a batch is their sum.
+        Args:
+            predictions: Hidden vectors, words and weights. The loss is the weighted sum of -log P
+                of each word, or of what a loss has in its place.
+            rows: The rows of `lookups`, by name of the table.
         """
         ...
 
 
-class Normalised(Loss, Protocol):
-    """A loss whose probabilities sum to 1 over the words; see `losses.inference`."""
+class NormalizedLoss(Loss, Protocol):
+    """A loss that trains a probability distribution over the words; see `losses.inference`."""
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Scores of a table's rows, (rows,) float32, with which words have their share of the text.
+        """Return the scores at which every word has the probability of its share of the text.
 
-        Of tables left out that is the score 0, or there is no such score.
+        Args:
+            counts_V: Occurrences of the words.
+
+        Returns:
+            A score for each row of a table, (rows,) float32, by name of the table. A table is left
+            out if the score is 0, or if no such score exists.
         """
         ...
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Parts whose losses sum to the weighted -log P of each prediction, without an estimate.
+        """Return parts whose losses sum to the weighted -log P of each vector's word.
 
-        predictions: groups of one vector and one word. rows: of `exact_lookups`.
+        Args:
+            predictions: Groups of one vector and one word.
+            rows: The rows of `exact_lookups`, by name of the table.
         """
         ...
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """The ids that `exact` and `words` need of the tables that are not streamed."""
+        """Return the ids that `exact` needs of the tables that are not streamed, by name."""
         ...
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """All words, each in one block, for N hidden vectors; runs eagerly."""
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
+        """Yield all words in blocks, each word once; runs eagerly.
+
+        Args:
+            hidden_ND: N hidden vectors.
+            gather: Reads rows of the loss's tables.
+        """
         ...

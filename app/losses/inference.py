@@ -1,4 +1,4 @@
-"""What a trained loss tells of words: their log-probabilities, the distribution, the likeliest."""
+"""Predictions of a trained loss: log-probabilities, the distribution, the most probable words."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import tensorflow as tf
 from ..tables.row_reads import unique
 from ..types import Rows
 from . import stream
-from .base import Gather, Normalised, Predictions
+from .base import Gather, NormalizedLoss, Predictions
 
 
 def log_probability(
-    loss: Normalised, hidden_ND: tf.Tensor, targets_N: tf.Tensor, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, targets_N: tf.Tensor, gather: Gather
 ) -> tf.Tensor:
-    """The exact log-probability of a word for each hidden vector, (N,) float32.
+    """Return the exact log-probability of a word for each hidden vector, (N,) float32.
 
-    Reads the rows of the words' classes or paths only, if the loss has such.
+    A loss with classes or a tree reads only the rows of the words' classes or paths.
+
+    Args:
+        loss: A trained loss.
+        hidden_ND: N hidden vectors.
+        targets_N: The id of a word for each vector, int32.
+        gather: Reads rows of the loss's tables.
     """
-    predictions = Predictions(
-        hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], tf.ones_like(hidden_ND[:, :1, None])
-    )
-    predictions = predictions._replace(weights_GNM=tf.cast(predictions.weights_GNM, tf.float32))
+    weights_N11 = tf.ones_like(hidden_ND[:, :1, tf.newaxis], tf.float32)
+    predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], weights_N11)
     rows = {}
     for name, ids in loss.exact_lookups().items():
         ids_U, positions_N = unique(ids)
@@ -32,34 +36,50 @@ def log_probability(
 
 
 def distribution(
-    loss: Normalised, hidden_ND: tf.Tensor, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of ids (M,) and their log-probabilities (N, M) float32; every word comes once."""
-    for block in loss.words(hidden_ND, gather):
+    """Yield all words in blocks, as ids (M,) and their log-probabilities (N, M) float32.
+
+    Args:
+        loss: A trained loss.
+        hidden_ND: N hidden vectors.
+        gather: Reads rows of the loss's tables.
+    """
+    for block in loss.word_blocks(hidden_ND, gather):
         yield block.ids_M, block.log_probability()
 
 
 def top_k(
-    loss: Normalised, hidden_ND: tf.Tensor, k: int, gather: Gather
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, k: int, gather: Gather
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k likeliest words: ids (N, k) and log-probabilities, most likely first; exact.
+    """Return the k most probable words of each hidden vector, exactly.
 
-    Looks into the likeliest blocks first, and not into those in which no word can be among the k
-    (branch and bound). Fewer than k where there are fewer words; of equals the lower id first.
+    Blocks with the highest bounds are read first. A block is skipped if its bound shows that none
+    of its words can be among the k (branch and bound).
+
+    Args:
+        loss: A trained loss.
+        hidden_ND: N hidden vectors.
+        k: The number of words.
+        gather: Reads rows of the loss's tables.
+
+    Returns:
+        Ids (N, k) int32 and log-probabilities (N, k) float32, the most probable word first, and of
+        equally probable words the lower id first. Fewer than k columns if there are fewer words.
     """
     count = int(hidden_ND.shape[0])
     ids_NK = np.zeros((count, 0), np.int32)
-    found_NK = np.zeros((count, 0), np.float32)
+    log_p_NK = np.zeros((count, 0), np.float32)
     blocks = sorted(
-        loss.words(hidden_ND, gather), key=lambda block: -block.bound_N.max(initial=-np.inf)
+        loss.word_blocks(hidden_ND, gather), key=lambda block: -block.bound_N.max(initial=-np.inf)
     )
     for block in blocks:
-        if found_NK.shape[1] == k and (block.bound_N < found_NK[:, -1]).all():
+        if log_p_NK.shape[1] == k and (block.bound_N < log_p_NK[:, -1]).all():
             continue
-        more_NM = block.log_probability()
-        found_NK = np.concatenate([found_NK, more_NM], axis=1)
-        ids_NK = np.concatenate([ids_NK, np.broadcast_to(block.ids_M, more_NM.shape)], axis=1)
-        order_NK = np.lexsort((ids_NK, -found_NK), axis=1)[:, :k]
-        found_NK = np.take_along_axis(found_NK, order_NK, axis=1)
+        block_NM = block.log_probability()
+        log_p_NK = np.concatenate([log_p_NK, block_NM], axis=1)
+        ids_NK = np.concatenate([ids_NK, np.broadcast_to(block.ids_M, block_NM.shape)], axis=1)
+        order_NK = np.lexsort((ids_NK, -log_p_NK), axis=1)[:, :k]
+        log_p_NK = np.take_along_axis(log_p_NK, order_NK, axis=1)
         ids_NK = np.take_along_axis(ids_NK, order_NK, axis=1)
-    return ids_NK, found_NK
+    return ids_NK, log_p_NK

@@ -1,4 +1,4 @@
-"""The logistic loss of word2vec, with a gradient that never computes the loss."""
+"""The logistic loss of word2vec, with a gradient that does not compute the loss."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import tensorflow as tf
 
 
 def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor:
-    """The weighted sum of -log sigmoid(score), or of -log sigmoid(-score) where not `observed`.
+    """Return the weighted logistic loss of scores (Mikolov et al. 2013b, equation 4).
 
-    scores: any shape and float dtype. weights: float32, broadcasts to the scores; no gradient flows
-    to it. Gives a float32 scalar (Mikolov et al. 2013b, equation 4).
+    The gradient, weights (sigmoid(score) - observed), needs no logarithm. So TensorFlow prunes the
+    loss in a step in which nobody reads it. softplus takes 4 times as long as sigmoid on a CPU.
 
-    The gradient, weights (sigmoid(score) - observed), needs no logarithm, so that in a step whose
-    loss nobody reads the loss costs nothing: TensorFlow prunes it. softplus takes 4 times as long
-    as sigmoid on a CPU.
+    Args:
+        scores: Any shape and float dtype.
+        weights: float32, broadcasts to the scores. No gradient flows to it.
+        observed: Whether the pairs are from the data, with a loss of -log sigmoid(score). If not,
+            they are noise, with a loss of -log sigmoid(-score).
+
+    Returns:
+        A float32 scalar.
     """
 
     @tf.custom_gradient

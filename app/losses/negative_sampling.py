@@ -1,4 +1,4 @@
-"""Negative sampling with samples that groups of vectors share."""
+"""Negative sampling, where groups of vectors share their samples."""
 
 from __future__ import annotations
 
@@ -16,17 +16,27 @@ from .logistic import logistic
 
 
 class NegativeSampling:
-    """A word against K ids drawn for a group of vectors (Mikolov et al. 2013b, equation 4).
+    """The logistic loss of a word against K samples (Mikolov et al. 2013b, equation 4).
 
-    Sharing turns a gather for each pair into a product for each group, as Ji et al. 2016 do within
-    one window ("Parallelizing Word2Vec in Shared and Distributed Memory"). Few vectors should
-    share: 128 samples for all 2,048 centres of a step cost the scores (data/benchmarks/README.md).
+    A group of vectors shares its K samples. This turns a gather for each pair into a matrix product
+    for each group, as Ji et al. 2016 do within one window ("Parallelizing Word2Vec in Shared and
+    Distributed Memory"). Groups should be small: with 128 samples for all 2,048 centres of a step
+    the vectors score worse (data/benchmarks/README.md).
 
-    counts: (V,) occurrences; ids are drawn in proportion to counts ** power. columns: D. group:
-    vectors that share. samples: K. per_pair: the weight of all K together for a vector with one
-    word to predict, so that the expected gradient is that of word2vec with this many negatives for
-    each pair, save that word2vec.c skips a sample that is the word to predict.
+    The expected gradient is that of word2vec with `per_pair` negatives for each pair. One thing
+    differs: word2vec.c skips a sample that is the word to predict.
+
+    Args:
+        counts: (V,) occurrences of the words.
+        columns: The columns of a vector, D.
+        power: Words are drawn in proportion to counts ** power.
+        group: The number of vectors that share samples.
+        samples: The number of samples of a group, K.
+        per_pair: The weight of all K samples together for a vector with one word to predict.
     """
+
+    is_likelihood = False
+    is_multi_label = False
 
     def __init__(
         self,
@@ -37,32 +47,35 @@ class NegativeSampling:
         samples: int,
         per_pair: float,
     ):
-        self._cumulative_V = host_variable(sampling.cumulative(counts, power))
+        self._cumulative_V = host_variable(sampling.cumulative_distribution(counts, power))
         self._power = power
         self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
         self._group, self._samples = group, samples
         self._weight = per_pair / samples
 
     def reweigh(self, counts: np.ndarray) -> None:
-        """Draws by other counts from now on; an id with a count of 0 is not drawn.
+        """Draw samples by other counts from now on.
 
-        counts: (N,), of the first ids; the ids after them are to have had a count of 0 so far.
+        Args:
+            counts: (N,) occurrences of the first N ids; an id with a count of 0 is not drawn. The
+                ids after them must have had a count of 0 until now.
         """
-        self._cumulative_V[: len(counts)].assign(sampling.cumulative(counts, self._power))
+        cumulative_N = sampling.cumulative_distribution(counts, self._power)
+        self._cumulative_V[: len(counts)].assign(cumulative_N)
 
     def tables(self) -> dict[str, TableSpec]:
-        """A row for each word, 0 at first, as word2vec.c has it."""
+        """Return a table with a row for each word, which starts as 0 (word2vec.c)."""
         return {"output": self._spec}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The words to predict, then the samples of each group of vectors, one after the other."""
+        """Return the words to predict, followed by the samples of each group."""
         groups = vectors // self._group
-        drawn_GK = sampling.stratified(self._cumulative_V, groups, self._samples, seed)
+        drawn_GK = sampling.draw_stratified(self._cumulative_V, groups, self._samples, seed)
         ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_GK, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """The logistic loss of all pairs and of their samples."""
+        """Return the logistic loss of all pairs and of their samples."""
         hidden_GND, targets_GM, weights_GNM = predictions
         columns = self._spec.columns
         words_PD, samples_KD = tf.split(

@@ -1,4 +1,4 @@
-"""Draws of negative samples."""
+"""Random draws of negative samples."""
 
 from __future__ import annotations
 
@@ -8,32 +8,52 @@ import tensorflow as tf
 _BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
-def cumulative(counts: np.ndarray, power: float) -> np.ndarray:
-    """The cumulative distribution over ids in proportion to counts ** power, (V,) float64.
+def cumulative_distribution(counts: np.ndarray, power: float) -> np.ndarray:
+    """Return the cumulative distribution over ids in proportion to counts ** power.
 
-    power 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2). float64, as the rarest of ten
-    million ids would otherwise round to a share of 0. An id with a count of 0 has none.
+    Args:
+        counts: (V,) occurrences. An id with a count of 0 has the probability 0.
+        power: 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2).
+
+    Returns:
+        (V,) float64; in float32 the shares of the rarest of ten million ids would round to 0.
     """
     counts = np.asarray(counts, np.float64)
     mass = np.cumsum(np.power(counts, power, out=np.zeros_like(counts), where=counts > 0))
     return mass / mass[-1]
 
 
-def stratified(cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor) -> tf.Tensor:
-    """`samples` ids for each of `groups`, (G, K) int32.
+def draw_stratified(
+    cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor
+) -> tf.Tensor:
+    """Draw ids by stratified sampling, (G, K) int32.
 
-    The distribution is cut into G K equal parts; each gives one id, and a group's parts are evenly
-    spread. Each id is expected as often as with independent draws, but a frequent one does not come
-    twice in one group and never in the next: sums over negatives have less noise.
+    The distribution is cut into G K equal parts, and one id is drawn from each. The parts of a
+    group are spread evenly over the distribution. Each id is expected as often as with independent
+    draws, but its number varies less from group to group, so sums over negatives have less noise.
+
+    Args:
+        cumulative_V: The cumulative distribution over ids, float64.
+        groups: The number of groups, G.
+        samples: The number of ids of each group, K.
+        seed: (2,) integers; the draw is a function of it.
     """
-    # The last uniform may round up to the end of the distribution, which is no id's.
-    places = tf.minimum(strata(groups * samples, seed), _BELOW_1)
-    ids = tf.searchsorted(cumulative_V, places, side="right")
+    # The last number may round up to 1, where no id is.
+    points = tf.minimum(draw_strata(groups * samples, seed), _BELOW_1)
+    ids = tf.searchsorted(cumulative_V, points, side="right")
     return tf.transpose(tf.reshape(ids, (samples, groups)))
 
 
-def strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
-    """A number drawn from each of `parts` equal parts of 0 .. 1, in their order, float64."""
+def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
+    """Draw a number from each of `parts` equal parts of the interval from 0 to 1.
+
+    Args:
+        parts: The number of parts.
+        seed: (2,) integers; the draw is a function of it.
+
+    Returns:
+        (parts,) float64, ascending.
+    """
     part = tf.range(parts, dtype=tf.float64)
     uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)
     return (part + uniform) / parts

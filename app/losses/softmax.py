@@ -1,9 +1,9 @@
-"""Cross-entropy with a block of rows, whose scores are made some vectors at a time.
+"""Softmax cross-entropy over a block of rows, for some of the vectors at a time.
 
-Where the rows are all that there are, their scores' normaliser (the logarithm of the sum of the
-exponents) comes from themselves. Where they are a tile of more, it is measured over all tiles
-first (`log_sum_exp`); each function then gives the tile's share of the loss, and the shares of all
-tiles sum to the whole.
+The normalizer of a vector is the log-sum-exp of its scores. If a block has all rows of a softmax,
+the normalizer is computed from the block. If a block is one tile of several, `log_sum_exp` computes
+it over all tiles first. Each loss function then returns the tile's share of the loss, and the
+shares of all tiles sum to the loss.
 """
 
 from __future__ import annotations
@@ -13,69 +13,72 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Scores held at once: 32 MB. Fewer make more products of matrices, more leave the caches anyway.
+# The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
+# fit the processor's caches.
 _SCORES = 8 << 20
 
 
 class Labels(NamedTuple):
-    """What the vectors of a block are to predict.
+    """The rows that M vectors are to predict, as positions in one tile.
 
-    places_M: int32, the place among the tile's rows; outside them if the row is in another tile.
-    weights_M: float32. first: whether it is the first tile, a bool or a bool scalar.
+    Attributes:
+        positions_M: The position of each vector's row in the tile, int32. A row of another tile has
+            a position outside this one.
+        weights_M: The weight of each vector, float32.
+        first: Whether this is the first tile, a bool or a bool scalar.
     """
 
-    places_M: tf.Tensor
+    positions_M: tf.Tensor
     weights_M: tf.Tensor
     first: tf.Tensor | bool = True
 
     def part(self, start: tf.Tensor, stop: tf.Tensor) -> Labels:
-        """Those of some vectors."""
-        return Labels(self.places_M[start:stop], self.weights_M[start:stop], self.first)
+        """Return the labels of the vectors from `start` to `stop`."""
+        return Labels(self.positions_M[start:stop], self.weights_M[start:stop], self.first)
 
 
-def total(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normaliser_M: tf.Tensor | None
+def summed_loss(
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
 ) -> tf.Tensor:
-    """The weighted sum of -log P, a float32 scalar.
+    """Return the weighted sum of -log P over the vectors.
 
-    hidden_MD: any float dtype, that of the products. rows_UD: float32. The gradient is made along
-    with the loss, from the same scores; it is that of the whole loss, so that none flows to a
-    normaliser.
+    The gradient is computed with the loss, from the same scores. It is the gradient of the loss of
+    all tiles, so none flows to the normalizer.
+
+    Args:
+        labels: The row that each vector is to predict.
+        hidden_MD: The vectors, of the dtype in which products are computed.
+        rows_UD: The rows of the tile, float32.
+        normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
+
+    Returns:
+        A float32 scalar.
     """
-    most = _most(rows_UD)
+    chunk_size = _vectors_at_once(rows_UD)
 
-    def piece(hidden_MD: tf.Tensor, labels: Labels, normaliser_M: tf.Tensor | None):
-        block_UD = tf.cast(rows_UD, hidden_MD.dtype)
-        scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
-        loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normaliser_M)
-        error_MU = tf.cast(error_MU, hidden_MD.dtype)
-        # Weights go to the vectors, which are fewer than the scores.
-        weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
-        return (
-            tf.reduce_sum(loss_M * labels.weights_M),
-            tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
-            weights_M1 * tf.matmul(error_MU, block_UD),
-        )
-
-    def pieces(hidden_MD: tf.Tensor):
+    def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         def body(value, by_rows, by_hidden, index, start, stop):
-            given = None if normaliser_M is None else normaliser_M[start:stop]
-            more = piece(hidden_MD[start:stop], labels.part(start, stop), given)
-            return value + more[0], by_rows + more[1], by_hidden.write(index, more[2])
+            chunk = _loss_and_gradients(
+                labels.part(start, stop),
+                hidden_MD[start:stop],
+                rows_UD,
+                _slice(normalizer_M, start, stop),
+            )
+            return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
 
-        array = _array(hidden_MD, most, hidden_MD.dtype, hidden_MD.shape[1:])
-        value, by_rows, array = _chunks(
-            hidden_MD, most, body, (tf.constant(0.0), tf.zeros_like(rows_UD), array)
+        array = _chunk_array(hidden_MD, chunk_size, hidden_MD.dtype, hidden_MD.shape[1:])
+        value, by_rows, array = _loop_chunks(
+            hidden_MD, chunk_size, body, (tf.constant(0.0), tf.zeros_like(rows_UD), array)
         )
         return value, by_rows, array.concat()
 
     @tf.custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
-        value, by_rows, by_hidden = _one_or_more(
+        value, by_rows, by_hidden = _whole_or_chunks(
             hidden_MD,
-            most,
-            lambda: piece(hidden_MD, labels, normaliser_M),
-            lambda: pieces(hidden_MD),
+            chunk_size,
+            lambda: _loss_and_gradients(labels, hidden_MD, rows_UD, normalizer_M),
+            lambda: in_chunks(hidden_MD, rows_UD),
         )
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -86,107 +89,150 @@ def total(
     return loss(hidden_MD, rows_UD)
 
 
-def each(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normaliser_M: tf.Tensor | None
+def vector_losses(
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
 ) -> tf.Tensor:
-    """The weighted -log P of each vector, (M,) float32; not to be differentiated."""
+    """Return the weighted -log P of each vector, (M,) float32; not to be differentiated.
 
-    def piece(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+    Args:
+        labels: The row that each vector is to predict.
+        hidden_MD: The vectors, any float dtype.
+        rows_UD: The rows of the tile, float32.
+        normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
+    """
+
+    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         scores_MU = tf.matmul(tf.cast(hidden_MD[start:stop], tf.float32), rows_UD, transpose_b=True)
-        given = None if normaliser_M is None else normaliser_M[start:stop]
-        some = labels.part(start, stop)
-        return _loss_and_error(scores_MU, some, given)[0] * some.weights_M
+        chunk = labels.part(start, stop)
+        loss_M, _ = _loss_and_error(scores_MU, chunk, _slice(normalizer_M, start, stop))
+        return loss_M * chunk.weights_M
 
-    return _joined(hidden_MD, rows_UD, piece)
+    return _map_chunks(hidden_MD, rows_UD, score_chunk)
 
 
 def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -> tf.Tensor:
-    """The normaliser over the rows and those before, (M,) float32; before_M is -inf for none."""
+    """Return the log-sum-exp of each vector's scores over the tiles so far, (M,) float32.
 
-    def piece(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+    Args:
+        hidden_MD: The vectors, of the dtype in which products are computed.
+        rows_UD: The rows of the tile, float32.
+        before_M: The result for the tiles before this one; -inf before the first.
+    """
+
+    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         hidden_ND = hidden_MD[start:stop]
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
         return _shares(tf.cast(scores_NU, tf.float32))[1]
 
-    more_M = _joined(hidden_MD, rows_UD, piece)
-    greater_M = tf.maximum(before_M, more_M)
-    return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(more_M - greater_M))
+    tile_M = _map_chunks(hidden_MD, rows_UD, score_chunk)
+    greater_M = tf.maximum(before_M, tile_M)
+    return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(tile_M - greater_M))
+
+
+def _slice(
+    normalizer_M: tf.Tensor | None, start: tf.Tensor | None, stop: tf.Tensor | None
+) -> tf.Tensor | None:
+    return None if normalizer_M is None else normalizer_M[start:stop]
+
+
+def _loss_and_gradients(
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D)."""
+    block_UD = tf.cast(rows_UD, hidden_MD.dtype)
+    scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
+    loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normalizer_M)
+    error_MU = tf.cast(error_MU, hidden_MD.dtype)
+    # Vectors are multiplied by the weights, since scores are more numerous.
+    weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
+    return (
+        tf.reduce_sum(loss_M * labels.weights_M),
+        tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
+        weights_M1 * tf.matmul(error_MU, block_UD),
+    )
 
 
 def _loss_and_error(
-    scores_MU: tf.Tensor, labels: Labels, normaliser_M: tf.Tensor | None
+    scores_MU: tf.Tensor, labels: Labels, normalizer_M: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The loss of each vector, and its gradient by the scores, (M, U)."""
+    """Return the loss of each vector, (M,), and its gradient by the scores, (M, U)."""
     count, rows = tf.unstack(tf.shape(scores_MU))
-    inside_M = (labels.places_M >= 0) & (labels.places_M < rows)
-    # Any place will do for the others, whose score and error are 0. A GPU has this int32 in host
-    # memory, where tf.where would have it on the device, and the step wait for it.
-    places_M = tf.clip_by_value(labels.places_M, 0, rows - 1)
-    where_M2 = tf.stack([tf.range(count), places_M], axis=1)
-    score_M = tf.where(inside_M, tf.gather_nd(scores_MU, where_M2), 0.0)
-    if normaliser_M is None:
-        share_MU, normaliser_M = _shares(scores_MU)
+    inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
+    # A row of another tile is given any position; its score and error are set to 0. For a GPU
+    # tf.clip_by_value keeps this int32 in host memory. tf.where would put it on the device, and the
+    # step would wait for it.
+    positions_M = tf.clip_by_value(labels.positions_M, 0, rows - 1)
+    indices_M2 = tf.stack([tf.range(count), positions_M], axis=1)
+    score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
+    if normalizer_M is None:
+        share_MU, normalizer_M = _shares(scores_MU)
     else:
-        share_MU = tf.exp(scores_MU - normaliser_M[:, tf.newaxis])
-    loss_M = tf.where(labels.first, normaliser_M, tf.zeros_like(normaliser_M)) - score_M
-    with tf.control_dependencies([loss_M]):  # the last to read the shares, so none are copied
-        error_MU = tf.tensor_scatter_nd_sub(share_MU, where_M2, tf.cast(inside_M, tf.float32))
+        share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
+    loss_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
+    # The loss reads the shares before they are changed, so the change needs no copy of them.
+    with tf.control_dependencies([loss_M]):
+        error_MU = tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
     return loss_M, error_MU
 
 
 def _shares(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The softmax of the scores, and their normaliser, (M,).
+    """Return the softmax of the scores, (M, U), and their normalizer, (M,).
 
-    TensorFlow's softmax takes 1 to 4 ns a score on a CPU, its sparse cross-entropy 13 to 22. The
-    largest share is no less than 1 / U, so that its logarithm is safe where that of another is not.
+    The normalizer is the largest score less the logarithm of its share, which is safe because the
+    largest share is at least 1 / U. On a CPU TensorFlow's softmax takes 1 to 4 ns a score, and its
+    sparse cross-entropy 13 to 22 ns.
     """
     share_MU = tf.nn.softmax(scores_MU)
     greatest_M = tf.reduce_max(scores_MU, axis=1)
     return share_MU, greatest_M - tf.math.log(tf.reduce_max(share_MU, axis=1))
 
 
-def _joined(
+def _map_chunks(
     hidden_MD: tf.Tensor,
     rows_UD: tf.Tensor,
-    piece: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
+    score_chunk: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
 ) -> tf.Tensor:
-    """What `piece(start, stop)` gives for some vectors at a time, (M,) float32 for all of them."""
-    most = _most(rows_UD)
+    """Return `score_chunk(start, stop)` of all vectors, (M,) float32, some vectors at a time."""
+    chunk_size = _vectors_at_once(rows_UD)
 
-    def pieces() -> tf.Tensor:
+    def in_chunks() -> tf.Tensor:
         def body(array, index, start, stop):
-            return [array.write(index, piece(start, stop))]
+            return [array.write(index, score_chunk(start, stop))]
 
-        (array,) = _chunks(hidden_MD, most, body, [_array(hidden_MD, most, tf.float32, ())])
+        (array,) = _loop_chunks(
+            hidden_MD, chunk_size, body, [_chunk_array(hidden_MD, chunk_size, tf.float32, ())]
+        )
         return array.concat()
 
-    return _one_or_more(hidden_MD, most, lambda: piece(None, None), pieces)
+    return _whole_or_chunks(hidden_MD, chunk_size, lambda: score_chunk(None, None), in_chunks)
 
 
-def _most(rows_UD: tf.Tensor) -> int | tf.Tensor:
-    """How many vectors are scored against the rows at once."""
+def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
+    """Return how many vectors are scored against the rows at once."""
     if rows_UD.shape[0] is not None:
         return max(_SCORES // max(rows_UD.shape[0], 1), 1)
     return tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
 
 
-def _one_or_more(
-    hidden_MD: tf.Tensor, most: int | tf.Tensor, one: Callable, more: Callable
+def _whole_or_chunks(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, whole: Callable, in_chunks: Callable
 ) -> object:
-    """All vectors at once if they are not too many."""
-    if isinstance(most, int) and hidden_MD.shape[0] is not None:
-        return one() if hidden_MD.shape[0] <= most else more()
-    return tf.cond(tf.shape(hidden_MD)[0] <= most, one, more)
+    """Return `whole()` if there are at most `chunk_size` vectors, else `in_chunks()`."""
+    if isinstance(chunk_size, int) and hidden_MD.shape[0] is not None:
+        return whole() if hidden_MD.shape[0] <= chunk_size else in_chunks()
+    return tf.cond(tf.shape(hidden_MD)[0] <= chunk_size, whole, in_chunks)
 
 
-def _chunks(hidden_MD: tf.Tensor, most: int | tf.Tensor, body: Callable, carried) -> list:
-    """`carried` after `body(*carried, index, start, stop)` for each `most` of the vectors."""
+def _loop_chunks(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
+) -> list:
+    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk."""
     count = tf.shape(hidden_MD)[0]
     _, *carried = tf.while_loop(
-        lambda index, *_: index * most < count,
+        lambda index, *_: index * chunk_size < count,
         lambda index, *carried: (
             index + 1,
-            *body(*carried, index, index * most, tf.minimum((index + 1) * most, count)),
+            *body(*carried, index, index * chunk_size, tf.minimum((index + 1) * chunk_size, count)),
         ),
         (tf.constant(0), *carried),
         parallel_iterations=1,
@@ -194,6 +240,8 @@ def _chunks(hidden_MD: tf.Tensor, most: int | tf.Tensor, body: Callable, carried
     return carried
 
 
-def _array(hidden_MD: tf.Tensor, most: int | tf.Tensor, dtype: tf.DType, shape) -> tf.TensorArray:
-    size = -(-tf.shape(hidden_MD)[0] // most)
+def _chunk_array(
+    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, dtype: tf.DType, shape
+) -> tf.TensorArray:
+    size = -(-tf.shape(hidden_MD)[0] // chunk_size)
     return tf.TensorArray(dtype, size, infer_shape=False, element_shape=[None, *shape])

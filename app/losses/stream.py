@@ -1,4 +1,13 @@
-"""Works off the parts of a loss: block by block, gather, differentiate, update."""
+"""Streamed losses: gather, differentiate and update the rows of a `Part` block by block.
+
+For each group of a part there are up to two passes over its tiles:
+
+1. measure(labels, hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
+2. loss(labels, hidden, rows, carry) -> losses, with the carry that the first pass ended with. Their
+   gradients by the rows go to `update`, and their gradients by the hidden vectors are summed.
+
+So memory holds the rows of one block, however large the table and the batch are.
+"""
 
 from __future__ import annotations
 
@@ -8,139 +17,166 @@ import tensorflow as tf
 
 from .base import Gather, Part
 
-# Called for each block with its table, ids (U,), rows (U, D) and their gradients (U, D).
+# Writes rows: takes the name of a table, ids (U,), rows (U, D) and their gradients (U, D).
 Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]
-# Called for each block with its ids, what else is known of it, vectors, rows and what was measured.
+# Called for each block as visit(ids_U, labels, hidden_MD, rows_UD, carry_M).
 _Visit = Callable[..., Sequence[tf.Tensor]]
 
 
 def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
-    """The part's loss, a float32 scalar, and its gradient by the hidden vectors, (N, D).
+    """Differentiate a part, and update the rows of each block before the next block is read.
 
-    A block's rows are updated as soon as their gradient is known, and nothing of them is kept, so
-    that memory holds one block, whatever the batch.
+    Args:
+        part: A part of a loss.
+        gather: Reads rows.
+        update: Writes the rows of a block, given their gradients.
+
+    Returns:
+        The loss, a float32 scalar, and its gradient by the hidden vectors, (N, D).
     """
 
-    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
-        value, by_hidden, by_rows = _differentiated(part, known, hidden_MD, rows_UD, measured_M)
+    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
         with tf.name_scope("update/"):
             update(part.table, ids_U, rows_UD, by_rows)
         return value, by_hidden
 
-    value, by_hidden = _visited(part, gather, visit, [_scalar(), _vectors(part)])
-    return value, tf.cast(_by_place(part, by_hidden), part.hidden_ND.dtype)
+    value, by_hidden = _visit_blocks(part, gather, visit, [_scalar(), _vectors(part)])
+    return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype)
 
 
 def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As `train`, without an update: also the ids of the rows that the part touches, (U,) int32,
-    and the loss's gradients by these rows, (U, D), which all are in memory at once.
+    """Differentiate a part without an update; all gradients are in memory at once.
+
+    Args:
+        part: A part of a loss.
+        gather: Reads rows.
+
+    Returns:
+        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) float32; the ids of
+        all rows of the part, (U,) int32; the gradients by these rows, (U, D) float32.
     """
 
-    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
-        value, by_hidden, by_rows = _differentiated(part, known, hidden_MD, rows_UD, measured_M)
+    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
         return value, by_hidden, ids_U, by_rows
 
     ids = tf.TensorSpec([None], tf.int32)
-    value, by_hidden, ids_U, by_rows = _visited(
+    value, by_hidden, ids_U, by_rows = _visit_blocks(
         part, gather, visit, [_scalar(), _vectors(part)], [ids, _vectors(part)]
     )
-    return value, _by_place(part, by_hidden), ids_U, by_rows
+    return value, _sum_by_vector(part, by_hidden), ids_U, by_rows
 
 
 def losses(part: Part, gather: Gather) -> tf.Tensor:
-    """The part's loss for each of the hidden vectors, (N,) float32; changes nothing.
+    """Return the loss of each hidden vector, (N,) float32, without gradients.
 
-    For parts whose `loss` gives a number for each of a block's vectors.
+    Args:
+        part: A part whose `loss` returns one number for each vector of a block.
+        gather: Reads rows.
     """
 
-    def visit(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
-        return [part.loss(known, hidden_MD, rows_UD, measured_M)]
+    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        return [part.loss(labels, hidden_MD, rows_UD, carry_M)]
 
-    (found,) = _visited(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
-    return _by_place(part, found)
+    (losses_P,) = _visit_blocks(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
+    return _sum_by_vector(part, losses_P)
 
 
-def _differentiated(part: Part, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
-    """A block's loss, and its gradients by the vectors and by the rows, all float32."""
+def _differentiate(part: Part, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+    """Return a block's loss and its gradients by the vectors and by the rows, all float32."""
     with tf.name_scope("loss/"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch((hidden_MD, rows_UD))
-        value = tf.reduce_sum(part.loss(known, hidden_MD, rows_UD, measured_M))
+        value = tf.reduce_sum(part.loss(labels, hidden_MD, rows_UD, carry_M))
     with tf.name_scope("gradient/"):
-        found = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
-        return value, *(tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in found)
+        by_both = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
+        return value, *(tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both)
 
 
-def _visited(
+def _visit_blocks(
     part: Part,
     gather: Gather,
     visit: _Visit,
-    specs: Sequence[tf.TensorSpec],
+    summed: Sequence[tf.TensorSpec],
     joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
-    """What `visit` gives: summed over a group's blocks; over groups scalars summed, others joined.
+    """Call `visit` for every block, and combine its results.
 
-    specs: of what it gives; an unknown first dimension is that of a group's vectors. joined: of
-    what it gives after that, of each block's rows, which is joined over a group's blocks, too.
+    Args:
+        part: A part of a loss.
+        gather: Reads rows.
+        visit: Returns the values of `summed`, then those of `joined`.
+        summed: Specs of values that are summed over the tiles of a group. An unknown first
+            dimension is the number of the group's vectors.
+        joined: Specs of values, one for each row of a block, that are joined over the tiles.
+
+    Returns:
+        For each spec the values of all groups: scalars are summed, others are joined.
     """
 
-    def group(index: tf.Tensor) -> Sequence[tf.Tensor]:
-        hidden_MD = part.hidden_ND
-        if part.members is not None:
-            hidden_MD = tf.gather(hidden_MD, part.members.of(index))
-        count = tf.shape(hidden_MD)[0]
-
-        def block(tile: tf.Tensor, run: Callable, measured_M: tf.Tensor | None):
-            ids_U, known = part.block(index, tile)
-            with tf.name_scope("gather/"):
-                rows_UD = gather(part.table, ids_U)
-            return run(ids_U, known, hidden_MD, rows_UD, measured_M)
-
-        def measure(ids_U, known, hidden_MD, rows_UD, measured_M) -> Sequence[tf.Tensor]:
-            return [part.measure(known, hidden_MD, rows_UD, measured_M)]
-
-        if part.tiles is None:
-            return block(tf.constant(0), visit, None)
-        tiles, measured_M = part.tiles(index), None
-        if part.measure is not None:
-            (measured_M,) = _loop(
-                tiles,
-                lambda tile, last: block(tile, measure, last),
-                [tf.fill([count], part.before)],
-            )
-        sums = [
-            tf.zeros([count if size is None else size for size in spec.shape], spec.dtype)
-            for spec in specs
-        ]
-
-        def body(tile: tf.Tensor, *carried) -> Sequence:
-            found = block(tile, visit, measured_M)
-            return [
-                *map(tf.add, carried[: len(specs)], found),
-                *_written(carried[len(specs) :], tile, found[len(specs) :]),
-            ]
-
-        found = _loop(tiles, body, [*sums, *_arrays(joined, tiles)])
-        return [
-            *found[: len(specs)],
-            *(
-                _joined(array, spec)
-                for array, spec in zip(found[len(specs) :], joined, strict=True)
-            ),
-        ]
+    def visit_group(group: tf.Tensor) -> Sequence[tf.Tensor]:
+        return _visit_group(part, gather, visit, summed, joined, group)
 
     if isinstance(part.groups, int) and part.groups == 1:
-        return group(tf.constant(0))
-    # Pieces are written side by side; adding each to a tensor of all vectors would copy that.
-    every = [*specs, *joined]
+        return visit_group(tf.constant(0))
+    # Pieces are written side by side; adding each to one tensor would copy it.
+    specs = [*summed, *joined]
     arrays = _loop(
         part.groups,
-        lambda index, *arrays: _written(arrays, index, group(index)),
-        _arrays(every, part.groups),
+        lambda group, *arrays: _write(arrays, group, visit_group(group)),
+        _arrays(specs, part.groups),
     )
     return [
-        _joined(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
-        for array, spec in zip(arrays, every, strict=True)
+        _join(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
+        for array, spec in zip(arrays, specs, strict=True)
     ]
+
+
+def _visit_group(
+    part: Part,
+    gather: Gather,
+    visit: _Visit,
+    summed: Sequence[tf.TensorSpec],
+    joined: Sequence[tf.TensorSpec],
+    group: tf.Tensor,
+) -> Sequence[tf.Tensor]:
+    """Visit the tiles of one group; the arguments are those of `_visit_blocks`."""
+    hidden_MD = part.hidden_ND
+    if part.members is not None:
+        hidden_MD = tf.gather(hidden_MD, part.members.vectors(group))
+    vectors = tf.shape(hidden_MD)[0]
+
+    def visit_tile(tile: tf.Tensor, visit: _Visit, carry_M: tf.Tensor | None):
+        ids_U, labels = part.block(group, tile)
+        with tf.name_scope("gather/"):
+            rows_UD = gather(part.table, ids_U)
+        return visit(ids_U, labels, hidden_MD, rows_UD, carry_M)
+
+    def measure(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        return [part.measure(labels, hidden_MD, rows_UD, carry_M)]
+
+    if part.tiles is None:
+        return visit_tile(tf.constant(0), visit, None)
+    tiles, carry_M = part.tiles(group), None
+    if part.measure is not None:
+        (carry_M,) = _loop(
+            tiles,
+            lambda tile, carry_M: visit_tile(tile, measure, carry_M),
+            [tf.fill([vectors], part.initial_carry)],
+        )
+    count = len(summed)
+
+    def body(tile: tf.Tensor, *carried) -> Sequence:
+        values = visit_tile(tile, visit, carry_M)
+        sums = map(tf.add, carried[:count], values)
+        return [*sums, *_write(carried[count:], tile, values[count:])]
+
+    zeros = [
+        tf.zeros([vectors if size is None else size for size in spec.shape], spec.dtype)
+        for spec in summed
+    ]
+    carried = _loop(tiles, body, [*zeros, *_arrays(joined, tiles)])
+    return [*carried[:count], *map(_join, carried[count:], joined)]
 
 
 def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.TensorArray]:
@@ -150,21 +186,21 @@ def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.Te
     ]
 
 
-def _written(
+def _write(
     arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
 ) -> list[tf.TensorArray]:
     return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
 
 
-def _joined(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
-    """The pieces one after the other."""
-    if tf.executing_eagerly() and not int(array.size()):  # which TensorFlow cannot join there
+def _join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
+    """Return the pieces of the array, one after the other."""
+    if tf.executing_eagerly() and not int(array.size()):  # eager TensorFlow cannot join no pieces
         return tf.zeros([0, *spec.shape[1:]], spec.dtype)
     return array.concat()
 
 
 def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
-    """`carried` after `body(index, *carried)` for each index below `count`, one after the other."""
+    """Return `carried` after `carried = body(index, *carried)` for each index below `count`."""
     _, *carried = tf.while_loop(
         lambda index, *_: index < count,
         lambda index, *carried: (index + 1, *body(index, *carried)),
@@ -174,12 +210,12 @@ def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
     return carried
 
 
-def _by_place(part: Part, found: tf.Tensor) -> tf.Tensor:
-    """What was found for the vectors of one group after the other, summed at their places."""
+def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:
+    """Sum values that were computed for the members of each group, by hidden vector."""
     if part.members is None:
-        return found
-    count = tf.shape(part.hidden_ND)[0]
-    return tf.math.unsorted_segment_sum(found, part.members.places_P, count)
+        return values
+    vectors = tf.shape(part.hidden_ND)[0]
+    return tf.math.unsorted_segment_sum(values, part.members.vectors_P, vectors)
 
 
 def _scalar() -> tf.TensorSpec:

@@ -1,1 +1,1 @@
-"""Models: which rows a batch needs, and what loss they give."""
+"""Models: the rows that a batch needs, and the loss of these rows."""

@@ -1,4 +1,4 @@
-"""What a training step knows of a model."""
+"""The interface of a model: the rows that a batch needs, and the loss of these rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from ..types import Batch, Rows
 
 
 class Outcome(NamedTuple):
-    """What a batch gives.
+    """The loss of a batch.
 
-    total: the loss to differentiate, summed over examples, of the rows that were looked up.
-    examples: their number. Both are float32 scalars. parts: the loss of rows that are streamed, to
-    be added to it. state: of tables that are not trained, new rows for those that were looked up.
+    Attributes:
+        total: The loss of the rows that were looked up, summed over examples, a float32 scalar.
+        examples: The number of examples, a float32 scalar.
+        parts: Losses of rows that are streamed (see `losses.base.Part`), to be added to `total`.
+        state: New rows (U, D) for tables that are not trained, by name of the table. They replace
+            the rows that were looked up.
     """
 
     total: tf.Tensor
@@ -27,19 +30,36 @@ class Outcome(NamedTuple):
 
 
 class Model(Protocol):
-    """A model names tables and never sees them."""
+    """Something to train, in terms of named tables that it never sees.
+
+    A training step gathers the rows of `lookups`, differentiates `loss` by these rows, and lets an
+    optimizer update them.
+    """
 
     def tables(self) -> dict[str, TableSpec]:
-        """The tables, by name."""
+        """Return the tables of the model, by name."""
         ...
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The ids that the batch needs of each table, of any shape, repeated as they come."""
+        """Return the ids that the batch needs, by name of the table.
+
+        Args:
+            batch: The data of one step, or of one micro-batch of it.
+
+        Returns:
+            Integer ids of any shape, N in all; an id may occur several times.
+        """
         ...
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
-        """The outcome of a batch, or just the first two fields of it.
+        """Return the loss of a batch.
 
-        rows: for each lookup, its distinct rows and where each id's row is among them.
+        Args:
+            batch: The batch that `lookups` was called with.
+            rows: The unique rows of each lookup, and the position of each id's row among them, by
+                name of the table.
+
+        Returns:
+            An `Outcome`, or only its first two fields.
         """
         ...

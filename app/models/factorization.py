@@ -1,4 +1,8 @@
-"""Matrix factorisation: a score is the inner product of a user's vector and an item's."""
+"""Matrix factorization, and the interface of functions that score a user and an item.
+
+A scorer first turns the row of each user and of each item into a code of E numbers, each by itself.
+Then it scores pairs of codes. So the work on a row is done once, however many pairs it is in.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,17 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 
+# The rows of the scorer's own small tables, by name.
 Kernels = Mapping[str, tf.Tensor]
 
 
 class Scorer(Protocol):
-    """How the row of a user and the row of an item give a score.
+    """Scores a user and an item from their rows.
 
-    All that can be is done with either of them alone: a code of E numbers, once for each user and
-    each item. columns: of the rows of users, and of those of items. inner: whether a score is the
-    inner product of two codes. biased: whether the last number of an item's row is its bias.
+    Attributes:
+        columns: The columns of a user's row, and the columns of an item's row.
+        inner: Whether a score is the inner product of the two codes.
+        biased: Whether the last number of an item's row is its bias.
     """
 
     columns: tuple[int, int]
@@ -26,47 +32,77 @@ class Scorer(Protocol):
     biased: bool
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Further tables by name, small ones that are read whole."""
+        """Return the scorer's own small tables, which are read whole, by name.
+
+        Args:
+            seed: The seed of the run.
+        """
         ...
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The codes of users, (N, E) float32. kernels: the rows of those tables."""
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of users, (N, E) float32.
+
+        Args:
+            rows_ND: The rows of N users, float32.
+            kernels: All rows of the tables of `kernels`.
+        """
         ...
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The codes of items, (N, E) float32."""
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of items, (N, E) float32.
+
+        Args:
+            rows_ND: The rows of N items, float32.
+            kernels: All rows of the tables of `kernels`.
+        """
         ...
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The score of each user and its item, (N,) float32."""
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the score of each user and the item beside it, (N,) float32.
+
+        Args:
+            users_NE: The codes of N users.
+            items_NE: The codes of N items.
+            kernels: All rows of the tables of `kernels`.
+        """
         ...
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The score of every user and every item, (M, V) float32."""
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the score of every user and every item, (M, V) float32.
+
+        Args:
+            users_ME: The codes of M users.
+            items_VE: The codes of V items.
+            kernels: All rows of the tables of `kernels`.
+        """
         ...
 
 
 class InnerProduct:
-    """Scores that are inner products of codes."""
+    """The base class of scorers whose scores are inner products of codes."""
 
     inner: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the inner products of pairs."""
         return tf.reduce_sum(users_NE * items_NE, axis=1)
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return all inner products."""
         return tf.matmul(users_ME, items_VE, transpose_b=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class MatrixFactorization(InnerProduct):
-    """u v + b_u + b_v (Koren, Bell & Volinsky 2009, equation 4; its mean is the model's).
+    """The score u v + b_u + b_v (Koren, Bell & Volinsky 2009, equation 4).
 
-    dim: D, of u and v. biased: whether there are biases. They are the last number of their row, and
-    in the codes (u, b_u, 1) and (v, 1, b_v) a part of the inner product.
+    The paper's mean rating is added by the model. A bias is the last number of its row. The codes
+    (u, b_u, 1) and (v, 1, b_v) make the biases a part of the inner product.
+
+    Attributes:
+        dim: The length D of u and of v.
+        biased: Whether there are biases.
     """
 
     dim: int
@@ -74,19 +110,19 @@ class MatrixFactorization(InnerProduct):
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D, and the bias."""
+        """D, and 1 more for the bias, for both."""
         return self.dim + self.biased, self.dim + self.biased
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """None."""
+        """Return no tables."""
         return {}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of users."""
         return _with_column(rows_ND, 1.0) if self.biased else rows_ND
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of items."""
         if not self.biased:
             return rows_ND
         return tf.concat([rows_ND[:, :-1], tf.ones_like(rows_ND[:, :1]), rows_ND[:, -1:]], axis=1)
@@ -94,11 +130,16 @@ class MatrixFactorization(InnerProduct):
 
 @dataclasses.dataclass(frozen=True)
 class ItemBiased(InnerProduct):
-    """u v + t b_v, or cos(u, v) + t b_v; how popular an item is need not be told by its vector.
+    """The score u v + t b_v or cos(u, v) + t b_v, for a softmax over items.
 
-    For a softmax over items, where a user's bias would be in all scores alike. dim: D. cosine:
-    which of both. unit: t, by which such a softmax divides. The bias is the last number of an
+    With a bias, the vector of an item need not say how popular the item is. There is no bias of
+    users, since it would be the same in all scores of a softmax. The bias is the last number of an
     item's row. Codes are (u, t) and (v, b_v), with u and v of length 1 for cosines.
+
+    Attributes:
+        dim: The length D of u and of v.
+        cosine: Whether u and v are scaled to length 1.
+        unit: t, which is the temperature by which the softmax divides scores.
     """
 
     dim: int
@@ -108,19 +149,19 @@ class ItemBiased(InnerProduct):
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D; D and the bias."""
+        """D for users; D and the bias for items."""
         return self.dim, self.dim + 1
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """None."""
+        """Return no tables."""
         return {}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of users."""
         return _with_column(self._vectors(rows_ND), self.unit)
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of items."""
         return tf.concat([self._vectors(rows_ND[:, :-1]), rows_ND[:, -1:]], axis=1)
 
     def _vectors(self, rows_ND: tf.Tensor) -> tf.Tensor:
@@ -129,5 +170,5 @@ class ItemBiased(InnerProduct):
 
 def _with_column(rows_ND: tf.Tensor, value: float) -> tf.Tensor:
     """Return the rows with one more column, which is `value` in all of them."""
-    # tf.pad takes a value from host memory, and a GPU would copy the constant there at each step.
+    # tf.pad reads the value from host memory, so with a GPU the constant would be copied each step.
     return tf.concat([rows_ND, tf.fill([tf.shape(rows_ND)[0], 1], value)], axis=1)

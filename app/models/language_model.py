@@ -1,4 +1,4 @@
-"""A recurrent language model: predicts every token of a text from those before it."""
+"""The recurrent language model, which predicts every token of a text from the tokens before it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from ..input.tokens import decode
-from ..losses.base import Normalised, Predictions
+from ..losses.base import NormalizedLoss, Predictions
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
 from ..types import HOST, Batch, Rows
 from . import recurrent
 from .base import Outcome
-from .words import initial_seed, outcome, seed_of
+from .words import draw_seed, initial_seed, loss_outcome
 
-# Of the word vectors at first, as of keras.layers.Embedding.
+# The largest initial number of a word vector, as in keras.layers.Embedding.
 _LIMIT = 0.05
 
 
@@ -27,17 +27,25 @@ _LIMIT = 0.05
 class LanguageModel:
     """Word vectors, a recurrent cell, and a loss (Mikolov et al. 2010, with the cells of today).
 
-    A batch is B rows of T + 1 tokens, each the next T tokens of one of B streams after the one
-    before them: T inputs, and the T tokens that follow them to predict (see `input.sequences`). The
-    state of a stream is carried from batch to batch in a table of its own, and is zeros where the
-    row begins a stream. Gradients end where the row begins (truncated backpropagation).
+    A batch has B rows of T + 1 tokens. Each row is the next part of one of B streams of text: T
+    inputs, and the T tokens that follow them (see `input.sequences`). The state of each stream is
+    carried from batch to batch in the table `state`, and is 0 where a stream begins. Gradients end
+    at the beginning of a row (truncated backpropagation through time).
 
-    The loss has H + 1 columns: a 1 follows the units, so that each of its rows has a bias. Biases
-    start at `priors` (see `losses.base.Normalised`), so that the shares of words need not be
-    learned.
+    The loss has H + 1 columns. A 1 is appended to the output of the cell, so each row of the loss
+    has a bias. Biases start at `priors`, so that the shares of words need not be learned.
 
-    size: V. dim: D, of the word vectors. hidden: H. streams: B. seed: of the initial values.
-    dtype: of the products. micro_batches: of a step, each of B streams of its own.
+    Attributes:
+        size: The number of words, V.
+        dim: The columns of a word vector, D.
+        cell: The recurrent cell.
+        hidden: The units of the cell, H.
+        streams: The number of streams of a batch, B.
+        output: The loss by which the cell's output predicts words.
+        priors: The result of `output.priors`.
+        seed: The seed of the initial values.
+        dtype: The dtype of the matrix products.
+        micro_batches: The micro-batches of a step, each with B streams of its own.
     """
 
     size: int
@@ -45,21 +53,21 @@ class LanguageModel:
     cell: recurrent.Cell
     hidden: int
     streams: int
-    output: Normalised
+    output: NormalizedLoss
     priors: Mapping[str, np.ndarray]
     seed: int
     dtype: tf.DType = tf.float32
     micro_batches: int = 1
 
     def tables(self) -> dict[str, TableSpec]:
-        """Word vectors are rows of `input`; kernels and biases are read whole, as is `state`."""
+        """Return the tables of word vectors (`input`), of the cell, and of the loss."""
         units, columns = self.hidden, self.cell.gates * self.hidden
         states = self.streams * self.micro_batches
         return {
             "input": TableSpec(
                 self.size, self.dim, self._uniform("initial", _LIMIT), by_frequency=True
             ),
-            # Glorot & Bengio 2010, equation 16, and orthogonal rows (Saxe et al. 2014): as Keras.
+            # As Keras: Glorot & Bengio 2010, equation 16, and orthogonal rows (Saxe et al. 2014).
             "kernel": TableSpec(
                 self.dim, columns, self._uniform("kernel", math.sqrt(6 / (self.dim + columns)))
             ),
@@ -70,9 +78,9 @@ class LanguageModel:
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The batch's inputs, all of the small tables, and what the loss needs."""
+        """Return the inputs, all rows of the cell's tables, the states, and the ids of the loss."""
         targets_N1 = _targets(batch.data)
-        seed = seed_of(batch, "negatives")
+        seed = draw_seed(batch, "negatives")
         return {
             **self.input_lookups(batch.data),
             "state": batch.part * self.streams + tf.range(self.streams),
@@ -80,7 +88,11 @@ class LanguageModel:
         }
 
     def input_lookups(self, tokens_BL: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The ids that `predictions` needs."""
+        """Return the ids that `predictions` needs, by name of the table.
+
+        Args:
+            tokens_BL: Rows of tokens, (B, T + 1) int32.
+        """
         return {
             "input": _inputs(tokens_BL),
             "kernel": tf.range(self.dim),
@@ -89,39 +101,47 @@ class LanguageModel:
         }
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """The loss of all tokens, their number, and the states that the next batch begins with."""
+        """Return the loss of all tokens, their number, and the states for the next batch."""
         state_BS = tf.ensure_shape(rows["state"].values_UD, (self.streams, None))
         predictions, state_BS = self.predictions(batch.data, rows, state_BS)
         count = tf.reduce_sum(predictions.weights_GNM)
-        return outcome(self.output, predictions, rows, count)._replace(state={"state": state_BS})
+        return loss_outcome(self.output, predictions, rows, count)._replace(
+            state={"state": state_BS}
+        )
 
     def predictions(
         self, tokens_BL: tf.Tensor, rows: dict[str, Rows], state_BS: tf.Tensor
     ) -> tuple[Predictions, tf.Tensor]:
-        """What is to be predicted, in groups of one vector and one token, and the states after it.
+        """Run the cell over the tokens.
 
-        rows: of `input_lookups`. state_BS: the states before, for as many streams as there are
-        rows of tokens. Predictions come step after step, so that no vector has to be moved.
+        Args:
+            tokens_BL: Rows of tokens, (B, T + 1) int32.
+            rows: The rows of `input_lookups`, by name of the table.
+            state_BS: The state of each stream before its row.
+
+        Returns:
+            The predictions, in groups of one vector and one token, step after step, so that no
+            vector is moved in memory; and the states after the rows.
         """
         streams, length = tokens_BL.shape
         units, columns = self.hidden, self.cell.gates * self.hidden
 
-        def whole(name: str, count: int) -> tf.Tensor:
-            # The distinct rows of a range of ids are all of them, in order.
+        def all_rows(name: str, count: int) -> tf.Tensor:
+            # The unique rows of a range of ids are all rows, in order.
             return tf.ensure_shape(rows[name].values_UD, (count, columns))
 
-        kernel_DG = tf.cast(whole("kernel", self.dim), self.dtype)
-        biases = tf.unstack(whole("bias", self.cell.biases))
+        kernel_DG = tf.cast(all_rows("kernel", self.dim), self.dtype)
+        biases = tf.unstack(all_rows("bias", self.cell.biases))
         vectors_ND = take(rows["input"], self.dtype)
         inputs_NG = tf.cast(tf.matmul(vectors_ND, kernel_DG), tf.float32) + biases[0]
         inputs_TBG = tf.reshape(inputs_NG, (length - 1, streams, columns))
-        # PAD is no beginning, and a complement of an id is.
-        began_B1 = tokens_BL[:, :1] < 0
+        # A stream begins at a token that is the complement of an id (see `input.tokens`).
+        starts_B1 = tokens_BL[:, :1] < 0
         hidden_TBH, state_BS = recurrent.run(
             self.cell,
             inputs_TBG,
-            tf.where(began_B1, 0.0, state_BS),
-            tf.cast(whole("recurrent", units), self.dtype),
+            tf.where(starts_B1, 0.0, state_BS),
+            tf.cast(all_rows("recurrent", units), self.dtype),
             *biases[1:],
         )
         hidden_NH = tf.cast(tf.reshape(hidden_TBH, (-1, units)), self.dtype)
@@ -134,7 +154,7 @@ class LanguageModel:
         return predictions, state_BS
 
     def _biased(self, name: str, spec: TableSpec) -> TableSpec:
-        """A table of the loss, with the bias of each row in its last column."""
+        """Return a table of the loss whose last column, the bias, starts at the prior."""
         if name not in self.priors:
             return spec
         prior_V1 = self.priors[name][:, np.newaxis]
@@ -146,11 +166,11 @@ class LanguageModel:
         return Uniform(limit, initial_seed(stream, self.seed))
 
     def _orthogonal(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Rows at right angles, of length 1; wider than high."""
+        """Return orthogonal rows of length 1; `shape` has fewer rows than columns."""
         seeds = [initial_seed("recurrent", self.seed), 0]
-        drawn = tf.random.stateless_normal(shape[::-1], seeds)
-        found, triangle = tf.linalg.qr(drawn)
-        return tf.transpose(found * tf.sign(tf.linalg.diag_part(triangle)))
+        normal = tf.random.stateless_normal(shape[::-1], seeds)
+        orthogonal, triangular = tf.linalg.qr(normal)
+        return tf.transpose(orthogonal * tf.sign(tf.linalg.diag_part(triangular)))
 
 
 def _inputs(tokens_BL: tf.Tensor) -> tf.Tensor:
@@ -170,5 +190,5 @@ def _weights(tokens_BL: tf.Tensor) -> tf.Tensor:
 
 
 def _by_step(values_BT: tf.Tensor) -> tf.Tensor:
-    """Values of all streams, step after step: (T B,)."""
+    """Return the values of all streams, step after step, (T B,)."""
     return tf.reshape(tf.transpose(values_BT), [-1])

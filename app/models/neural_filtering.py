@@ -1,4 +1,4 @@
-"""Neural collaborative filtering (He et al. 2017): GMF, MLP, and both at once."""
+"""Scorers of neural collaborative filtering (He et al. 2017): GMF, MLP and their sum, NeuMF."""
 
 from __future__ import annotations
 
@@ -15,36 +15,45 @@ from .words import initial_seed
 
 @dataclasses.dataclass(frozen=True)
 class Gmf(InnerProduct):
-    """h (u * v), generalised matrix factorisation (section 3.2): h weighs the D products."""
+    """Generalized matrix factorization (section 3.2): the score h (u * v), where h has D weights.
+
+    Attributes:
+        dim: The length D of u, v and h.
+    """
 
     dim: int
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D."""
+        """D for both."""
         return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """h, (D, 1)."""
+        """Return the table of h, (D, 1)."""
         return {"products": TableSpec(self.dim, 1, _glorot(self.dim, 1, seed))}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Those of h * u, so that the rest is an inner product."""
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return h * u, so that a score is an inner product."""
         return rows_ND * kernels["products"][:, 0]
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The rows."""
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the rows as they are."""
         return rows_ND
 
 
 @dataclasses.dataclass(frozen=True)
 class Mlp:
-    """Layers over a user's row and an item's, side by side (section 3.3); ReLU between them.
+    """A multilayer perceptron over the rows of a user and an item, concatenated (section 3.3).
 
-    The product of the first layer's kernel and two rows side by side is the sum of two products.
-    So the codes are those, and no rows are joined.
+    The product of the first layer's kernel and the concatenated rows is the sum of two products,
+    one for each row. These products are the codes, so no rows are concatenated. The layers are
+    joined by ReLU.
 
-    dim: D, of a row. layers: units of each, the last of which give the score.
+    Attributes:
+        dim: The columns of a row, D.
+        layers: The units of each layer. The units of the last one give the score.
+        inner: Always False.
+        biased: Always False.
     """
 
     dim: int
@@ -54,50 +63,60 @@ class Mlp:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D."""
+        """D for both."""
         return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """A kernel a layer, (inputs + 1, units), its last row the bias; that of the score has none.
+        """Return a kernel (inputs + 1, units) for each layer, of which the last row is the bias.
 
-        The first one's inputs are the user's, then the item's.
+        The inputs of the first layer are the user's, then the item's. The last kernel, which gives
+        the score, has no bias.
         """
         sizes = (2 * self.dim, *self.layers, 1)
-        made = {}
+        specs = {}
         for number, (inputs, units) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
             bias = number < len(self.layers)
-            made[f"layer_{number}"] = TableSpec(
+            specs[f"layer_{number}"] = TableSpec(
                 inputs + bias, units, _glorot(inputs, units, seed + number)
             )
-        return made
+        return specs
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Their part of the first layer, with its bias."""
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the users' part of the first layer, with its bias."""
         kernel = kernels["layer_0"]
         return tf.matmul(rows_ND, kernel[: self.dim]) + kernel[-1]
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Their part of the first layer."""
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the items' part of the first layer."""
         return tf.matmul(rows_ND, kernels["layer_0"][self.dim : -1])
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`; one of the two may have a single row."""
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the score of each pair; users or items may have a single row for all pairs."""
         hidden_NE = tf.nn.relu(users_NE + items_NE)
         for number in range(1, len(self.layers)):
             kernel = kernels[f"layer_{number}"]
             hidden_NE = tf.nn.relu(tf.matmul(hidden_NE, kernel[:-1]) + kernel[-1])
         return tf.matmul(hidden_NE, kernels[f"layer_{len(self.layers)}"])[:, 0]
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`; user by user, as each takes V times all units."""
-        return tf.map_fn(lambda user_E: self.pairs(user_E[tf.newaxis], items_VE, kernels), users_ME)
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return all scores, user by user, since each user needs V times all units."""
+        return tf.map_fn(
+            lambda user_E: self.score_pairs(user_E[tf.newaxis], items_VE, kernels), users_ME
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class NeuMf:
-    """The sum of GMF and MLP, each with columns of its own (section 3.4): the MLP's are the last.
+    """The sum of GMF and MLP (section 3.4).
 
-    Neither is trained before (their section 3.4.1).
+    The two share no columns: a row has the columns of GMF, then the columns of the MLP. Neither is
+    pretrained, as section 3.4.1 does.
+
+    Attributes:
+        gmf: Generalized matrix factorization.
+        mlp: The multilayer perceptron.
+        inner: Always False.
+        biased: Always False.
     """
 
     gmf: Gmf
@@ -107,41 +126,47 @@ class NeuMf:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Those of both."""
+        """The columns of both scorers."""
         both = self.gmf.dim + self.mlp.dim
         return both, both
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Those of both."""
+        """Return the tables of both scorers."""
         return {**self.gmf.kernels(seed + len(self.mlp.layers) + 1), **self.mlp.kernels(seed)}
 
-    def users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Those of both, side by side."""
-        of_gmf, of_mlp = self._parted(rows_ND)
-        return tf.concat([self.gmf.users(of_gmf, kernels), self.mlp.users(of_mlp, kernels)], axis=1)
+    def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of both scorers, concatenated."""
+        gmf_ND, mlp_ND = self._split(rows_ND)
+        return tf.concat(
+            [self.gmf.encode_users(gmf_ND, kernels), self.mlp.encode_users(mlp_ND, kernels)], axis=1
+        )
 
-    def items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Those of both, side by side."""
-        of_gmf, of_mlp = self._parted(rows_ND)
-        return tf.concat([self.gmf.items(of_gmf, kernels), self.mlp.items(of_mlp, kernels)], axis=1)
+    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the codes of both scorers, concatenated."""
+        gmf_ND, mlp_ND = self._split(rows_ND)
+        return tf.concat(
+            [self.gmf.encode_items(gmf_ND, kernels), self.mlp.encode_items(mlp_ND, kernels)], axis=1
+        )
 
-    def pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
-        users, items = self._parted(users_NE), self._parted(items_NE)
-        return self.gmf.pairs(users[0], items[0], kernels) + self.mlp.pairs(
+    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the sum of both scores of each pair."""
+        users, items = self._split(users_NE), self._split(items_NE)
+        return self.gmf.score_pairs(users[0], items[0], kernels) + self.mlp.score_pairs(
             users[1], items[1], kernels
         )
 
-    def all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """See `Scorer`."""
-        users, items = self._parted(users_ME), self._parted(items_VE)
-        return self.gmf.all(users[0], items[0], kernels) + self.mlp.all(users[1], items[1], kernels)
+    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Return the sum of both scores of every user and every item."""
+        users, items = self._split(users_ME), self._split(items_VE)
+        return self.gmf.score_all(users[0], items[0], kernels) + self.mlp.score_all(
+            users[1], items[1], kernels
+        )
 
-    def _parted(self, values_NE: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _split(self, values_NE: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return values_NE[:, : self.gmf.dim], values_NE[:, self.gmf.dim :]
 
 
 def _glorot(inputs: int, units: int, seed: int):
-    """Initial values of a kernel (Glorot & Bengio 2010, equation 16, as Keras); a bias is 0."""
+    """Return the initial values of a kernel (Glorot & Bengio 2010, equation 16); a bias is 0."""
     drawn = Uniform(math.sqrt(6 / (inputs + units)), initial_seed("kernel", seed))
     return lambda shape: tf.pad(drawn((inputs, units)), [[0, shape[0] - inputs], [0, 0]])

@@ -1,4 +1,4 @@
-"""A recommender: rows of users and of items, what scores them, and what it learns from."""
+"""The recommender model, which learns rows of users and of items from pairs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,33 @@ from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .factorization import Kernels, Scorer
-from .words import initial_seed, seed_of
+from .words import draw_seed, initial_seed
 
-# About the length of a vector at first, whatever its columns; it matters little: NDCG@20 of LastFM
-# is .203 from 0.5, and .201 from the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section 4.3).
+# The initial length of a vector, about, for any number of columns. It matters little: NDCG@20 of
+# LastFM is .203 with 0.5, and .201 with the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section
+# 4.3).
 _LENGTH = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Recommender:
-    """Learns from pairs of a user and an item (see `input.pairs.Pairs`).
+    """A model that learns from pairs of a user and an item (see `input.pairs.Pairs`).
 
-    users, items: rows of the two tables. loss: a function of `losses.ranking`, by its name.
-    log_expected_V: for in_batch_softmax, see `log_expected`; where items have biases, these are
-    what they start at, so that the shares of items need not be learned. mean: added to every score.
-    temperature: what in_batch_softmax divides scores by.
-    negatives: K of bpr, drawn from all items alike: an item that the user knows may be among them.
-    row_l2: strength of a penalty, half the square of each row of a pair, each time it comes (as of
-    Rendle et al. 2009, section 4.3). dtype: of the products of in_batch_softmax.
+    Attributes:
+        users: The rows of the table of users.
+        items: The rows of the table of items.
+        scorer: Scores a user and an item.
+        loss_name: The name of a function of `losses.ranking`.
+        seed: The seed of the run.
+        log_expected_V: For in_batch_softmax, the result of `log_expected`. The biases of items, if
+            there are any, start at it, so that the shares of items need not be learned.
+        mean: Added to every score.
+        temperature: in_batch_softmax divides scores by it.
+        negatives: For bpr, the number K of items drawn for each pair. They are drawn uniformly from
+            all items, so an item that the user knows may be among them.
+        row_l2: The strength of a penalty: half the sum of squares of the rows of each pair, each
+            time the pair occurs (Rendle et al. 2009, section 4.3).
+        dtype: The dtype of the products of in_batch_softmax.
     """
 
     users: int
@@ -49,7 +58,7 @@ class Recommender:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Rows of users and of items, and the scorer's kernels."""
+        """Return the tables `users` and `items`, and the scorer's own tables."""
         return {
             "users": self._rows("users", self.users, self.scorer.columns[0]),
             "items": self._biased(self._rows("items", self.items, self.scorer.columns[1])),
@@ -57,11 +66,11 @@ class Recommender:
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The pairs' users and items, the items drawn for bpr, and all of the kernels."""
+        """Return the users and items of the pairs, items drawn for bpr, and all rows of kernels."""
         pairs: Pairs = batch.data
         items = pairs.items
         if self.loss_name == "bpr":
-            count, seed = items.shape[0] * self.negatives, seed_of(batch, "negatives")
+            count, seed = items.shape[0] * self.negatives, draw_seed(batch, "negatives")
             drawn = tf.random.stateless_uniform((count,), seed, 0, self.items, items.dtype)
             items = tf.concat([items, drawn], axis=0)
         kernels = {
@@ -70,9 +79,9 @@ class Recommender:
         return {"users": pairs.users, "items": items, **kernels}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """The loss of all pairs, and the sum of their weights."""
+        """Return the loss of all pairs, and the sum of their weights."""
         pairs: Pairs = batch.data
-        kernels = {  # the distinct rows of a range of ids are all of them, in order
+        kernels = {  # the unique rows of a range of ids are all rows, in order
             name: tf.ensure_shape(rows[name].values_UD, (spec.rows, spec.columns))
             for name, spec in self.scorer.kernels(self.seed).items()
         }
@@ -88,17 +97,27 @@ class Recommender:
         return Outcome(total, tf.reduce_sum(pairs.weights))
 
     def user_codes(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The codes of users' rows, (N, E) float32; kernels: the tables beside, whole."""
-        return self.scorer.users(rows_ND, kernels)
+        """Return the codes of users, (N, E) float32.
+
+        Args:
+            rows_ND: The rows of N users, float32.
+            kernels: All rows of the scorer's own tables, by name.
+        """
+        return self.scorer.encode_users(rows_ND, kernels)
 
     def item_codes(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """The codes of items' rows, (N, E) float32."""
-        return self.scorer.items(rows_ND, kernels)
+        """Return the codes of items, (N, E) float32.
+
+        Args:
+            rows_ND: The rows of N items, float32.
+            kernels: All rows of the scorer's own tables, by name.
+        """
+        return self.scorer.encode_items(rows_ND, kernels)
 
     def _in_batch(
         self, users_BE: tf.Tensor, items: Rows, pairs: Pairs, kernels: Kernels
     ) -> tf.Tensor:
-        """in_batch_softmax, with columns for as many items as there may be: shapes are static."""
+        """Return the in-batch softmax; unique items are padded to B, so that shapes are static."""
         count = users_BE.shape[0]
         missing = count - tf.size(items.ids_U)
         items_UE = self.item_codes(items.values_UD, kernels)
@@ -115,20 +134,20 @@ class Recommender:
     def _pairwise(
         self, users_BE: tf.Tensor, items_NE: tf.Tensor, pairs: Pairs, kernels: Kernels
     ) -> tf.Tensor:
-        """squared_error, or bpr, whose drawn items come after those of the pairs."""
+        """Return squared_error or bpr; drawn items come after the items of the pairs."""
         count = users_BE.shape[0]
-        scores_B = self.scorer.pairs(users_BE, items_NE[:count], kernels)
+        scores_B = self.scorer.score_pairs(users_BE, items_NE[:count], kernels)
         if self.loss_name == "squared_error":
             return ranking.squared_error(scores_B + self.mean, pairs.ratings, pairs.weights)
         users_NE = tf.tile(users_BE, [self.negatives, 1])
-        drawn_N = self.scorer.pairs(users_NE, items_NE[count:], kernels)
+        drawn_N = self.scorer.score_pairs(users_NE, items_NE[count:], kernels)
         drawn_BK = tf.transpose(tf.reshape(drawn_N, (self.negatives, count)))
         return ranking.bpr(scores_B, drawn_BK, pairs.weights)
 
     def _penalty(self, users_BD: tf.Tensor, items: Rows, weights_B: tf.Tensor) -> tf.Tensor:
-        """That of row_l2; of the items, the first B are those of the pairs."""
+        """Return the penalty of `row_l2`; the first B items are of pairs, the others are drawn."""
         items_ND = take(items, tf.float32)
-        if self._starts_biased:  # 0 is not what such a bias is to be drawn to
+        if self._starts_biased:  # a penalty would draw the bias to 0, away from its start
             items_ND = items_ND[:, :-1]
         items_N = tf.reduce_sum(tf.square(items_ND), axis=1)
         items_B = tf.reduce_sum(tf.reshape(items_N, (-1, users_BD.shape[0])), axis=0)
@@ -140,7 +159,8 @@ class Recommender:
         return self.scorer.biased and self.log_expected_V is not None
 
     def _rows(self, name: str, count: int, columns: int) -> TableSpec:
-        limit = _LENGTH * math.sqrt(3 / columns)  # of a uniform distribution of that deviation
+        # A uniform distribution with this limit has a variance of _LENGTH^2 / columns.
+        limit = _LENGTH * math.sqrt(3 / columns)
         initial = Uniform(limit, initial_seed(name, self.seed))
         return TableSpec(count, columns, initial, by_frequency=True, grows=True)
 
@@ -152,10 +172,12 @@ class Recommender:
 
 
 def log_expected(counts_V: np.ndarray, pairs: int) -> np.ndarray:
-    """The logarithm of the chance that an item is in a batch of so many pairs, (V,) float32.
+    """Return the log-probability of each item to be in a batch, (V,) float32.
 
-    counts_V: how many pairs each is in. What in_batch_softmax takes.
+    Args:
+        counts_V: The number of pairs that each item is in.
+        pairs: The number of pairs of a batch.
     """
     share_V = counts_V / counts_V.sum()
-    with np.errstate(divide="ignore"):  # a single item has the share 1, and the chance 1
+    with np.errstate(divide="ignore"):  # a single item has the share 1, whose log1p(-1) is -inf
         return np.log(-np.expm1(pairs * np.log1p(-share_V))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Skip-gram, a block of tokens at a time."""
+"""The skip-gram model of words, on blocks of tokens."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .window import pairs
-from .words import input_table, outcome, seed_of
+from .words import draw_seed, input_table, loss_outcome
 
 
 @dataclasses.dataclass(frozen=True)
 class SkipGram:
-    """Predicts the words around a word (Mikolov et al. 2013a, section 3.2).
+    """A model that predicts the words around a word (Mikolov et al. 2013a, section 3.2).
 
-    A batch is rows of T centres with `window` tokens on both sides. A row is a group of
-    predictions: T vectors and all its L tokens, of which some are masked. That wastes arithmetic,
-    which is cheap, and saves gathering a row for each pair, which is not.
+    A batch has rows of T centres, with `window` more tokens on both sides. Each row is a group of
+    predictions: its T centres predict all of its L tokens, under a mask of the pairs. This does
+    more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is not.
 
-    size: V. dim: D. output: the loss. seed: of the initial values. dtype: of the products.
+    Attributes:
+        size: The number of words, V.
+        dim: The columns of a word's vector, D.
+        window: The most tokens between a centre and a word of its context.
+        output: The loss by which a vector predicts words.
+        seed: The seed of the initial values.
+        dtype: The dtype of the matrix products.
     """
 
     size: int
@@ -35,22 +41,22 @@ class SkipGram:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Centres are rows of `input`; the other tables are the loss's."""
+        """Return the table `input`, the vectors of the centres, and the tables of the loss."""
         return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The batch's centres, and what the loss needs."""
+        """Return the ids of the centres, and the ids that the loss needs."""
         ids_BL = decode(batch.data).ids
         centres_BT = ids_BL[:, self.window : -self.window]
-        vectors, seed = centres_BT.shape.num_elements(), seed_of(batch, "negatives")
+        vectors, seed = centres_BT.shape.num_elements(), draw_seed(batch, "negatives")
         return {"input": centres_BT, **self.output.lookups(ids_BL, vectors, seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """The loss of all pairs, and their number."""
+        """Return the loss of all pairs of a centre and a word of its context, and their number."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        pairs_BTL = pairs(tokens, self.window, seed_of(batch, "window"))
+        pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
         centres_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
         predictions = Predictions(hidden_BTD, tokens.ids, pairs_BTL)
-        return outcome(self.output, predictions, rows, tf.reduce_sum(pairs_BTL))
+        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(pairs_BTL))

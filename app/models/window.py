@@ -1,4 +1,4 @@
-"""Which pairs of a row of tokens are a centre and its context."""
+"""The pairs of a centre and a context word in rows of tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from ..input.tokens import Decoded
 
 
 def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
-    """Whether centre t of a row and token l of it are a pair: (B, T, L) float32 of 0 and 1.
+    """Return a mask of the pairs of a centre and a token of its context.
 
-    The row's L tokens are T centres with `window` tokens on both sides. A centre reaches 1 to
-    `window` tokens to either side, drawn anew for each (word2vec.c), never itself, and never out
-    of its document.
+    The reach of each centre is drawn from 1 to `window` tokens to either side, as in word2vec.c.
+    A context never holds the centre itself, and never tokens of another document.
 
-    seed: (2,) integers; the draw is a function of it.
+    Args:
+        tokens: Rows of L tokens, which are T centres with `window` more tokens on both sides.
+        window: The largest reach, in tokens.
+        seed: (2,) integers; the draw is a function of it.
+
+    Returns:
+        (B, T, L) float32: 1 where centre t and token l of a row are a pair, else 0.
     """
     batch, length = tokens.ids.shape
     centres = length - 2 * window
@@ -29,6 +34,6 @@ def _pairs(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> t
     distance_TL = tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
     near_BTL = (distance_TL > 0) & (distance_TL <= reach_BT[:, :, None])
     inside = slice(window, window + centres)
-    together_BTL = document_BL[:, inside, None] == document_BL[:, None, :]
+    same_document_BTL = document_BL[:, inside, None] == document_BL[:, None, :]
     real_BTL = real_BL[:, inside, None] & real_BL[:, None, :]
-    return tf.cast(near_BTL & together_BTL & real_BTL, tf.float32)
+    return tf.cast(near_BTL & same_document_BTL & real_BTL, tf.float32)

@@ -1,4 +1,4 @@
-"""What the models of words share: the table of their vectors, and their streams of randomness."""
+"""The table of word vectors, the random seeds, and the outcome, as models share them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows
 from .base import Outcome
 
-# Each kind of draw has its own stream, so that adding one leaves the others as they were.
+# Each kind of draw has its own stream of random numbers, so that a new kind changes no other.
 _STREAMS = {
     "window": 1,
     "negatives": 2,
@@ -22,27 +22,49 @@ _STREAMS = {
 }
 
 
-def seed_of(batch: Batch, stream: str) -> tf.Tensor:
-    """The seed, (2,) int64, of one kind of draw in a step."""
+def draw_seed(batch: Batch, stream: str) -> tf.Tensor:
+    """Return the seed of one kind of draw in a step, (2,) int64.
+
+    Args:
+        batch: The batch, which has the seed of the step.
+        stream: The kind of draw, a key of `_STREAMS`.
+    """
     with tf.device(HOST):
         return batch.seed + tf.constant([_STREAMS[stream] << 40, 0], tf.int64)
 
 
 def input_table(size: int, dim: int, seed: int) -> TableSpec:
-    """The table whose rows are the vectors in the end: U(-0.5, 0.5) / D at first (word2vec.c)."""
+    """Return the table of word vectors, which starts as U(-0.5, 0.5) / D (word2vec.c).
 
+    Args:
+        size: The number of words, V.
+        dim: The columns of a vector, D.
+        seed: The seed of the run.
+    """
     initial = Uniform(0.5 / dim, initial_seed("initial", seed))
     return TableSpec(size, dim, initial, by_frequency=True)
 
 
 def initial_seed(stream: str, seed: int) -> int:
-    """The seed of the initial values of one table in a run with this seed, below 2^31."""
+    """Return the seed of the initial values of one table.
+
+    Args:
+        stream: The kind of draw, a key of `_STREAMS`.
+        seed: The seed of the run, below 2^31.
+    """
     return (_STREAMS[stream] << 40) + seed
 
 
-def outcome(
+def loss_outcome(
     loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
 ) -> Outcome:
-    """What predictions give under a loss."""
+    """Return the outcome of a batch from a loss and the predictions that it is to judge.
+
+    Args:
+        loss: The loss.
+        predictions: Hidden vectors, words and weights.
+        rows: The rows of the loss's lookups, by name of the table.
+        examples: The number of examples, a float32 scalar.
+    """
     total, parts = loss.loss(predictions, rows)
     return Outcome(tf.convert_to_tensor(total, tf.float32), examples, parts)

@@ -1,1 +1,1 @@
-"""How a row changes: pure update rules by name, and the writer that moves rows."""
+"""Optimizers: pure update rules for rows, and the function that applies them to tables."""

@@ -1,4 +1,4 @@
-"""Adagrad, with an accumulator a number or a row."""
+"""Adagrad, with an accumulator for each number or for each row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from .base import Optimizer, Slot, State
 
 
 def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
-    """Adagrad: a <- a + g^2; x <- x - rate g / sqrt(a + epsilon).
+    """Return Adagrad: a <- a + g^2; x <- x - rate g / sqrt(a + epsilon).
 
-    Duchi et al. 2011, section 1.1, diagonal. `initial`, where the accumulators start, or `epsilon`
-    is to be positive. 0.1 and no epsilon are TensorFlow's; Keras adds an epsilon of 1e-7.
+    Duchi et al. 2011, section 1.1, diagonal. The defaults are TensorFlow's; Keras has an epsilon of
+    1e-7.
+
+    Args:
+        initial: The initial value of the accumulators a. It or `epsilon` must be positive.
+        epsilon: Added to the accumulators.
     """
 
     def rule(
@@ -25,11 +29,15 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
 
 
 def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
-    """Adagrad with one accumulator a row, of the mean of g^2 over the row's columns.
+    """Return Adagrad with one accumulator for each row, of the mean of g^2 over its columns.
 
-    What FBGEMM, the kernels under TorchRec, calls EXACT_ROWWISE_ADAGRAD, but that accumulators
-    start at `initial` and not at 0: D times less state than Adagrad, and the direction of the
-    gradient is kept.
+    It needs D times less state than Adagrad, and keeps the direction of the gradient. It is
+    EXACT_ROWWISE_ADAGRAD of FBGEMM, the kernels of TorchRec, except that accumulators start at
+    `initial` and not at 0.
+
+    Args:
+        initial: The initial value of the accumulators. It or `epsilon` must be positive.
+        epsilon: Added to the accumulators.
     """
 
     def rule(

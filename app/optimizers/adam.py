@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from .base import Optimizer, Slot, State, touched
 
-# float32 counts up to here without a gap.
-_COUNTED = 1 << 24
+# float32 represents every integer up to this one.
+_INTEGERS = 1 << 24
 
 
 def lazy_adam(
@@ -21,23 +21,25 @@ def lazy_adam(
     amsgrad: bool = False,
     weight_decay: float = 0.0,
 ) -> Optimizer:
-    """Adam (Kingma & Ba 2015), in the form before their section 2.1, as TensorFlow and Keras do:
+    """Return lazy Adam (Kingma & Ba 2015), in the form before section 2.1, as Keras has it.
 
     m <- beta_1 m + (1 - beta_1) g; v <- beta_2 v + (1 - beta_2) g^2;
     x <- x - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon).
 
-    t counts the steps of the table, not of the row, so a row that is first touched late moves by
-    up to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row that
-    is not touched keeps its moments and does not move, where dense Adam would let both decay and
-    move it on.
+    t counts the steps of the table, not of the row. So a row that is first touched late moves by up
+    to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row that is
+    not touched keeps its moments and does not move. Dense Adam decays its moments and moves it.
 
-    correct_skipped: a row that is touched again first has its moments decayed by the steps that it
-    missed, as if its gradient had been 0 in them (tensorflow issue 23668). From then on moments and
-    changes are those of dense Adam; only its moves in the steps between are left out. Costs one
-    number a row. A gap of 2^24 steps or more counts modulo that.
-
-    amsgrad: v never falls (Reddi et al. 2018, algorithm 2). weight_decay: see `lazy_adamw`. The
-    defaults are the paper's but for epsilon, which is Keras'.
+    Args:
+        beta_1: The decay of m.
+        beta_2: The decay of v.
+        epsilon: Added to sqrt(v). The default is Keras'; the other defaults are the paper's.
+        correct_skipped: Whether to decay the moments of a row by the steps since it was last
+            touched, as if its gradients had been 0 (tensorflow issue 23668). Then moments and
+            changes equal dense Adam's, without the moves in between. It costs one more number for
+            each row. A gap of 2^24 steps or more counts modulo 2^24.
+        amsgrad: Whether v never decreases (Reddi et al. 2018, algorithm 2).
+        weight_decay: See `lazy_adamw`.
     """
     slots = {"momentum": Slot(0, 0.0), "velocity": Slot(0, 0.0)}
     if amsgrad:
@@ -50,10 +52,10 @@ def lazy_adam(
     ) -> tuple[tf.Tensor, State]:
         touched_U1 = touched(gradients_UD)
         new = {}
-        steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was touched
+        steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was last touched
         if correct_skipped:
-            now = tf.cast(step % _COUNTED, tf.float32)
-            steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_COUNTED))
+            now = tf.cast(step % _INTEGERS, tf.float32)
+            steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_INTEGERS))
             new["last_step"] = tf.where(touched_U1, now, state["last_step"])
 
         # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
@@ -70,27 +72,30 @@ def lazy_adam(
         rate_U1 = tf.where(touched_U1, -rate * bias, 0.0)
         change_UD = rate_U1 * momentum_UD / (tf.sqrt(velocity_UD) + epsilon)
         if weight_decay:
-            lost = rate * weight_decay
+            decay = rate * weight_decay
             if correct_skipped:
-                # 1 - (1 - lost) ** steps, where float32 would round the base to 1.
-                lost = -tf.math.expm1(steps_U1 * tf.math.log1p(-tf.minimum(lost, 1.0)))
-            change_UD -= tf.where(touched_U1, lost, 0.0) * rows_UD
+                # 1 - (1 - decay) ** steps; computed so, float32 does not round the base to 1.
+                decay = -tf.math.expm1(steps_U1 * tf.math.log1p(-tf.minimum(decay, 1.0)))
+            change_UD -= tf.where(touched_U1, decay, 0.0) * rows_UD
         return change_UD, new
 
     return Optimizer(rule, slots, learning_rate=0.02)
 
 
 def lazy_adamw(weight_decay: float = 0.004, **options: Any) -> Optimizer:
-    """Lazy Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
+    """Return lazy Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
 
-    A row that is touched also shrinks by rate x weight_decay of itself, apart from the moments;
-    with correct_skipped, once for every step since it was touched, at the present rate. 0.004 is
-    Keras' weight decay. options: the other arguments of `lazy_adam`.
+    A row that is touched also shrinks by rate x weight_decay of itself. With `correct_skipped` it
+    shrinks once for every step since it was last touched, at the present rate.
+
+    Args:
+        weight_decay: The default is Keras'.
+        **options: The other arguments of `lazy_adam`.
     """
     return lazy_adam(weight_decay=weight_decay, **options)
 
 
 def _one_minus_power(beta: float, step: tf.Tensor) -> tf.Tensor:
-    """1 - beta ** step, also right where beta is near 1 and the power near it."""
+    """Return 1 - beta ** step, precisely even if the power is close to 1."""
     exponent = math.log(beta) if beta else -math.inf
     return -tf.math.expm1(exponent * tf.cast(step, tf.float32))

@@ -1,13 +1,18 @@
-"""What an optimizer is: a pure update rule, the state it keeps for a row, and how it clips.
+"""The interface of an optimizer: a pure update rule, and the state that it keeps for each row.
 
-A rule is called as `rule(rows_UD, gradients_UD, state, rate, step)`: the rows before the update,
-their gradients, one (U, columns) tensor for each of the rule's slots, the learning rate (a scalar)
-and the number of the update (int64, from 1). It gives the change of the rows, (U, D), and the new
-state. All else is float32. The gradient of a row is the sum over its occurrences, so that a rule
-sees what a dense optimizer would.
+A rule is a function `rule(rows_UD, gradients_UD, state, rate, step) -> (change_UD, new state)`.
 
-A row whose gradient is all zeros is idle: a rule leaves it and its state as they are, bit for bit.
-Padding and unused samples are looked up, too, but are no reason for a row to move.
+Args of a rule:
+    rows_UD: The rows before the update, float32.
+    gradients_UD: Their gradients, float32. The gradient of a row is the sum over its occurrences in
+        the batch, as a dense optimizer would see it.
+    state: A tensor (U, columns) float32 for each slot, by name.
+    rate: The learning rate, a float32 scalar.
+    step: The number of the update, an int64 scalar from 1.
+
+A rule returns the change of the rows and the new state. A row whose gradient is all zeros is idle:
+a rule leaves the row and its state as they are, bit for bit. Padding and unused samples are looked
+up, too, and must not move their rows.
 """
 
 from __future__ import annotations
@@ -27,7 +32,12 @@ Gradients = dict[str, tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One tensor of state for each row: `columns` wide (0: as wide as the row)."""
+    """One tensor of optimizer state for each row.
+
+    Attributes:
+        columns: The numbers of a row's state; 0 for as many as the row has.
+        initial: The initial value of each number.
+    """
 
     columns: int
     initial: float
@@ -35,10 +45,14 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """A rule with its slots by name.
+    """An update rule with its slots.
 
-    learning_rate: what suits word vectors (data/benchmarks/README.md). clip: from the gradients of
-    a step, (U, D) by table, to those that the rule is given; see `optimizers.clipping`.
+    Attributes:
+        rule: The update rule.
+        slots: The state of a row, by name of the slot.
+        learning_rate: A rate that suits word vectors (data/benchmarks/README.md).
+        clip: From the gradients of a step, (U, D) by table, to the clipped gradients that the rule
+            is given; see `optimizers.clipping`.
     """
 
     rule: Rule
@@ -48,5 +62,5 @@ class Optimizer:
 
 
 def touched(gradients_UD: tf.Tensor) -> tf.Tensor:
-    """Whether a row's gradient has a number that is not 0: (U, 1) bool."""
+    """Return whether each row's gradient has a number that is not 0, (U, 1) bool."""
     return tf.reduce_any(tf.not_equal(gradients_UD, 0.0), axis=1, keepdims=True)

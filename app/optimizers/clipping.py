@@ -1,4 +1,4 @@
-"""Bounds on the gradients of a step, over the rows that it touches."""
+"""Gradient clipping, over the rows that a step touches."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ from .base import Gradients
 
 
 def by_row_norm(gradients: Gradients, limit: float) -> Gradients:
-    """No row's gradient is longer (L2) than `limit`; a longer one keeps its direction."""
-    return {name: _within(rows_UD, _norm(rows_UD, 1), limit) for name, rows_UD in gradients.items()}
+    """Scale the gradient of each row to an L2 norm of at most `limit`.
+
+    Args:
+        gradients: Gradients of rows, (U, D) float32, by name of the table.
+        limit: The largest norm.
+    """
+    return {name: _scale(rows_UD, _norm(rows_UD, 1), limit) for name, rows_UD in gradients.items()}
 
 
 def by_global_norm(gradients: Gradients, limit: float) -> Gradients:
-    """All gradients together are no longer (L2) than `limit` (Pascanu et al. 2013, algorithm 1).
+    """Scale all gradients so that their joint L2 norm is at most `limit`.
 
-    The rows that are not touched have no gradient, so the norm is that of the dense gradient.
+    Pascanu et al. 2013, algorithm 1. Rows that are not touched have a gradient of 0, so this norm
+    equals the norm of the dense gradient.
+
+    Args:
+        gradients: Gradients of rows, (U, D) float32, by name of the table.
+        limit: The largest norm.
     """
     norm = tf.norm(tf.stack([_norm(rows_UD) for rows_UD in gradients.values()]))
-    return {name: _within(rows_UD, norm, limit) for name, rows_UD in gradients.items()}
+    return {name: _scale(rows_UD, norm, limit) for name, rows_UD in gradients.items()}
 
 
 def _norm(rows_UD: tf.Tensor, axis: int | None = None) -> tf.Tensor:
     return tf.sqrt(tf.reduce_sum(tf.square(rows_UD), axis=axis, keepdims=axis is not None))
 
 
-def _within(rows_UD: tf.Tensor, norm: tf.Tensor, limit: float) -> tf.Tensor:
+def _scale(rows_UD: tf.Tensor, norm: tf.Tensor, limit: float) -> tf.Tensor:
     return rows_UD * (limit / tf.maximum(norm, limit))

@@ -1,4 +1,4 @@
-"""FTRL-Proximal."""
+"""FTRL-Proximal, an optimizer whose L1 penalty makes numbers exactly 0."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from .base import Optimizer, Slot, State, touched
 
 
 def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0.1) -> Optimizer:
-    """FTRL-Proximal (McMahan et al. 2013, algorithm 1), whose l1 makes numbers exactly 0.
+    """Return FTRL-Proximal (McMahan et al. 2013, algorithm 1).
 
     n <- n + g^2; z <- z + g - (sqrt(n) - sqrt(old n)) x / rate;
     x <- -sign(z) max(|z| - l1, 0) / ((beta + sqrt(n)) / rate + l2).
 
-    l1, l2, beta: lambda_1, lambda_2 and beta of the paper. (TensorFlow's and Keras' l2 is half of
-    lambda_2.) initial: where n starts; 0.1 is TensorFlow's.
-
-    The formula for z is that of a constant rate, and starts from x = 0, to which z = 0 belongs. By
-    it, as in TensorFlow, a row that starts elsewhere falls to 0 when first touched, and one whose
-    rate falls follows it to 0. So a number that is not 0 first takes the z to which its x belongs
-    at the present rate; that is the paper's equation 3 for rates that change. Without l1 there is
-    always such a z, which need not be kept, and what is left is
+    The paper's formula for z assumes a constant rate, and starts at x = 0 with z = 0. In TensorFlow
+    this makes a row that starts elsewhere fall to 0 when it is first touched, and a row whose rate
+    falls shrink with it. Here a number that is not 0 is first given the z that belongs to its x at
+    the present rate, which is the paper's equation 3 for changing rates. Without l1 every x has
+    such a z, so z need not be stored, and the rule becomes
     x <- x - g / ((beta + sqrt(n)) / rate + l2).
+
+    Args:
+        l1: lambda_1 of the paper.
+        l2: lambda_2 of the paper. TensorFlow's and Keras' l2 is half of it.
+        beta: beta of the paper.
+        initial: The initial value of n. The default is TensorFlow's.
     """
 
     def plain(

@@ -1,4 +1,4 @@
-"""The writer between a rule and a table: reads the state of U rows, and writes U rows back."""
+"""The update of a table: applies an optimizer's rule to U rows and to their state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from .base import Optimizer, Rule
 
 
 def slots(optimizer: Optimizer, table: Table) -> dict[str, Table]:
-    """The tables of the optimizer's state beside `table`, made at the first call."""
+    """Return the tables of the optimizer's state, by name of the slot; the first call creates them.
+
+    Args:
+        optimizer: The optimizer.
+        table: The table whose rows are trained.
+    """
     return {
         name: table.slot(name, slot.columns or table.columns, slot.initial)
         for name, slot in optimizer.slots.items()
@@ -27,10 +32,16 @@ def update(
     rate: tf.Tensor,
     step: tf.Tensor,
 ) -> None:
-    """Applies the optimizer's rule to the rows of unique ids, and touches nothing else.
+    """Apply the optimizer's rule to some rows of a table, and touch no other row.
 
-    rows_UD: what `table.gather(ids_U)` gave in this step. rate: float32; step: int64, 1 for the
-    first update.
+    Args:
+        optimizer: The optimizer.
+        table: The table.
+        ids_U: Unique ids of rows.
+        rows_UD: The rows, as `table.gather(ids_U)` returned them in this step.
+        gradients_UD: The gradients of the rows, float32.
+        rate: The learning rate, a float32 scalar.
+        step: The number of the update, an int64 scalar from 1.
     """
     write(optimizer.rule, table, slots(optimizer, table), ids_U, rows_UD, gradients_UD, rate, step)
 
@@ -45,10 +56,20 @@ def write(
     rate: tf.Tensor,
     step: tf.Tensor,
 ) -> None:
-    """`update` where the slots are known: `state`, by the rule's names for them.
+    """Apply a rule to some rows of a table, given the tables of its state.
 
-    Of tables only `gather` and `assign` are used.
-    Rows are assigned, not added to, as that is faster; a table must have a single writer.
+    Only `gather` and `assign` of the tables are used. Rows are assigned, which is faster than to
+    add to them, so a table must have a single writer.
+
+    Args:
+        rule: The update rule.
+        table: The table.
+        state: The tables of the state, by name of the slot.
+        ids_U: Unique ids of rows.
+        rows_UD: The rows, as `table.gather(ids_U)` returned them in this step.
+        gradients_UD: The gradients of the rows, float32.
+        rate: The learning rate, a float32 scalar.
+        step: The number of the update, an int64 scalar from 1.
     """
     before = {name: slot.gather(ids_U) for name, slot in state.items()}
     change_UD, after = rule(rows_UD, gradients_UD, before, rate, step)

@@ -1,16 +1,17 @@
-"""Learning-rate schedules: from the share of the training that is done to a factor of the rate."""
+"""Learning-rate schedules: factors of the learning rate over the course of the training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-# What the rate never falls below, as a factor: word2vec.c's (`starting_alpha * 0.0001`).
+# The smallest factor, as in word2vec.c (`starting_alpha * 0.0001`).
 LEAST = 1e-4
 
+# From the share of the training that is done, 0 to 1, to a factor.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
-    # word2vec.c's.
+    # As in word2vec.c.
     "linear": lambda done: 1.0 - done,
     # Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
     "cosine": lambda done: (1.0 + math.cos(math.pi * done)) / 2.0,
@@ -18,11 +19,13 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def factor(schedule: str, warmup: float, done: float) -> float:
-    """The factor of the learning rate, above 0 and at most 1.
+    """Return the factor of the learning rate, from `LEAST` to 1.
 
-    schedule: a key of SCHEDULES. done: share of the training behind, 0 to 1. warmup: the share, 0
-    to 1, in which the rate first rises in a straight line from 0 (Goyal et al. 2017, section 2.2);
-    the schedule runs over what is left.
+    Args:
+        schedule: A key of SCHEDULES. It runs over the part of the training after the warmup.
+        warmup: The share of the training, 0 to 1, in which the rate first rises linearly from 0
+            (Goyal et al. 2017, section 2.2).
+        done: The share of the training that is done, 0 to 1.
     """
     if done < warmup:
         value = done / warmup

@@ -1,4 +1,4 @@
-"""Gradient descent, plain and with momentum."""
+"""Stochastic gradient descent, without and with momentum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .base import Optimizer, Slot, State, touched
 
 
 def sgd() -> Optimizer:
-    """Stochastic gradient descent: x <- x - rate g."""
+    """Return stochastic gradient descent: x <- x - rate g."""
 
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
@@ -19,11 +19,15 @@ def sgd() -> Optimizer:
 
 
 def momentum(momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
-    """Lazy momentum: v <- momentum v - rate g; x <- x + v (Sutskever et al. 2013, section 2).
+    """Return lazy momentum: v <- momentum v - rate g; x <- x + v.
 
-    nesterov: x <- x + momentum v - rate g instead, with the new v. As keras.optimizers.SGD, but
-    that a row which is not touched neither moves on nor slows down. 0.9 is the usual momentum
-    (Keras' and PyTorch's guides).
+    Sutskever et al. 2013, section 2, as keras.optimizers.SGD. Lazy: a row that is not touched does
+    not move, and its velocity does not decay.
+
+    Args:
+        momentum: The share of the velocity that is kept. 0.9 is the usual value (Keras' and
+            PyTorch's guides).
+        nesterov: Whether to change rows by momentum v - rate g instead, with the new v.
     """
 
     def rule(

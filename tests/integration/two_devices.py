@@ -28,7 +28,7 @@ def main() -> None:
     one, two = _trained(1), _trained(2)
     print(sorted({table.device.rpartition("/device:")[2] for table in two.values()}))
     starts = classes.partition(counts(WORDS), 2, "fewest_rows", 10, TARGETS)[-1]
-    device_C = classes.deal(counts(WORDS), starts, TARGETS, 2)
+    device_C = classes.assign_devices(counts(WORDS), starts, TARGETS, 2)
     rows = one["output"].values.numpy()
     for device in range(2):
         numbers = np.flatnonzero(device_C == device)

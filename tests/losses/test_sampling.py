@@ -12,12 +12,12 @@ COUNTS = (10_000 / np.arange(1, 31)).astype(np.int64)
 
 def draws(counts, power, groups, samples, seeds):
     """The ids that many seeds give, (seeds, G, K)."""
-    cumulative = tf.constant(sampling.cumulative(counts, power))
+    cumulative = tf.constant(sampling.cumulative_distribution(counts, power))
 
     @tf.function
     def draw():
         return tf.map_fn(
-            lambda step: sampling.stratified(cumulative, groups, samples, tf.stack([7, step])),
+            lambda step: sampling.draw_stratified(cumulative, groups, samples, tf.stack([7, step])),
             tf.range(seeds, dtype=tf.int32),
         )
 
@@ -25,11 +25,11 @@ def draws(counts, power, groups, samples, seeds):
 
 
 def test_cumulative_is_of_counts_to_the_power_in_float64():
-    found = sampling.cumulative(np.array([16, 1, 81]), 0.75)
+    found = sampling.cumulative_distribution(np.array([16, 1, 81]), 0.75)
     np.testing.assert_allclose(found, [8 / 36, 9 / 36, 1])
     assert found.dtype == np.float64
     # float32 would give the rare ids no share at all.
-    assert (np.diff(sampling.cumulative(np.array([10**12, 1, 1]), 1.0)) > 0).all()
+    assert (np.diff(sampling.cumulative_distribution(np.array([10**12, 1, 1]), 1.0)) > 0).all()
 
 
 def test_frequencies_follow_counts_to_the_power():
@@ -49,8 +49,8 @@ def test_each_group_is_drawn_from_the_whole_distribution():
 
 
 def test_every_stratum_gives_one_id_and_a_group_spreads_over_them():
-    found = sampling.stratified(
-        tf.constant(sampling.cumulative(np.ones(20), 1.0)), 4, 5, tf.constant([1, 2])
+    found = sampling.draw_stratified(
+        tf.constant(sampling.cumulative_distribution(np.ones(20), 1.0)), 4, 5, tf.constant([1, 2])
     )
     assert found.dtype == tf.int32
     np.testing.assert_array_equal(found, np.arange(20).reshape(5, 4).T)
@@ -70,8 +70,8 @@ def test_ids_stay_in_range_at_the_ends_of_the_distribution(monkeypatch, uniform)
 
     monkeypatch.setattr(tf.random, "stateless_uniform", draw)
     # Of 1,000 parts the last plus such a uniform rounds to the end of the distribution itself.
-    cumulative = tf.constant(sampling.cumulative(np.array([0, 1, 1, 1]), 1.0))
-    found = sampling.stratified(cumulative, 10, 100, tf.constant([0, 0])).numpy()
+    cumulative = tf.constant(sampling.cumulative_distribution(np.array([0, 1, 1, 1]), 1.0))
+    found = sampling.draw_stratified(cumulative, 10, 100, tf.constant([0, 0])).numpy()
     assert found.min() == 1 and found.max() == 3
 
 
@@ -81,9 +81,9 @@ def test_ids_without_a_count_are_never_drawn():
 
 
 def test_equal_seeds_give_equal_draws():
-    cumulative = tf.constant(sampling.cumulative(COUNTS, 0.75))
+    cumulative = tf.constant(sampling.cumulative_distribution(COUNTS, 0.75))
     one, same, other = (
-        sampling.stratified(cumulative, 4, 8, tf.constant(seed, tf.int64)).numpy()
+        sampling.draw_stratified(cumulative, 4, 8, tf.constant(seed, tf.int64)).numpy()
         for seed in ([1, 2], [1, 2], [1, 3])
     )
     np.testing.assert_array_equal(one, same)

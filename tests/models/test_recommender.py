@@ -166,8 +166,8 @@ def test_every_pair_scores_as_in_a_matrix_of_all(name):
         model.item_codes(tables["items"], tables),
     )
     expected = all_scores(name, values(model))
-    np.testing.assert_allclose(model.scorer.all(users, items, tables), expected, 1e-4, 1e-5)
-    pairs = model.scorer.pairs(users, items[:USERS], tables)
+    np.testing.assert_allclose(model.scorer.score_all(users, items, tables), expected, 1e-4, 1e-5)
+    pairs = model.scorer.score_pairs(users, items[:USERS], tables)
     np.testing.assert_allclose(pairs, np.diag(expected), 1e-4, 1e-5)
 
 

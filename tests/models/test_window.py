@@ -7,7 +7,7 @@ from scipy import stats
 
 from app.input.tokens import decode
 from app.models.window import pairs
-from app.models.words import seed_of
+from app.models.words import draw_seed
 from tests.reference import words
 from tests.reference.batches import WINDOW, make_batch, make_tokens, reach_of
 
@@ -22,7 +22,7 @@ def open_row(size, centres, window):
 @pytest.mark.parametrize("step", range(5))
 def test_pairs_are_those_of_the_reference(step):
     batch = make_batch(make_tokens(range(1, 9), size=6, seed=step), step)
-    found = pairs(decode(batch.data), WINDOW, seed_of(batch, "window"))
+    found = pairs(decode(batch.data), WINDOW, draw_seed(batch, "window"))
     assert found.dtype == tf.float32
     np.testing.assert_array_equal(found, words.pairs(batch.data.numpy(), reach_of(batch)))
     assert 0 < found.numpy().sum() < 2 * reach_of(batch).sum()

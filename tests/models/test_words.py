@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.input.tokens import PAD
 from app.losses import sampling
 from app.losses.negative_sampling import NegativeSampling
-from app.models.words import input_table, seed_of
+from app.models.words import draw_seed, input_table
 from app.tables.row_reads import unique
 from app.types import Rows
 from tests.reference.batches import (
@@ -125,7 +125,7 @@ def test_lookups_are_functions_of_seed_and_step(name):
 
 def test_every_kind_of_draw_has_its_own_seed():
     batch = make_batch(make_tokens([1]))
-    seeds = [seed_of(batch, stream).numpy().tolist() for stream in ("window", "negatives")]
+    seeds = [draw_seed(batch, stream).numpy().tolist() for stream in ("window", "negatives")]
     assert seeds[0] != seeds[1]
 
 
@@ -153,7 +153,7 @@ def test_negatives_follow_the_counts():
     targets = tf.zeros((4 * 2000, 1), tf.int32)
     drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
     assert drawn.shape == (2000 * SAMPLES,)
-    share = np.diff(sampling.cumulative(COUNTS, 0.75), prepend=0)
+    share = np.diff(sampling.cumulative_distribution(COUNTS, 0.75), prepend=0)
     found = np.bincount(drawn, minlength=SIZE)
     assert (abs(found - share * len(drawn)) < 2).all()
 

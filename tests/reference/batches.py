@@ -10,7 +10,7 @@ from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.models.window import pairs
-from app.models.words import seed_of
+from app.models.words import draw_seed
 from app.types import Batch
 from tests.reference import words
 
@@ -40,7 +40,7 @@ def make_batch(tokens_BL, step=0, seed=1):
 def reach_of(batch):
     """How far the model's centres look, (B, T), as seen in a row without ends."""
     open_BL = decode(tf.ones_like(batch.data))
-    mask_BTL = pairs(open_BL, WINDOW, seed_of(batch, "window")).numpy()
+    mask_BTL = pairs(open_BL, WINDOW, draw_seed(batch, "window")).numpy()
     return mask_BTL.sum(axis=2).astype(int) // 2
 
 

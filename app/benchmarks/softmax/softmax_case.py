@@ -63,7 +63,7 @@ _COPIES = 3.5
 # Of the free memory, as a process that takes all of it is ended.
 _SHARE = 0.9
 # Products that a step makes of all targets with all words: the scores and two gradients; in tiles
-# the scores twice. The adaptive softmax makes a share of these (`adaptive_softmax.fewest_scores`:
+# the scores twice. The adaptive softmax makes a share of these (`adaptive_softmax.choose_cutoffs`:
 # 3 % of them with ten million words, 6 % with 10,000).
 _PRODUCTS = {"dense": 3, "softmax": 4, "adaptive_softmax": 0.15}
 # Of more a step would take minutes on a few cores.

@@ -1,1 +1,1 @@
-"""Softmax over classes of words."""
+"""Losses that are a softmax over classes of words and a softmax within each class."""

@@ -1,4 +1,4 @@
-"""Adaptive softmax: rare words in clusters, with fewer columns the rarer they are."""
+"""The adaptive softmax, which has rare words in clusters with fewer columns."""
 
 from __future__ import annotations
 
@@ -14,29 +14,39 @@ from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, Words
+from ..base import Gather, Pairs, Part, Predictions, WordBlock
 from .classes import probabilities
 from .levels import Entropy, Level
 
-# Columns of a cluster at least, if the vectors have as many: with fewer its words look all alike.
+# The fewest columns of a cluster, if the vectors have that many. With fewer the words of a cluster
+# are hardly told apart.
 _LEAST = 8
-# Cutoffs are looked for among ids that grow by this factor.
+# The ids that are tried as cutoffs grow by this factor.
 _STEP = 1.05
 
 
 class AdaptiveSoftmax:
-    """Grave et al. 2017, "Efficient softmax approximation for GPUs".
+    """The adaptive softmax of Grave et al. 2017, "Efficient softmax approximation for GPUs".
 
-    The head is a softmax over the most frequent words and one row for each cluster of the others; a
-    cluster is a softmax over its words, of the vectors projected to fewer columns. The formulas are
-    those of torch.nn.AdaptiveLogSoftmaxWithLoss, without biases. A step reads and changes all rows
-    of a cluster that a word to predict is in, and none of one that is not.
+    The head is a softmax over the most frequent words and over one row for each cluster. A cluster
+    is a softmax over its words, where vectors are projected to fewer columns. The formulas are
+    those of torch.nn.AdaptiveLogSoftmaxWithLoss, without biases. A step reads and updates a cluster
+    only if one of its words is to be predicted.
 
-    counts: (V,) occurrences, descending. columns: D. cutoffs: the ids at which clusters begin; none
-    for those of `fewest_scores`. divisor: the k-th cluster has D / divisor ** k columns, but no
-    fewer than 8. seed: of the projections. tile_rows: see `losses.classes.levels.Level`. ValueError
-    if cutoffs do not rise from at least 1 to at most V - 1.
+    Args:
+        counts: (V,) occurrences of the words, descending.
+        columns: The columns of a vector, D.
+        cutoffs: The ids at which clusters begin. Empty for those of `choose_cutoffs`.
+        divisor: The k-th cluster has D / divisor ** k columns, and at least 8.
+        seed: The seed of the projections.
+        tile_rows: See `losses.classes.levels.Level`.
+
+    Raises:
+        ValueError: The cutoffs are not ascending numbers from 1 to V - 1.
     """
+
+    is_likelihood = True
+    is_multi_label = False
 
     def __init__(
         self,
@@ -48,7 +58,7 @@ class AdaptiveSoftmax:
         tile_rows: int | None = 0,
     ):
         words = len(counts)
-        cutoffs = list(cutoffs) or fewest_scores(counts)
+        cutoffs = list(cutoffs) or choose_cutoffs(counts)
         self._bounds = [*cutoffs, words]
         if any(end <= start for start, end in zip([0, *cutoffs], self._bounds, strict=True)):
             raise ValueError(
@@ -65,90 +75,94 @@ class AdaptiveSoftmax:
             self._tails.append(Level(f"tail{number}", np.array([0, size]), least, tile_rows))
 
     def tables(self) -> dict[str, TableSpec]:
-        """Rows of the head and of the clusters, 0 at first, and the clusters' projections.
+        """Return the tables of the head, of the clusters, and of the clusters' projections.
 
-        These start random, as a projection of zeros to rows of zeros would stay that: uniform with
-        a variance of 1 / D (LeCun et al. 1998, section 4.6).
+        Rows of the head and of the clusters start as 0. Projections are uniform with a variance of
+        1 / D (LeCun et al. 1998, section 4.6): if they were 0, too, no gradient would ever flow.
         """
-        found = {"head": self._head.spec()}
+        tables = {"head": self._head.spec()}
         for number, tail in enumerate(self._tails, 1):
-            # A stream of random numbers for each, apart from those of a model's tables.
+            # Each projection has a random stream of its own, which no table of a model uses.
             initial = Uniform(math.sqrt(3 / self._columns), (number << 48) + self._seed)
-            found[_projection(tail)] = TableSpec(tail.columns, self._columns, initial)
-            found[tail.table] = tail.spec()
-        return found
+            tables[_projection(tail)] = TableSpec(tail.columns, self._columns, initial)
+            tables[tail.table] = tail.spec()
+        return tables
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The projections, as they are; the other rows are streamed."""
+        """Return all rows of the projections; the other rows are streamed."""
         return self.exact_lookups()
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """A part for the head, and one for each cluster."""
-        return 0.0, self._parts(predictions, rows, softmax.total)
+        """Return a part for the head, and one for each cluster."""
+        return 0.0, self._parts(predictions, rows, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """The projections."""
+        """Return all rows of the projections."""
         return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """The parts of `loss`, with a loss for each vector."""
-        return self._parts(predictions, rows, softmax.each)
+        """Return the parts of `loss`, with a loss for each vector."""
+        return self._parts(predictions, rows, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """The logarithm of the share of each word and cluster of the head."""
+        """Return the logarithm of the share of each word and each cluster of the head."""
         share_V = probabilities(counts_V)
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
         return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """The words of the head, and those of each cluster, as probable as that at most."""
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
+        """Yield the words of the head, then the words of each cluster."""
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)
-        blocks = self._head.words(hidden_ND, gather, whole_N1)
+        blocks = self._head.word_blocks(hidden_ND, gather, whole_N1)
         head_NH = np.concatenate([block.log_probability() for block in blocks], axis=1)
         first = self._bounds[0]
         words_NM = head_NH[:, :first]
         ids_M = np.arange(first, dtype=np.int32)
-        yield Words(ids_M, words_NM.max(axis=1), lambda: words_NM)
+        yield WordBlock(ids_M, words_NM.max(axis=1), lambda: words_NM)
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
             above_N1 = head_NH[:, first + number : first + number + 1]
-            for block in tail.words(projected_NK, gather, above_N1):
+            for block in tail.word_blocks(projected_NK, gather, above_N1):
                 yield block._replace(ids_M=block.ids_M + np.int32(self._bounds[number]))
 
     def _parts(
         self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
     ) -> list[Part]:
-        pairs = Pairs.of(predictions)
+        pairs = Pairs.from_predictions(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]
-        # 0 for the head.
         with tf.device(HOST):
             cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
-            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")
+            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
             in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
-            places = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
-        found = [self._head.part(pairs._replace(targets_P=in_head_P), entropy)]
+            indices = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
+        parts = [self._head.part(pairs._replace(targets_P=in_head_P), entropy)]
         for number, tail in enumerate(self._tails, 1):
             rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
-            of_tail = pairs._replace(
+            tail_pairs = pairs._replace(
                 hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
                 targets_P=targets_P - self._bounds[number - 1],
-            ).some(places[number])
-            part = tail.part(of_tail, entropy)
-            # A cluster that nobody asks for is not read.
-            found.append(part._replace(groups=tf.minimum(tf.size(of_tail.targets_P), 1)))
-        return found
+            ).select(indices[number])
+            part = tail.part(tail_pairs, entropy)
+            # A cluster without a word to predict has no groups, and so is not read.
+            parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
+        return parts
 
 
-def fewest_scores(counts_V: np.ndarray) -> list[int]:
-    """The one or two cutoffs at which a word needs the fewest scores on average; none if V are.
+def choose_cutoffs(counts_V: np.ndarray) -> list[int]:
+    """Return the cutoffs at which a word needs the fewest scores on average.
 
-    counts_V: by descending count. A word needs those of the head, and of the words of its cluster.
-    Of 67,871 words of English (data/benchmarks/README.md) 1,833 are then in the head and 13,852 in
-    the first cluster. That clusters have fewer columns is left out of account: it would leave next
-    to no words in the head. A third cutoff would save a quarter of the scores, and take from more
-    words their columns.
+    A word needs the scores of the head and of its cluster. Of 67,871 words of English
+    (data/benchmarks/README.md) 1,833 are then in the head and 13,852 in the first cluster. The cost
+    does not count that clusters have fewer columns; if it did, hardly any words would be left in
+    the head. A third cutoff would save a quarter of the scores, but give more words fewer columns.
+
+    Args:
+        counts_V: Occurrences of the words, descending.
+
+    Returns:
+        One or two ids. None if V scores for each word are the fewest.
     """
     words = len(counts_V)
     below_V = np.append(0.0, np.cumsum(probabilities(counts_V)))
@@ -156,15 +170,16 @@ def fewest_scores(counts_V: np.ndarray) -> list[int]:
     ids_I = np.unique(np.append(np.round(_STEP ** np.arange(steps)), words)).astype(np.int64)
     ids_I = ids_I[ids_I <= words]
     below_I = below_V[ids_I]
+    # Entry [i, j] of each array (I, I) is for cutoffs ids_I[i] <= ids_I[j].
     first_I1, first_below_I1 = ids_I[:, np.newaxis], below_I[:, np.newaxis]
     clusters_II = (first_I1 < words) * 1 + ((first_I1 < ids_I) & (ids_I < words))
     scores_II = first_I1 + clusters_II + (below_I - first_below_I1) * (ids_I - first_I1)
     scores_II = scores_II + (1 - below_I) * (words - ids_I)
     scores_II[first_I1 > ids_I] = np.inf
-    one, other = np.unravel_index(np.argmin(scores_II), scores_II.shape)
-    return sorted({int(ids_I[one]), int(ids_I[other])} - {words})
+    best = np.unravel_index(np.argmin(scores_II), scores_II.shape)
+    return sorted({int(ids_I[index]) for index in best} - {words})
 
 
 def _projection(tail: Level) -> str:
-    """The name of the table of what vectors are multiplied by for a cluster."""
+    """Return the name of the table that projects vectors to the columns of a cluster."""
     return tail.table.replace("tail", "projection")

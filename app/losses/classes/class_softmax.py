@@ -1,4 +1,4 @@
-"""Softmax over all words, or over classes and the words of a class."""
+"""The softmax over all words, or over classes and over the words of each class."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, Words
+from ..base import Gather, Pairs, Part, Predictions, WordBlock
 from . import classes
 from .levels import Entropy, Level
 from .shards import Shards
 
-_NAMES = ("output", "classes", "superclasses")  # of the tables, from the words up
+_NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 
 
 class ClassSoftmax:
-    """P(w | h) = P(c | h) P(w | c, h), each a softmax (Goodman 2001); or with classes of classes.
+    """The loss -log P(c | h) - log P(w | c, h) of a word w of class c (Goodman 2001).
 
-    Without classes it is the full softmax. A class is an interval of ids, so its rows lie side by
-    side. The targets of a step are grouped by class: the rows of a class are read, differentiated
-    and written once, however many targets fall in it, and no target has a copy of them.
+    Each of the two is a softmax. There may also be classes of classes, as a third level. Without
+    classes the loss is the full softmax.
 
-    words: V. columns: D. starts: where the groups of each level begin, the top level first, as
-    `losses.classes.classes.partition` gives them; none for the full softmax. tile_rows: see
-    `Level`. devices: for each class the device, (C,) int32, that holds its words, as
-    `losses.classes.classes.deal` chooses it; None for one device.
+    A class is an interval of ids, so its rows are adjacent. The targets of a step are grouped by
+    class. The rows of a class are read, differentiated and written once for all of its targets.
+
+    Args:
+        words: The number of words, V.
+        columns: The columns of a vector, D.
+        starts: Where the groups of each level begin, top level first, as
+            `losses.classes.classes.partition` returns it. Empty for the full softmax.
+        tile_rows: See `Level`.
+        devices: The device that holds the words of each class, (C,) int32, as
+            `losses.classes.classes.assign_devices` returns it. None for one device.
     """
+
+    is_likelihood = True
+    is_multi_label = False
 
     def __init__(
         self,
@@ -48,52 +57,52 @@ class ClassSoftmax:
         self._shards = None if devices is None else Shards(self._levels[0], devices)
 
     def tables(self) -> dict[str, TableSpec]:
-        """A row a word, a row a class of each level; 0 at first."""
-        found = {} if self._shards is None else self._shards.tables()
+        """Return tables with a row for each word, and for each class of each level."""
+        tables = {} if self._shards is None else self._shards.tables()
         levels = self._levels if self._shards is None else self._levels[1:]
-        return found | {level.table: level.spec() for level in levels}
+        return tables | {level.table: level.spec() for level in levels}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Nothing: all rows are streamed."""
+        """Return nothing, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """A part for each level, and for each device of the words."""
-        return 0.0, self._parts(predictions, softmax.total)
+        """Return a part for each level, and for each device that has words."""
+        return 0.0, self._parts(predictions, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Nothing: all rows are streamed."""
+        """Return nothing, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """The parts of `loss`, with a loss for each vector."""
-        return self._parts(predictions, softmax.each)
+        """Return the parts of `loss`, with a loss for each vector."""
+        return self._parts(predictions, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """The logarithm of the share of each word and of each class."""
-        share_N, found = classes.probabilities(counts_V), {}
+        """Return the logarithm of the share of each word and of each class."""
+        share_N, priors = classes.probabilities(counts_V), {}
         for level in self._levels:
-            found[level.table] = np.log(share_N).astype(np.float32)
+            priors[level.table] = np.log(share_N).astype(np.float32)
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
-        return found if self._shards is None else found | self._shards.dealt(found)
+        return priors if self._shards is None else priors | self._shards.split(priors[_NAMES[0]])
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """The words of each class, as probable as their class at most."""
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
+        """Yield the words of each class; the bound of a block is the probability of its class."""
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         above_NG = np.zeros((hidden_ND.shape[0], 1), np.float32)
         for level in reversed(self._levels[1:]):
-            blocks = level.words(hidden_ND, gather, above_NG)
+            blocks = level.word_blocks(hidden_ND, gather, above_NG)
             above_NG = np.concatenate([block.log_probability() for block in blocks], axis=1)
         lowest = self._levels[0] if self._shards is None else self._shards
-        yield from lowest.words(hidden_ND, gather, above_NG)
+        yield from lowest.word_blocks(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
-        pairs = Pairs.of(predictions)
-        found = []
+        pairs = Pairs.from_predictions(predictions)
+        parts = []
         for level in self._levels:
             if level is self._levels[0] and self._shards is not None:
-                found += self._shards.parts(pairs, entropy)
+                parts += self._shards.parts(pairs, entropy)
             else:
-                found.append(level.part(pairs, entropy))
+                parts.append(level.part(pairs, entropy))
             pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
-        return found
+        return parts

@@ -1,28 +1,29 @@
-"""Classes of words: which words go together so that a step touches few rows.
+"""The choice of classes: which words share a class, so that a step touches few rows.
 
-A word w of probability p(w) has -log P(w | h) = -log P(c(w) | h) - log P(w | c(w), h), which reads
-the C rows of the classes and the s(w) rows of the word's class, not all V (Goodman 2001). How many
-that is on average depends on the sizes:
+A word w of probability p(w) has -log P(w | h) = -log P(c(w) | h) - log P(w | c(w), h). This reads
+the C rows of the classes and the s(w) rows of the word's class, not all V (Goodman 2001). The mean
+number of rows depends on the sizes:
 
-    E = C + sum_w p(w) s(w), and C = sum_w 1 / s(w), as a class of s words counts 1 / s for each.
+    E = C + sum_w p(w) s(w), and C = sum_w 1 / s(w), since a word of a class of s counts 1 / s.
 
-So the sum over words of 1 / s + p s is to be least, which for each word it is where -1 / s^2 + p is
-0: **s(w) = 1 / sqrt(p(w))**, C = sum sqrt(p), and E = 2 sum sqrt(p). For ten million words under
-Zipf's law E is 3,000 where classes of equal size have 6,300. With L levels of classes the same sum
-is 1 / (s_1 ... s_(L-1)) + p (s_1 + ... + s_(L-1)), least where every s is p^(-1/L).
+The sum over words of 1 / s + p s is least if for each word -1 / s^2 + p = 0: **s(w) = 1 /
+sqrt(p(w))**. Then C = sum sqrt(p), and E = 2 sum sqrt(p). For ten million words under Zipf's law E
+is 3,000; with classes of equal size it is 6,300. With L levels of classes the sum is 1 / (s_1 ...
+s_(L-1)) + p (s_1 + ... + s_(L-1)), and is least if every s is p^(-1/L).
 
-In each rule a class is an interval of words by descending count, cut from the cumulative sum of a
-mass m(w), C equal parts of it, so that s is proportional to 1 / m: m is 1 for classes of equal
-size, p for equal frequency, and p^(1/L) for the fewest rows.
+By each rule a class is an interval of words by descending count. The cumulative sum of a mass m(w)
+is cut into C equal parts, so s is proportional to 1 / m. The mass is 1 for classes of equal size, p
+for equal frequency, and p^(1/L) for the fewest rows.
 
 A step of N targets reads a class once for all of its targets, and then scores each of them:
 
     K (C + sum_c s_c (1 - (1 - p_c)^N)) + N (C + sum_c p_c s_c)
 
-in products of a row and a vector, if to read, update and write a row takes as long as K of them.
-Per word that is (N + K) / s + N p s + K (1 - exp(-N p s)): where N p s is large it is least for s =
-sqrt((N + K) / (N p)), where it is small for sqrt((N + K) / (N (1 + K) p)). So the law stays 1 /
-sqrt(p), and the number of classes depends on N: it is the one of the least cost.
+This is the cost in products of a row and a vector, where K products take as long as to read, update
+and write a row. For one word it is (N + K) / s + N p s + K (1 - exp(-N p s)). If N p s is large,
+the cost is least for s = sqrt((N + K) / (N p)); if it is small, for sqrt((N + K) / (N (1 + K) p)).
+So s stays proportional to 1 / sqrt(p), and the number of classes depends on N. It is chosen by the
+least cost.
 """
 
 from __future__ import annotations
@@ -31,24 +32,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# From p(w) and the share of the levels that lie below a class to the mass of a word: 1/2 for the
-# classes of two levels, 1/3 for those of three, and 2/3 for the classes of these.
+# The mass of a word, from p(w) and an exponent: 1/2 for the classes of two levels; with three
+# levels 1/3 for the classes of words, and 2/3 for the classes of classes.
 RULES = {
     "equal_size": lambda p_V, below: np.ones_like(p_V),
     "equal_frequency": lambda p_V, below: p_V,
     "fewest_rows": lambda p_V, below: p_V**below,
 }
-# K: 70 to 140 where it was measured (data/benchmarks/README.md). What each class that a step reads
-# costs besides its rows, in products: 0.12 ms in TensorFlow's loop, where one of 300 columns takes
-# 12 ns.
+# _ROW is K, which was measured as 70 to 140 (data/benchmarks/README.md). _BLOCK is the cost of a
+# class that a step reads, besides its rows, in products: 0.12 ms in TensorFlow's loop, where a
+# product of 300 columns takes 12 ns.
 _ROW, _BLOCK = 100, 10_000
-# Numbers of classes that are tried: V ^ (share of levels above) times 1/8 to 16, half a power of 2
-# apart; between neighbours the cost differs by a few per cent.
+# The numbers of classes that are tried are V ^ (the share of levels above) times these factors.
+# From one factor to the next the cost changes by a few per cent.
 _FACTORS = 2.0 ** np.arange(-3, 4.5, 0.5)
 
 
 def probabilities(counts_V: np.ndarray) -> np.ndarray:
-    """Each word's share of the text, (V,) float64; a word never seen counts as seen once."""
+    """Return each word's share of the text, (V,) float64.
+
+    Args:
+        counts_V: Occurrences of the words. A count below 1 is taken as 1.
+    """
     counted = np.maximum(np.asarray(counts_V, np.float64), 1.0)
     return counted / counted.sum()
 
@@ -56,13 +61,19 @@ def probabilities(counts_V: np.ndarray) -> np.ndarray:
 def partition(
     counts_V: np.ndarray, levels: int, rule: str, classes: int = 0, targets: int = 1
 ) -> list[np.ndarray]:
-    """Where the groups of every level but the first begin and the last one ends, top level first.
+    """Cut the words into classes, and for three levels the classes into classes.
 
-    counts_V: by descending count. levels: 2, or 3 for classes of classes. rule: a key of RULES.
-    classes: how many the words are cut into; 0 for the number at which a step of so many targets
-    costs least. There are fewer where a word alone has the mass of several. For two levels the
-    result is [class starts (C + 1,)] in words; for three [starts (A + 1,) in classes, class
-    starts].
+    Args:
+        counts_V: Occurrences of the words, descending.
+        levels: 2, or 3 for classes of classes.
+        rule: A key of RULES.
+        classes: The number of classes of words, or 0 to choose it by the least cost. There are
+            fewer if one word has the mass of several classes.
+        targets: The number of targets of a step.
+
+    Returns:
+        Where the classes of each level begin and the last one ends, top level first. For two levels
+        [class starts (C + 1,) in words]; for three [starts (A + 1,) in classes, class starts].
     """
     p_V = probabilities(counts_V)
     masses = [RULES[rule](p_V, level / levels) for level in range(1, levels)]
@@ -70,9 +81,12 @@ def partition(
 
 
 def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: int = 1) -> float:
-    """The rows that a step touches on average, over all levels.
+    """Return the mean number of rows that a step touches, over all levels.
 
-    starts: as `partition` gives them.
+    Args:
+        counts_V: Occurrences of the words, descending.
+        starts: The result of `partition`.
+        targets: The number of targets of a step.
     """
     p_N = probabilities(counts_V)
     rows = 0.0
@@ -82,27 +96,49 @@ def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: i
     return rows + len(p_N)
 
 
-def deal(counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int) -> np.ndarray:
-    """A device for each class, (C,) int32, so that the rows which a step touches are shared evenly.
+def assign_devices(
+    counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int
+) -> np.ndarray:
+    """Choose a device for each class, so that each device has about the same load in a step.
 
-    The class with the greatest expected load goes to the device with the least so far (Graham 1969,
-    longest processing time first). targets: of a step.
+    Classes are taken by descending expected load, and each goes to the device with the least load
+    so far (Graham 1969, longest processing time first).
+
+    Args:
+        counts_V: Occurrences of the words, descending.
+        starts_C: Where each class begins and the last one ends, in words.
+        targets: The number of targets of a step.
+        devices: The number of devices.
+
+    Returns:
+        The device of each class, (C,) int32.
     """
     loads_C = expected_loads(counts_V, starts_C, targets)
     device_C = np.zeros(len(loads_C), np.int32)
     totals = np.zeros(devices)
-    for place in np.argsort(-loads_C, kind="stable"):
-        device_C[place] = np.argmin(totals)
-        totals[device_C[place]] += loads_C[place]
+    for index in np.argsort(-loads_C, kind="stable"):
+        device_C[index] = np.argmin(totals)
+        totals[device_C[index]] += loads_C[index]
     return device_C
 
 
 def imbalance(
     counts_V: np.ndarray, starts_C: np.ndarray, targets: int, device_C: np.ndarray
 ) -> tuple[float, float]:
-    """The rows that a step touches on the busiest device, over an even share of those of an
-    average step: of the average step, and of the worst, whose targets are all in the largest
-    classes of one device. 1 is even.
+    """Return how unevenly the rows of a step are spread over devices.
+
+    Both results are the rows on the busiest device, divided by the mean over devices in an average
+    step. 1 is even.
+
+    Args:
+        counts_V: Occurrences of the words, descending.
+        starts_C: Where each class begins and the last one ends, in words.
+        targets: The number of targets of a step.
+        device_C: The device of each class.
+
+    Returns:
+        The imbalance of an average step, and of the worst step, whose targets all fall in the
+        largest classes of one device.
     """
     loads = np.bincount(device_C, expected_loads(counts_V, starts_C, targets))
     sizes_C = np.diff(starts_C)
@@ -113,7 +149,15 @@ def imbalance(
 
 
 def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
-    """The rows of each class that a step touches on average, (C,): none, or all of a class."""
+    """Return the mean number of rows of each class that a step touches, (C,).
+
+    A step touches all rows of a class or none.
+
+    Args:
+        counts_V: Occurrences of the words, descending.
+        starts_C: Where each class begins and the last one ends, in words.
+        targets: The number of targets of a step.
+    """
     p_C = np.add.reduceat(probabilities(counts_V), starts_C[:-1])
     return np.diff(starts_C) * _chance(p_C, targets)
 
@@ -121,32 +165,36 @@ def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> 
 def _cheapest(
     p_N: np.ndarray, masses: Sequence[np.ndarray], count: int, targets: int
 ) -> tuple[float, list[np.ndarray]]:
-    """The cost of a step, in products, and the partition of N units that makes it the least.
+    """Return the least cost of a step, in products, and the partition of N units that has it.
 
-    masses: of the units, for each level. count: of classes at the first, if not 0.
+    Args:
+        p_N: The probability of each unit.
+        masses: The masses of the units, for each level from the lowest up.
+        count: The number of classes of the lowest level; 0 to try several.
+        targets: The number of targets of a step.
     """
     if not masses:
         return (_ROW + targets) * len(p_N), []
     share = len(masses) / (len(masses) + 1)
     counts = [count] if count else np.round(len(p_N) ** share * _FACTORS)
-    found = []
+    candidates = []
     for parts in np.unique(np.clip(counts, 1, len(p_N))):
         cut_G = _cut(masses[0], parts)
         p_G, *above = (np.add.reduceat(mass, cut_G[:-1]) for mass in [p_N, *masses[1:]])
         sizes_G, touched_G = np.diff(cut_G), _chance(p_G, targets)
-        here = touched_G @ (_ROW * sizes_G + _BLOCK) + targets * (p_G @ sizes_G)
-        cost, starts = _cheapest(p_G, above, 0, targets)
-        found.append((here + cost, [*starts, cut_G]))
-    return min(found, key=lambda pair: pair[0])
+        level_cost = touched_G @ (_ROW * sizes_G + _BLOCK) + targets * (p_G @ sizes_G)
+        cost_above, starts = _cheapest(p_G, above, 0, targets)
+        candidates.append((level_cost + cost_above, [*starts, cut_G]))
+    return min(candidates, key=lambda candidate: candidate[0])
 
 
 def _chance(p_G: np.ndarray, targets: int) -> np.ndarray:
-    """The chance of each group that some target of a step is in it."""
+    """Return the probability of each group that it has at least one target of a step."""
     return -np.expm1(targets * np.log1p(-np.minimum(p_G, 1 - 1e-12)))
 
 
 def _cut(mass_N: np.ndarray, parts: float) -> np.ndarray:
-    """Where the intervals of equal mass begin, and the end, (C + 1,); empty ones are left out."""
+    """Return the bounds of intervals of equal mass, (C + 1,), without empty intervals."""
     middle_N = np.cumsum(mass_N) - mass_N / 2
     part_N = np.floor(middle_N * (parts / mass_N.sum()))
     return np.append(np.flatnonzero(np.diff(part_N, prepend=-1)), len(mass_N))

@@ -1,4 +1,4 @@
-"""Groups of rows in one table, and the part of a loss that is a softmax within each group."""
+"""A level of classes: groups of rows in one table, with a softmax within each group."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from ...tables.base import TableSpec
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, Members, Pairs, Part, Words
+from ..base import Gather, GroupMembers, Pairs, Part, WordBlock
 from ..softmax import Labels
 
-_TILE = 8 << 20  # numbers that are read at once at most: 32 MB
+_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
 
-# Of labels, vectors, rows and their normaliser: `softmax.total` or `softmax.each`.
+# The loss of a block, from labels, vectors, rows and the normalizer of the vectors' scores:
+# `softmax.summed_loss` or `softmax.vector_losses`.
 Entropy = Callable[[Labels, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
 
 
 class Level:
-    """Rows of one table in groups that follow one another.
+    """Rows of one table in consecutive groups.
 
-    table: its name. bounds: where each group begins, and where the last one ends, (G + 1,) int.
-    tile_rows: a group of more rows is passed over in tiles, twice: first for the normaliser. 0
-    for 32 MB of them; None to divide no group.
+    Args:
+        table: The name of the table.
+        bounds: Where each group begins, and where the last one ends, (G + 1,) int.
+        columns: The columns of the table, D.
+        tile_rows: A group of more rows is split into tiles and read twice, first for the normalizer
+            of its scores. 0 for tiles of 32 MB; None to split no group.
     """
 
     def __init__(
@@ -45,25 +49,31 @@ class Level:
         self._bounds = host_variable(self.bounds, tf.int32)
 
     def spec(self, device: int = 0) -> TableSpec:
-        """The table, 0 at first."""
+        """Return the table, which starts as 0.
+
+        Args:
+            device: The index of the device that holds the table.
+        """
         return TableSpec(self.rows, self.columns, tf.zeros, device=device)
 
     def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
-        """The group of each row, (P,) int32."""
+        """Return the group of each row, (P,) int32."""
         with tf.device(HOST):
             return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
     def part(self, pairs: Pairs, entropy: Entropy) -> Part:
-        """The cross-entropy of each pair's row within its group.
+        """Return the softmax cross-entropy of each pair's row within its group.
 
-        The pairs' targets are rows of this level.
+        Args:
+            pairs: Pairs whose targets are rows of this level.
+            entropy: The loss of a block, `softmax.summed_loss` or `softmax.vector_losses`.
         """
         rows_P, weights_P = pairs.targets_P, pairs.weights_P
         with tf.device(HOST):
             if self.groups == 1:
-                members, order_P, groups_G = _all(pairs), None, tf.zeros(1, tf.int32)
+                members, order_P, groups_G = _one_group(pairs), None, tf.zeros(1, tf.int32)
             else:
-                members, order_P, groups_G = _grouped(pairs, self.group_of(pairs.targets_P))
+                members, order_P, groups_G = _sort_by_group(pairs, self.group_of(pairs.targets_P))
                 rows_P = tf.gather(rows_P, order_P)
         if order_P is not None:
             weights_P = tf.gather(weights_P, order_P)
@@ -71,8 +81,8 @@ class Level:
         def interval(group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             if self.groups == 1:
                 return 0, self.rows
-            number = groups_G[group]
-            return self._bounds[number], self._bounds[number + 1]
+            index = groups_G[group]
+            return self._bounds[index], self._bounds[index + 1]
 
         def tiles(group: tf.Tensor) -> tf.Tensor:
             first, end = interval(group)
@@ -97,13 +107,18 @@ class Level:
             block=block,
             loss=entropy,
             measure=_measure if self._tile else None,
-            before=-np.inf,
+            initial_carry=-np.inf,
         )
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray) -> Iterator[Words]:
-        """The rows as words, in their order: a block a group, or a tile of one.
+    def word_blocks(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
+    ) -> Iterator[WordBlock]:
+        """Yield the rows as words, in their order, a block for each group or tile.
 
-        hidden_ND: float32. above_NG: the log-probability of each group.
+        Args:
+            hidden_ND: N hidden vectors, float32.
+            gather: Reads rows of the table.
+            above_NG: The log-probability of each group.
         """
         for group in range(self.groups):
             first, end = self.bounds[group : group + 2]
@@ -111,48 +126,48 @@ class Level:
             starts = range(first, end, step)
             tiles = [np.arange(start, min(start + step, end), dtype=np.int32) for start in starts]
             bound_N = above_NG[:, group]
-            normaliser_N = None
+            normalizer_N = None
             if len(tiles) > 1:
-                normaliser_N = tf.fill(bound_N.shape, -np.inf)
+                normalizer_N = tf.fill(bound_N.shape, -np.inf)
                 for ids_M in tiles:
                     rows_MD = gather(self.table, tf.constant(ids_M))
-                    normaliser_N = softmax.log_sum_exp(hidden_ND, rows_MD, normaliser_N)
+                    normalizer_N = softmax.log_sum_exp(hidden_ND, rows_MD, normalizer_N)
             for ids_M in tiles:
-                found = functools.partial(
-                    self._log_probability, hidden_ND, gather, ids_M, normaliser_N, bound_N
+                log_probability = functools.partial(
+                    self._log_probability, hidden_ND, gather, ids_M, normalizer_N, bound_N
                 )
-                yield Words(ids_M, bound_N, found)
+                yield WordBlock(ids_M, bound_N, log_probability)
 
     def _log_probability(
         self,
         hidden_ND: tf.Tensor,
         gather: Gather,
         ids_M: np.ndarray,
-        normaliser_N: tf.Tensor | None,
+        normalizer_N: tf.Tensor | None,
         above_N: np.ndarray,
     ) -> np.ndarray:
         rows_MD = gather(self.table, tf.constant(ids_M))
         scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
-        if normaliser_N is None:
-            normaliser_N = tf.reduce_logsumexp(scores_NM, axis=1)
-        return (scores_NM - normaliser_N[:, tf.newaxis]).numpy() + above_N[:, np.newaxis]
+        if normalizer_N is None:
+            normalizer_N = tf.reduce_logsumexp(scores_NM, axis=1)
+        return (scores_NM - normalizer_N[:, tf.newaxis]).numpy() + above_N[:, np.newaxis]
 
 
-def _measure(labels, hidden_MD, rows_UD, before_M) -> tf.Tensor:
-    return softmax.log_sum_exp(hidden_MD, rows_UD, before_M)
+def _measure(labels, hidden_MD, rows_UD, carry_M) -> tf.Tensor:
+    return softmax.log_sum_exp(hidden_MD, rows_UD, carry_M)
 
 
-def _all(pairs: Pairs) -> Members | None:
+def _one_group(pairs: Pairs) -> GroupMembers | None:
     if pairs.owners_P is None:
         return None
     count = tf.shape(pairs.owners_P)
-    return Members(pairs.owners_P, tf.zeros_like(count), count)
+    return GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
 
 
-def _grouped(pairs: Pairs, group_P: tf.Tensor) -> tuple[Members, tf.Tensor, tf.Tensor]:
-    """The members of each group that occurs; the order of the pairs by group; these groups."""
+def _sort_by_group(pairs: Pairs, group_P: tf.Tensor) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
+    """Return the members of each group with pairs, the order of pairs by group, and the groups."""
     order_P = tf.argsort(group_P, stable=True)
     groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
     owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)
     starts_G = tf.cumsum(counts_G, exclusive=True)
-    return Members(owners_P, starts_G, counts_G), order_P, groups_G
+    return GroupMembers(owners_P, starts_G, counts_G), order_P, groups_G

@@ -1,27 +1,27 @@
-"""What the losses have in common that score the words to predict against samples of all words."""
+"""The base class of losses that score the words to predict against samples of all words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ...tables.base import TableSpec
 from ...tables.row_reads import take
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, Words
+from ..base import Part, Predictions
 from ..candidate_scores import pair_scores
 from ..classes.class_softmax import ClassSoftmax
 from .samplers import SAMPLERS
 
 
 class Scores(NamedTuple):
-    """Scores less the logarithm of how often the word is expected among the samples, float32.
+    """Scores, less the logarithm of how often their word is expected among the samples.
 
-    words_GNM: of each vector of a group and each of its words. samples_GNK: of each vector and each
-    of the step's samples. drawn_GM: whether the word is one of them, bool.
+    Attributes:
+        words_GNM: The score of each vector of a group and each word of the group, float32.
+        samples_GNK: The score of each vector and each sample of the step, float32.
+        drawn_GM: Whether the word is one of the samples, bool.
     """
 
     words_GNM: tf.Tensor
@@ -29,58 +29,53 @@ class Scores(NamedTuple):
     drawn_GM: tf.Tensor
 
 
-class Sampled:
-    """A loss that needs the rows of the words to predict, and of samples for all of the step.
+class SampledLoss(ClassSoftmax):
+    """A loss that reads the rows of the words to predict, and of K samples that a step shares.
 
-    One product of matrices then scores all samples, and no word's rows are gathered for any vector.
-    It trains a softmax over all words, which `exact` and `words` are of.
+    One matrix product scores all vectors against all samples. The loss trains a softmax over all
+    words, which is inherited: `tables`, `exact`, `priors` and `word_blocks` belong to it.
 
-    counts: (V,) occurrences, descending. columns: D. samples: K. sampler: a key of
-    `losses.sampled.samplers.SAMPLERS`.
+    Args:
+        counts: (V,) occurrences of the words, descending.
+        columns: The columns of a vector, D.
+        samples: The number of samples of a step, K.
+        sampler: The distribution of the samples, a key of `losses.sampled.samplers.SAMPLERS`.
     """
 
+    is_likelihood = False
+
     def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
+        super().__init__(len(counts), columns)
         self._sampler = SAMPLERS[sampler](counts, samples)
-        self._softmax = ClassSoftmax(len(counts), columns)
         self._samples = samples
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """The loss of each vector, (G, N) float32."""
+        """Return the loss of each vector, (G, N) float32.
+
+        Args:
+            scores: The scores of the words to predict and of the samples.
+            weights_GNM: The weight of each vector and word, float32.
+        """
         raise NotImplementedError
 
-    def tables(self) -> dict[str, TableSpec]:
-        """A row for each word; 0 at first."""
-        return self._softmax.tables()
-
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The words to predict, then the samples."""
+        """Return the words to predict, followed by the samples."""
         ids = [tf.reshape(targets_GM, [-1]), self._sampler.draw(seed)]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """The sum of the losses of the vectors."""
-        return tf.reduce_sum(self.each(predictions, rows)), []
+        """Return the sum of the losses of all vectors."""
+        return tf.reduce_sum(self.vector_losses(predictions, rows)), []
 
-    def each(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
-        """The loss of each vector, (G N,) float32, to be differentiated."""
+    def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
+        """Return the loss of each vector, (G N,) float32, which can be differentiated.
+
+        Args:
+            predictions: Hidden vectors, words and weights.
+            rows: The rows of `lookups`, by name of the table.
+        """
         scores = self._scores(predictions, rows["output"])
         return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])
-
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """See `losses.classes.class_softmax`."""
-        return self._softmax.exact_lookups()
-
-    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """The softmax over all words."""
-        return self._softmax.exact(predictions, rows)
-
-    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """The logarithm of the share of each word."""
-        return self._softmax.priors(counts_V)
-
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """The softmax over all words."""
-        return self._softmax.words(hidden_ND, gather)
 
     def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
         hidden_GND, targets_GM, _ = predictions
@@ -110,8 +105,9 @@ class Sampled:
 
 
 def _shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
-    """Its shape, with numbers where they are static."""
+    """Return the shape of a tensor, with an int for every static dimension."""
     dynamic = tf.unstack(tf.shape(tensor))
     return [
-        size if known is None else known for known, size in zip(tensor.shape, dynamic, strict=True)
+        size if static is None else static
+        for static, size in zip(tensor.shape, dynamic, strict=True)
     ]

@@ -1,26 +1,28 @@
-"""Sampled softmax."""
+"""The sampled softmax."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from .sampled import Sampled, Scores
+from .sampled import SampledLoss, Scores
 
 
-class SampledSoftmax(Sampled):
+class SampledSoftmax(SampledLoss):
     """A softmax over the word to predict and the samples (Bengio and Senecal 2008).
 
-    The logarithm of how often a word is expected among the samples is subtracted from its score, so
-    that the gradient comes to that of the full softmax as samples become more (Jean et al. 2015,
-    section 3). If the word to predict is one of the samples, one of it is left out: what
-    tf.nn.sampled_softmax_loss with remove_accidental_hits does. To leave out all of a word that
-    came several times would make it the less probable the more there are.
+    Each score is reduced by the logarithm of how often its word is expected among the samples. So
+    the gradient approaches the full softmax's as the number of samples grows (Jean et al. 2015,
+    section 3).
+
+    If the word to predict is also sampled, one of its samples is left out, as
+    tf.nn.sampled_softmax_loss with remove_accidental_hits does. To leave out every sample of a word
+    that was drawn several times would make the word less probable the more often it is drawn.
     """
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """See `Sampled`."""
+        """Return the softmax loss of each vector."""
         samples_GN1 = tf.reduce_logsumexp(scores.samples_GNK, axis=2, keepdims=True)
-        above_GNM = scores.words_GNM - samples_GN1
-        # The logarithm of the sum over the samples and the word, less that over the samples.
-        more_GNM = tf.where(scores.drawn_GM[:, tf.newaxis], 0.0, tf.nn.softplus(above_GNM))
-        return tf.reduce_sum(weights_GNM * (more_GNM - above_GNM), axis=2)
+        margin_GNM = scores.words_GNM - samples_GN1
+        # By how much the word itself raises the log-sum-exp of the samples.
+        added_GNM = tf.where(scores.drawn_GM[:, tf.newaxis], 0.0, tf.nn.softplus(margin_GNM))
+        return tf.reduce_sum(weights_GNM * (added_GNM - margin_GNM), axis=2)

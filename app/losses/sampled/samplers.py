@@ -1,9 +1,7 @@
-"""The distributions from which the samples of a step are drawn, and how often a word is expected.
+"""Distributions from which the K samples of a step are drawn.
 
-A sampler is made from counts, (V,) by descending count, and the number of samples, K.
-`draw(seed)` gives ids (K,) int32, `log_expected(ids)` the logarithm of K q(id), float32: words are
-drawn with replacement, and those of one step evenly over the distribution (see
-`losses.sampling.stratified`), which leaves the expectation as it is.
+Words are drawn with replacement. The samples of one step are spread evenly over the distribution
+(see `losses.sampling.draw_stratified`), so word w of probability q(w) is expected K q(w) times.
 """
 
 from __future__ import annotations
@@ -20,55 +18,72 @@ from .. import sampling
 
 
 class Sampler(Protocol):
-    """Draws words, the same for the same seed, on any device."""
+    """Draws words; the same seed gives the same words on every device."""
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """The samples of a step, (K,) int32. seed: (2,) integers."""
+        """Return the samples of a step, (K,) int32.
+
+        Args:
+            seed: (2,) integers; the draw is a function of it.
+        """
         ...
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """The logarithm of how often each of the ids is expected in a step, float32."""
+        """Return the logarithm of how often each id is expected in a step, float32.
+
+        Args:
+            ids: Integer ids of any shape.
+        """
         ...
 
 
 class LogUniform:
-    """q(id) = log(1 + 1 / (id + 1)) / log(V + 1), about Zipf's law; takes no memory.
+    """The distribution q(id) = log(1 + 1 / (id + 1)) / log(V + 1), which is close to Zipf's law.
 
-    As TensorFlow's `log_uniform_candidate_sampler`.
+    It is the distribution of TensorFlow's `log_uniform_candidate_sampler`, and takes no memory.
+
+    Args:
+        counts: (V,) occurrences of the words, descending; only their number is used.
+        samples: The number of samples of a step, K.
     """
 
     def __init__(self, counts: np.ndarray, samples: int):
         self._words, self._samples = len(counts), samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """See `Sampler`."""
-        places_K = sampling.strata(self._samples, seed)
-        # The inverse of the cumulative distribution, log(id + 2) / log(V + 1) after an id.
-        ids_K = tf.cast(tf.exp(places_K * np.log(self._words + 1)), tf.int32) - 1
-        return tf.minimum(ids_K, self._words - 1)  # the last of them may round up
+        """Draw the samples of a step."""
+        points_K = sampling.draw_strata(self._samples, seed)
+        # The inverse of the cumulative distribution, which is log(id + 2) / log(V + 1) up to an id.
+        ids_K = tf.cast(tf.exp(points_K * np.log(self._words + 1)), tf.int32) - 1
+        return tf.minimum(ids_K, self._words - 1)  # the last point may round up
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """See `Sampler`."""
+        """Return the logarithm of how often each id is expected."""
         share = tf.math.log1p(1 / (tf.cast(ids, tf.float32) + 1))
         return tf.math.log(share * np.float32(self._samples / np.log(self._words + 1)))
 
 
 class Unigram:
-    """q(id) in proportion to count ** 0.75, as word2vec's (Mikolov et al. 2013b, section 2.2).
+    """The distribution in proportion to count ** 0.75 (Mikolov et al. 2013b, section 2.2).
 
-    A count below 1 is taken as 1, as what is never drawn could be made as probable as one likes.
+    A count below 1 is taken as 1. A word that is never drawn would never be made less probable.
+
+    Args:
+        counts: (V,) occurrences of the words.
+        samples: The number of samples of a step, K.
     """
 
     def __init__(self, counts: np.ndarray, samples: int):
-        self._cumulative_V = host_variable(sampling.cumulative(np.maximum(counts, 1), 0.75))
+        cumulative_V = sampling.cumulative_distribution(np.maximum(counts, 1), 0.75)
+        self._cumulative_V = host_variable(cumulative_V)
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """See `Sampler`."""
-        return sampling.stratified(self._cumulative_V, 1, self._samples, seed)[0]
+        """Draw the samples of a step."""
+        return sampling.draw_stratified(self._cumulative_V, 1, self._samples, seed)[0]
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """See `Sampler`."""
+        """Return the logarithm of how often each id is expected."""
         with tf.device(HOST):  # with the distribution
             before = tf.gather(self._cumulative_V, tf.maximum(ids - 1, 0))
             share = tf.gather(self._cumulative_V, ids) - tf.where(ids > 0, before, 0.0)

@@ -1,1 +1,1 @@
-"""Hierarchical softmax over a Huffman tree."""
+"""The hierarchical softmax, a loss over the paths of a Huffman tree."""

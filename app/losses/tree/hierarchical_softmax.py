@@ -1,4 +1,4 @@
-"""Hierarchical softmax over a Huffman tree."""
+"""The hierarchical softmax over a Huffman tree."""
 
 from __future__ import annotations
 
@@ -10,184 +10,206 @@ import tensorflow as tf
 
 from ...tables.base import TableSpec
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, Words
+from ..base import Gather, Part, Predictions, WordBlock
 from . import huffman, subtrees
-from .paths import Paths, Slots
+from .paths import PathNodes, Paths
 
 _TABLE = "output"
-# Nodes at fewer steps from the root are scored with every vector: one product of matrices takes
-# less time than to gather for every word the one node of a depth that it needs, up to about 100
-# nodes a depth (100 and 300 columns, two cores).
+# Nodes at fewer steps from the root are scored with every vector. Up to about 100 nodes a depth,
+# one matrix product takes less time than to gather the one node of a depth that each word needs
+# (measured with 100 and 300 columns on two cores).
 _SHARED = 7
-# So many vectors that have a word each are scored with all of their words' nodes: a product of
-# matrices takes less time than the few scores that are needed, one by one.
+# Vectors with one word each are put in groups of this size, and each is scored with the nodes of
+# all words of its group: one matrix product takes less time than the few scores that are needed.
 _TOGETHER = 32
-# Numbers that are gathered at once at most, 256 MB; some depths at a time where it would be more.
+# The most numbers that are gathered at once, 256 MB. If a batch needs more, the depths of the tree
+# are processed some at a time.
 _GATHERED = 64 << 20
 
 
 class HierarchicalSoftmax:
-    """A word is the turns of its path through a binary tree, each of them a logistic decision.
+    """The loss of a word as the sum of logistic losses along its path through a binary tree.
 
-    From node n to the left with a probability of sigmoid(h v_n) (Mikolov et al. 2013b, section 2.1,
-    after Morin and Bengio 2005). The tree is Huffman's, as in word2vec.c: a word of probability p
-    costs about -log2 p rows, 11 on average in English text and 15 among ten million words. It is in
-    the canonical form, which takes no memory (see `losses.tree.huffman.Code`).
+    A path goes left at node n with a probability of sigmoid(h v_n) (Mikolov et al. 2013b, section
+    2.1, after Morin and Bengio 2005). The tree is Huffman's, as in word2vec.c: a word of
+    probability p costs about -log2 p rows, which is 11 on average in English text, and 15 for ten
+    million words. It is in the canonical form, which takes no memory (see
+    `losses.tree.huffman.Code`).
 
-    counts: (V,) occurrences, descending. columns: D.
+    Args:
+        counts: (V,) occurrences of the words, descending.
+        columns: The columns of a vector, D.
     """
 
+    is_likelihood = True
+    is_multi_label = False
+
     def __init__(self, counts: np.ndarray, columns: int):
-        self._code = huffman.code(counts)
+        self._code = huffman.canonical_code(counts)
         self._columns = columns
         self._shared = min(_SHARED, self._code.depth)
-        turns = subtrees.turns(self._code, self._shared)
-        self._first = turns.shape[1] // 2
-        # A variable, as a graph would hold a constant once for each of its steps.
+        turns = subtrees.path_turns(self._code, self._shared)
+        self._upper_nodes = turns.shape[1] // 2
+        # A variable, because a graph holds a constant once for each of its steps.
         self._turns = tf.Variable(turns, trainable=False)
 
     def tables(self) -> dict[str, TableSpec]:
-        """A row for each node with children, the root first; 0 at first, as in word2vec.c."""
-        rows = max(int(self._code.inner_E.sum()), 1)  # a single word needs none, a table does
+        """Return a table with a row for each node with children, which starts as 0 (word2vec.c)."""
+        rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
         return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Nothing: all rows are streamed."""
+        """Return nothing, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """One block of rows, or some depths of the tree at a time where it would be too large."""
+        """Return one part of one block, or two parts if the block would be too large."""
         return 0.0, self.exact(predictions, rows)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Nothing: all rows are streamed."""
+        """Return nothing, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """The parts of `loss`, which have a loss for each vector."""
+        """Return the parts of `loss`, which have a loss for each vector."""
         hidden_ND = tf.reshape(predictions.hidden_GND, (-1, self._columns))
         targets_GM, weights_GNM = _grouped(predictions)
         paths = Paths(self._code, targets_GM)
         depths = self._code.depth - self._shared
         words = targets_GM.shape.num_elements() or tf.size(targets_GM)
-        at_once = _GATHERED // (words * self._columns)
+        depths_at_once = _GATHERED // (words * self._columns)
 
-        def first(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Known]:
+        def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
             turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
             turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
             turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
-            return tf.range(self._first), _Known(turns_GNK, None)
+            return tf.range(self._upper_nodes), _Labels(turns_GNK, None)
 
-        def further(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Known]:
-            slots = paths.slots(self._shared + tile * at_once, at_once)
-            return slots.rows_U, _Known(None, slots)
+        def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
+            return nodes.rows_U, _Labels(None, nodes)
 
-        def both(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Known]:
-            first_K, (turns_GNK, _) = first(group, tile)
-            further_U, (_, slots) = further(group, tile)
-            return tf.concat([first_K, further_U], axis=0), _Known(turns_GNK, slots)
+        def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            upper_K, (turns_GNK, _) = upper_block(group, tile)
+            lower_U, (_, nodes) = lower_block(group, tile)
+            return tf.concat([upper_K, lower_U], axis=0), _Labels(turns_GNK, nodes)
 
-        def loss(known: _Known, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, measured_N: None):
-            losses_GN = _losses(hidden_ND, weights_GNM, known, rows_UD)
+        def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
+            losses_GN = _losses(hidden_ND, weights_GNM, labels, rows_UD)
             return tf.reshape(losses_GN, [-1])[: tf.shape(hidden_ND)[0]]
 
-        part = Part(_TABLE, hidden_ND, groups=1, members=None, tiles=None, block=first, loss=loss)
+        upper_part = Part(
+            _TABLE, hidden_ND, groups=1, members=None, tiles=None, block=upper_block, loss=loss
+        )
         if not depths:
-            return [part]
-        if isinstance(at_once, int) and at_once >= depths:
-            return [part._replace(block=both)]
-        at_once = tf.clip_by_value(at_once, 1, depths)
-        tiles = -(-depths // at_once)
-        return [part, part._replace(block=further, tiles=lambda group: tiles)]
+            return [upper_part]
+        if isinstance(depths_at_once, int) and depths_at_once >= depths:
+            return [upper_part._replace(block=all_nodes)]
+        depths_at_once = tf.clip_by_value(depths_at_once, 1, depths)
+        tiles = -(-depths // depths_at_once)
+        return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """None: Huffman's tree goes either way about equally often at each of its nodes."""
+        """Return nothing: at each node of Huffman's tree both turns are about equally frequent."""
         return {}
 
-    def words(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[Words]:
-        """The words of each of some subtrees, as probable as its root at most."""
+    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
+        """Yield the words of each subtree; the bound of a block is the probability of its root."""
         hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()
-        return subtrees.words(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+        return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
 
 
-class _Known(NamedTuple):
-    """What is known of a block of rows: of the nodes near the root, and of those further away.
+class _Labels(NamedTuple):
+    """The turns that a block's vectors are to predict.
 
-    turns_GNK: the weights with which each vector goes left at the first nodes, and then those with
-    which it goes right, in the dtype of the products.
+    Attributes:
+        turns_GNK: For the nodes near the root, the weights with which each vector goes left,
+            followed by the weights with which it goes right, in the dtype of the products. None if
+            the block has no such nodes.
+        nodes: The nodes further from the root. None if the block has none.
     """
 
     turns_GNK: tf.Tensor | None
-    slots: Slots | None
+    nodes: PathNodes | None
 
 
 def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
-    """The words of each group, and the weights; single ones in groups, each with its own vector.
+    """Return the words of each group (G, M), and the weights (G, N, M).
 
-    What nobody is to predict is made word 0, which has the shortest path.
+    Groups of one vector and one word are joined to groups of `_TOGETHER`. A word that no vector is
+    to predict is replaced by word 0, which has the shortest path.
     """
     hidden_GND, targets_GM, weights_GNM = predictions
     with tf.device(HOST):  # with the ids
         if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
             targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
             weights_GM = _in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0]
-            is_wanted_GM = weights_GM != 0
+            is_target_GM = weights_GM != 0
         else:
-            weights_GM, is_wanted_GM = None, tf.reduce_any(weights_GNM != 0, axis=1)
-        targets_GM = tf.where(is_wanted_GM, targets_GM, 0)
-    if weights_GM is not None:  # each word of a group is its own vector's
+            weights_GM, is_target_GM = None, tf.reduce_any(weights_GNM != 0, axis=1)
+        targets_GM = tf.where(is_target_GM, targets_GM, 0)
+    if weights_GM is not None:  # word n of a group belongs to vector n
         weights_GNM = weights_GM[:, tf.newaxis] * tf.eye(_TOGETHER)
     return targets_GM, weights_GNM
 
 
 def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:
-    """The values `size` at a time, (G, N, D), filled up with zeros; without values one group."""
+    """Return the values in at least one group of `size`, (G, N, D), padded with zeros."""
     count = values_ND.shape[0] or tf.shape(values_ND)[0]
     groups = -(-(values_ND.shape[0] or tf.maximum(count, 1)) // size)
-    filled_ND = tf.pad(values_ND, [[0, groups * size - count], [0, 0]])
-    return tf.reshape(filled_ND, (-1, size, values_ND.shape[1]))
+    padded_ND = tf.pad(values_ND, [[0, groups * size - count], [0, 0]])
+    return tf.reshape(padded_ND, (-1, size, values_ND.shape[1]))
 
 
 def _losses(
-    hidden_ND: tf.Tensor, weights_GNM: tf.Tensor, known: _Known, rows_UD: tf.Tensor
+    hidden_ND: tf.Tensor, weights_GNM: tf.Tensor, labels: _Labels, rows_UD: tf.Tensor
 ) -> tf.Tensor:
-    """The loss of each vector at the nodes of a block, (G, N) float32."""
+    """Return the loss of each vector at the nodes of a block, (G, N) float32."""
     hidden_GND = _in_groups(hidden_ND, weights_GNM.shape[1])
-    turns_GNK, slots = known
-    if slots is None:
-        return _first_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
-    first = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
-    first_KD, slots_GKD = _taken(rows_UD, first, slots, hidden_GND.dtype)
-    losses_GN = _slot_losses(hidden_GND, slots_GKD, slots, weights_GNM)
+    turns_GNK, nodes = labels
+    if nodes is None:
+        return _upper_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
+    upper_count = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
+    upper_KD, nodes_GKD = _split_rows(rows_UD, upper_count, nodes, hidden_GND.dtype)
+    losses_GN = _lower_losses(hidden_GND, nodes_GKD, nodes, weights_GNM)
     if turns_GNK is not None:
-        losses_GN += _first_losses(hidden_GND, first_KD, turns_GNK)
+        losses_GN += _upper_losses(hidden_GND, upper_KD, turns_GNK)
     return losses_GN
 
 
-def _taken(
-    rows_UD: tf.Tensor, first: int, slots: Slots, dtype: tf.DType
+def _split_rows(
+    rows_UD: tf.Tensor, upper_count: int, nodes: PathNodes, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first rows, and that of each slot out of the others, (G, K, D), as `dtype`.
+    """Return the first rows, and the rows of all entries of `nodes`, as `dtype`.
 
-    The gradients of a row's slots are summed in float32.
+    The gradients of the entries that share a row are summed in float32.
+
+    Args:
+        rows_UD: The rows of a block, float32.
+        upper_count: The number of rows of nodes near the root, K, which come first.
+        nodes: The nodes further from the root.
+        dtype: The dtype of the result.
+
+    Returns:
+        (K, D) and (G, K, D).
     """
 
     @tf.custom_gradient
-    def taken(rows_UD: tf.Tensor):
-        def gradient(by_first_KD: tf.Tensor, by_slots_GKD: tf.Tensor) -> tf.Tensor:
-            by_slots_ND = tf.reshape(by_slots_GKD, (-1, rows_UD.shape[1]))
-            by_slots_SD = tf.cast(tf.gather(by_slots_ND, slots.place_S), tf.float32)
-            by_rows_UD = tf.math.segment_sum(by_slots_SD, slots.row_S)
-            return tf.concat([tf.cast(by_first_KD, tf.float32), by_rows_UD], axis=0)
+    def split(rows_UD: tf.Tensor):
+        def gradient(by_upper_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
+            by_entry_ND = tf.reshape(by_entry_GKD, (-1, rows_UD.shape[1]))
+            by_entry_SD = tf.cast(tf.gather(by_entry_ND, nodes.entry_S), tf.float32)
+            by_rows_UD = tf.math.segment_sum(by_entry_SD, nodes.entry_rows_S)
+            return tf.concat([tf.cast(by_upper_KD, tf.float32), by_rows_UD], axis=0)
 
         values_UD = tf.cast(rows_UD, dtype)
-        return (values_UD[:first], tf.gather(values_UD, first + slots.row_GK)), gradient
+        return (values_UD[:upper_count], tf.gather(values_UD, upper_count + nodes.row_GK)), gradient
 
-    return taken(rows_UD)
+    return split(rows_UD)
 
 
-def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
-    """The loss of each vector at nodes that are scored with all, (G, N) float32."""
+def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
+    """Return the loss of each vector at the nodes near the root, (G, N) float32."""
     hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
     scores_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
     scores_GNK = tf.reshape(scores_NK, (-1, hidden_GND.shape[1], turns_GNK.shape[2] // 2))
@@ -195,7 +217,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
     @tf.custom_gradient
     def losses(scores_GNK: tf.Tensor):
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _first_gradient(scores_GNK, turns_GNK, upstream_GN)
+            return _upper_gradient(scores_GNK, turns_GNK, upstream_GN)
 
         left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
         scores = tf.cast(scores_GNK, tf.float32)
@@ -206,7 +228,7 @@ def _first_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
 
 
 @tf.function(jit_compile=True, autograph=False)  # one pass instead of five
-def _first_gradient(
+def _upper_gradient(
     scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
 ) -> tf.Tensor:
     left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
@@ -215,30 +237,31 @@ def _first_gradient(
     return tf.cast(upstream_GN[:, :, tf.newaxis] * error_GNK, scores_GNK.dtype)
 
 
-def _slot_losses(
-    hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, slots: Slots, weights_GNM: tf.Tensor
+def _lower_losses(
+    hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, nodes: PathNodes, weights_GNM: tf.Tensor
 ) -> tf.Tensor:
-    """The loss of each vector at the nodes of its group's slots, (G, N) float32."""
+    """Return the loss of each vector at the nodes further from the root, (G, N) float32."""
 
     @tf.custom_gradient
     def losses(scores_GKN: tf.Tensor):
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _slot_gradient(
-                scores_GKN, weights_GNM, slots.word_GK, slots.left_GK, slots.real_GK, upstream_GN
+            return _lower_gradient(
+                scores_GKN, weights_GNM, nodes.word_GK, nodes.left_GK, nodes.real_GK, upstream_GN
             )
 
         scores = tf.cast(scores_GKN, tf.float32)
-        weights_GKN = _slot_weights(weights_GNM, slots.word_GK, slots.real_GK)
-        left_GK1 = slots.left_GK[:, :, tf.newaxis] > 0
+        weights_GKN = _lower_weights(weights_GNM, nodes.word_GK, nodes.real_GK)
+        left_GK1 = nodes.left_GK[:, :, tf.newaxis] > 0
         terms_GKN = weights_GKN * tf.nn.softplus(tf.where(left_GK1, -scores, scores))
         return tf.reduce_sum(terms_GKN, axis=1), gradient
 
-    # By slot, and not by vector: what comes of it lies as the two products of its gradient want it.
+    # Scores by node and vector, not by vector and node: this order suits the two products of the
+    # gradient.
     return losses(tf.matmul(rows_GKD, hidden_GND, transpose_b=True))
 
 
 @tf.function(jit_compile=True, autograph=False)  # one pass instead of seven
-def _slot_gradient(
+def _lower_gradient(
     scores_GKN: tf.Tensor,
     weights_GNM: tf.Tensor,
     word_GK: tf.Tensor,
@@ -246,13 +269,13 @@ def _slot_gradient(
     real_GK: tf.Tensor,
     upstream_GN: tf.Tensor,
 ) -> tf.Tensor:
-    weights_GKN = _slot_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
+    weights_GKN = _lower_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
     chance_GKN = tf.sigmoid(tf.cast(scores_GKN, tf.float32))
     error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
     return tf.cast(error_GKN, scores_GKN.dtype)
 
 
-def _slot_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
+def _lower_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
     weights_GMN = tf.transpose(weights_GNM, (0, 2, 1))
     weights_GKN = tf.gather(weights_GMN, word_GK, batch_dims=1)
     return weights_GKN * tf.cast(real_GK, tf.float32)[:, :, tf.newaxis]

@@ -1,4 +1,4 @@
-"""The paths of a batch's words through a Huffman tree."""
+"""The paths of the words of a batch through a Huffman tree, and the nodes on them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import tensorflow as tf
 from ...types import HOST
 from .huffman import Code
 
-# A group has room for a multiple of so many nodes, as oneDNN takes 0.3 ms for the first product of
-# each new shape.
+# The number of entries of a group is rounded up to a multiple of this, since oneDNN takes 0.3 ms
+# for the first matrix product of each new shape.
 _STRIDE = 32
 
 
-class Slots(NamedTuple):
-    """The nodes on the words' paths, those of one word of a group after the other.
+class PathNodes(NamedTuple):
+    """The nodes on the paths of the words of each group, with the words of a group in order.
 
-    rows_U: the distinct nodes, as rows of the table, rising, int32. In the order of rows, S in all,
-    place_S says where among the G K slots each is, and row_S which of the rows. By slots, int32:
-    row_GK, word_GK, which word of the group, left_GK, 1 if its path goes left, and real_GK, 0 for a
-    slot that the group does not need.
+    A node has one entry for each path that it is on. Each group has K entries, with padding at the
+    end. S of the G K entries are not padding.
+
+    Attributes:
+        rows_U: The unique nodes as rows of the table, ascending, int32.
+        entry_S: The entries by ascending row, as indices into the G K entries, int32.
+        entry_rows_S: The index into `rows_U` of each of these entries, int32.
+        row_GK: The index into `rows_U` of each entry, int32.
+        word_GK: The word of the group whose path each entry is on, int32.
+        left_GK: 1 if the path goes left at the node, else 0, int32.
+        real_GK: 0 if the entry is padding, else 1, int32.
     """
 
     rows_U: tf.Tensor
-    place_S: tf.Tensor
-    row_S: tf.Tensor
+    entry_S: tf.Tensor
+    entry_rows_S: tf.Tensor
     row_GK: tf.Tensor
     word_GK: tf.Tensor
     left_GK: tf.Tensor
@@ -33,7 +40,12 @@ class Slots(NamedTuple):
 
 
 class Paths:
-    """The paths of words in groups: ids_GM, int32, M static. All of it is on the host."""
+    """The paths of words in groups; all tensors are on the host.
+
+    Args:
+        code: The code of the vocabulary.
+        ids_GM: The ids of the M words of each group, int32; M is static.
+    """
 
     def __init__(self, code: Code, ids_GM: tf.Tensor):
         with tf.device(HOST):
@@ -44,13 +56,18 @@ class Paths:
             self._lengths_P = tf.searchsorted(ends_E, self._ids_P, side="right")
             last_P = tf.gather(tf.constant(code.last_E, tf.int32), self._lengths_P)
             self._indices_P = last_P - self._ids_P
-            # The longest paths first, and nodes of any depth by their rows.
+            # The longest paths first; then the nodes of each depth are in the order of their rows.
             self._order_P = tf.argsort(self._ids_P, direction="DESCENDING", stable=True)
 
     def cut(self, depth: int) -> tf.Tensor:
-        """Where the paths are at a depth, (G, M) int32: the index of a node with children there.
+        """Return where each path is at a depth, (G, M) int32.
 
-        A path that has ended is at the number of those plus the id of its word.
+        Args:
+            depth: The depth.
+
+        Returns:
+            The index of the path's node if it has children. For a path that has ended, the number
+            of nodes with children at this depth, plus the id of the path's word.
         """
         with tf.device(HOST):
             further_P = self._lengths_P - depth
@@ -59,16 +76,21 @@ class Paths:
             cut_P = tf.where(further_P > 0, inner_P, ended_P)
             return tf.reshape(cut_P, (self._groups, self._words))
 
-    def slots(self, start: int | tf.Tensor, count: int | tf.Tensor) -> Slots:
-        """The nodes with children at depth `start` and the `count` - 1 after it, if any."""
+    def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> PathNodes:
+        """Return the nodes with children on the paths, of some depths.
+
+        Args:
+            start: The first depth.
+            count: The number of depths.
+        """
         with tf.device(HOST):
             nodes_P = tf.clip_by_value(self._lengths_P - start, 0, count)
             ends_GM = tf.cumsum(tf.reshape(nodes_P, (self._groups, self._words)), axis=1)
-            room = -(-tf.reduce_max(ends_GM) // _STRIDE) * _STRIDE
-            ends_GM += tf.range(self._groups)[:, tf.newaxis] * room
+            entries = -(-tf.reduce_max(ends_GM) // _STRIDE) * _STRIDE
+            ends_GM += tf.range(self._groups)[:, tf.newaxis] * entries
             begins_P = tf.reshape(ends_GM, [-1]) - nodes_P
 
-            # By depth, and of each depth the words that go on from there, which come first.
+            # Entries by depth; of each depth the words whose paths go on, which come first.
             ends_E = tf.constant(self._code.ends_E, tf.int32)
             rising_P = tf.gather(self._ids_P, self._order_P[::-1])
             ended_C = tf.searchsorted(rising_P, ends_E[start : start + count])
@@ -85,20 +107,20 @@ class Paths:
             left_S = 1 - (tf.bitwise.right_shift(index_S, further_S - 1) & 1)
             new_S = tf.not_equal(node_S, tf.concat([[-1], node_S], axis=0)[:-1])
             row_S = tf.cumsum(tf.cast(new_S, tf.int32)) - 1
-            place_S = tf.gather(begins_P, word_S) + step_S
+            entry_S = tf.gather(begins_P, word_S) + step_S
 
-            source_N = tf.scatter_nd(place_S[:, tf.newaxis], number_S + 1, [self._groups * room])
-            source_GK = tf.reshape(source_N, (self._groups, room))
+            source_N = tf.scatter_nd(entry_S[:, tf.newaxis], number_S + 1, [self._groups * entries])
+            source_GK = tf.reshape(source_N, (self._groups, entries))
 
-            def placed(values_S: tf.Tensor) -> tf.Tensor:
+            def by_entry(values_S: tf.Tensor) -> tf.Tensor:
                 return tf.gather(tf.concat([[0], values_S], axis=0), source_GK)
 
-            return Slots(
+            return PathNodes(
                 rows_U=tf.boolean_mask(node_S, new_S),
-                place_S=place_S,
-                row_S=row_S,
-                row_GK=placed(row_S),
-                word_GK=placed(word_S) % self._words,
-                left_GK=placed(left_S),
+                entry_S=entry_S,
+                entry_rows_S=row_S,
+                row_GK=by_entry(row_S),
+                word_GK=by_entry(word_S) % self._words,
+                left_GK=by_entry(left_S),
                 real_GK=tf.minimum(source_GK, 1),
             )

@@ -1,4 +1,4 @@
-"""A Huffman tree from the root down: the paths to its upper nodes, and what lies below them."""
+"""The upper nodes of a Huffman tree, and the subtrees of words below them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,50 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..base import Words
+from ..base import WordBlock
 from .huffman import Code
 
-# A block of words is a subtree of at most so many further depths, so of at most 32,768 words.
+# A block of words is a subtree of at most this many depths, which has at most 32,768 words.
 _DEPTHS = 15
 
-# From rows (U,) int32 of the table to their values (U, D).
+# Reads rows of the table: takes row numbers (U,) int32, returns rows (U, D).
 Read = Callable[[tf.Tensor], tf.Tensor]
 
 
-def turns(code: Code, depth: int) -> np.ndarray:
-    """Which way the paths go on above a depth, (N, 2 K) float32 of 0 and 1.
+def path_turns(code: Code, depth: int) -> np.ndarray:
+    """Return the turns of the paths to all nodes at a depth.
 
-    In the order of `losses.tree.paths.Paths.cut`: first the nodes with children at that depth, then
-    the words that are no deeper, by their ids. Of the K nodes above, by their rows, the first K
-    columns say whether the path goes left there, the others whether it goes right.
+    Args:
+        code: The code of the vocabulary.
+        depth: The depth.
+
+    Returns:
+        (N, 2 K) float32 of 0 and 1. The N paths lead to the nodes with children at that depth, then
+        to the words of this depth or above by id, as `losses.tree.paths.Paths.cut` counts them. For
+        the K nodes above, by row, the first K columns are 1 where the path goes left, and the last
+        K columns where it goes right.
     """
     ids = np.arange(code.ends_E[depth])
     lengths = np.searchsorted(code.ends_E, ids, side="right")
     depths_N = np.append(np.full(code.inner_E[depth], depth), lengths)
     indices_N = np.append(np.arange(code.inner_E[depth]), code.last_E[lengths] - ids)
     rows = max(int(code.inner_E[:depth].sum()), 1)
-    found = np.zeros((len(depths_N), 2, rows), np.float32)
+    turns_N2K = np.zeros((len(depths_N), 2, rows), np.float32)
     for above in range(depth):
         on_N = np.flatnonzero(depths_N > above)
         further_N = depths_N[on_N] - above
         right_N = indices_N[on_N] >> (further_N - 1) & 1
-        found[on_N, right_N, code.rows_E[above] + (indices_N[on_N] >> further_N)] = 1
-    return found.reshape(len(depths_N), -1)
+        turns_N2K[on_N, right_N, code.rows_E[above] + (indices_N[on_N] >> further_N)] = 1
+    return turns_N2K.reshape(len(depths_N), -1)
 
 
-def words(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[Words]:
-    """All words in blocks, each a subtree but for one of the words above these.
+def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordBlock]:
+    """Yield all words in blocks: one for the words near the root, then one for each subtree.
 
-    hidden_ND: float32.
+    Args:
+        code: The code of the vocabulary.
+        hidden_ND: N hidden vectors, float32.
+        read: Reads rows of the table.
     """
     depth = max(code.depth - _DEPTHS, 0)
     above_NI = np.zeros((len(hidden_ND), 1), np.float32)
@@ -53,17 +62,17 @@ def words(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[Words]:
         above_NI, ended_NM = _children(code, level, 0, above_NI, hidden_ND @ rows_ID.T)
         ended.append(ended_NM[:, ::-1])  # of one depth the higher index is the lower id
     if code.ends_E[depth]:
-        found_NM = np.concatenate(ended, axis=1)
-        ids_M = np.arange(found_NM.shape[1], dtype=np.int32)
-        yield Words(ids_M, found_NM.max(axis=1), lambda: found_NM)
+        log_p_NM = np.concatenate(ended, axis=1)
+        ids_M = np.arange(log_p_NM.shape[1], dtype=np.int32)
+        yield WordBlock(ids_M, log_p_NM.max(axis=1), lambda: log_p_NM)
     for root in range(code.inner_E[depth]):
         bound_N = above_NI[:, root]
-        found = functools.partial(_below, code, depth, root, bound_N, hidden_ND, read)
-        yield Words(_ids(code, depth, root), bound_N, found)
+        log_probability = functools.partial(_below, code, depth, root, bound_N, hidden_ND, read)
+        yield WordBlock(_ids(code, depth, root), bound_N, log_probability)
 
 
 def _spans(code: Code, depth: int, root: int) -> Iterator[tuple[int, int, int, int]]:
-    """A subtree's depths, and of each the first index, that of its first word, and the end."""
+    """Yield each depth of a subtree, its first index, the index of its first word, and its end."""
     begin, end = root, root + 1
     while begin < end:
         middle = int(np.clip(code.inner_E[depth], begin, end))
@@ -72,7 +81,7 @@ def _spans(code: Code, depth: int, root: int) -> Iterator[tuple[int, int, int, i
 
 
 def _ids(code: Code, depth: int, root: int) -> np.ndarray:
-    """The words of a subtree, (M,) int32, depth by depth."""
+    """Return the ids of the words of a subtree, (M,) int32, depth by depth."""
     spans = _spans(code, depth, root)
     ids = [code.last_E[level] - np.arange(middle, end) for level, _, middle, end in spans]
     return np.concatenate(ids).astype(np.int32)
@@ -81,28 +90,33 @@ def _ids(code: Code, depth: int, root: int) -> np.ndarray:
 def _below(
     code: Code, depth: int, root: int, above_N: np.ndarray, hidden_ND: np.ndarray, read: Read
 ) -> np.ndarray:
-    """The log-probabilities of a subtree's words, (N, M) float32, in the order of `_ids`."""
-    *spans, _ = _spans(code, depth, root)  # none of the last has children
+    """Return the log-probabilities of a subtree's words, (N, M) float32, in the order of `_ids`."""
+    *spans, _ = _spans(code, depth, root)  # no node of the last depth has children
     rows = [code.rows_E[level] + np.arange(begin, middle) for level, begin, middle, _ in spans]
     scores_NU = hidden_ND @ _read(read, rows).T
-    ends = np.cumsum([len(some) for some in rows])
-    above_NI, found = above_N[:, np.newaxis], []
+    ends = np.cumsum([len(depth_rows) for depth_rows in rows])
+    above_NI, words = above_N[:, np.newaxis], []
     for (level, begin, _, _), scores_NI in zip(
         spans, np.split(scores_NU, ends[:-1], axis=1), strict=True
     ):
         above_NI, ended_NM = _children(code, level, begin, above_NI, scores_NI)
-        found.append(ended_NM)
-    return np.concatenate(found, axis=1)
+        words.append(ended_NM)
+    return np.concatenate(words, axis=1)
 
 
 def _children(
     code: Code, depth: int, begin: int, above_NI: np.ndarray, scores_NI: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The log-probabilities of nodes' children that have children, and of those that are words.
+    """Return the log-probabilities of the children of nodes: inner nodes, then words.
 
-    begin: the index of the first of the nodes. above_NI: their log-probabilities.
+    Args:
+        code: The code of the vocabulary.
+        depth: The depth of the nodes.
+        begin: The index of the first node.
+        above_NI: The log-probabilities of the nodes.
+        scores_NI: The scores of the nodes.
     """
-    # -log(1 + e^-s), and -log(1 + e^s) for the right
+    # The left child has log sigmoid(s) = -log(1 + e^-s), the right child has log sigmoid(-s).
     left_NI = np.minimum(scores_NI, 0) - np.log1p(np.exp(-np.abs(scores_NI)))
     below_NI2 = above_NI[..., np.newaxis] + np.stack([left_NI, left_NI - scores_NI], axis=-1)
     below_NJ = below_NI2.reshape(len(scores_NI), -1)

@@ -50,11 +50,11 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     data = classify_data.data(config, workdir, finished)
     examples, seed = data.training, config.run.seed
     features = _features(config, data.words)
-    shape = bags.packing(examples, features, config.input, config.model.loss == "one_vs_all")
+    model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
+    shape = bags.packing(examples, features, config.input, model.output.is_multi_label)
     _tell_cut(examples, features, config)
     weights_C = classify_data.class_weights(config.labelled.class_weights, data.labels)
     batches = bags.batches(examples, features, shape, weights_C, config.input, seed)
-    model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
     twice = 2 * examples.bytes  # as arrays, and as tensors for tf.data
     kept = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, twice
@@ -182,8 +182,8 @@ EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
 def _classifier(
     model: Bag, tables: Mapping[str, Table], features: Features, config: Config
 ) -> Classifier:
-    each = config.model.loss == "one_vs_all"
-    return Classifier(model, tables, features, each, devices.name(config.run))
+    is_multi_label = model.output.is_multi_label
+    return Classifier(model, tables, features, is_multi_label, devices.name(config.run))
 
 
 def _features(config: Config, words: Vocabulary) -> Features:

@@ -107,7 +107,7 @@ def nothing_known(files: str) -> str:
 def scorer(
     model: LanguageModel, tables: dict[str, Table], vocabulary: Vocabulary, device: str
 ) -> Callable[[Iterator[tf.Tensor]], Score]:
-    """A function from a pass over a text to its score; the model's loss must be `Normalised`.
+    """A function from a pass over a text to its score; the model's loss must be `NormalizedLoss`.
 
     It sums in float64, and the state of the run's own streams stays as it is.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...build import outputs, placing, storage, updates
+from ...build import placing, storage, updates
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
@@ -47,9 +47,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         empty=texts.empty(config, 1),
         steps_per_batch=config.input.steps_per_call,
         device=device,
-        of_loss=language_model_data.of_loss
-        if config.model.loss in outputs.LIKELIHOODS
-        else lambda loss: {},
+        of_loss=language_model_data.of_loss if model.output.is_likelihood else lambda loss: {},
         epoch_end=None if heldout is None else lambda: language_model_data.values(score(heldout())),
         watched=lambda values: -values["heldout_loss"],
         **texts.fields(text, config, workdir),

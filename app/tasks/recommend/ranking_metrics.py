@@ -70,7 +70,7 @@ class Ranker:
             some = slice(start, start + _PAIRS)
             users = model.user_codes(self._tables["users"].gather(users_N[some]), kernels)
             items = model.item_codes(self._tables["items"].gather(items_N[some]), kernels)
-            found.append((model.scorer.pairs(users, items, kernels) + model.mean).numpy())
+            found.append((model.scorer.score_pairs(users, items, kernels) + model.mean).numpy())
         return np.concatenate(found)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ class Ranker:
 
     def _of_block(self, rows_MD, items_VE, kernels, excluded_N2):
         model = self._model
-        scores_MV = model.scorer.all(model.user_codes(rows_MD, kernels), items_VE, kernels)
+        scores_MV = model.scorer.score_all(model.user_codes(rows_MD, kernels), items_VE, kernels)
         least_N = tf.fill(tf.shape(excluded_N2)[:1], -np.inf)
         scores_MV = tf.tensor_scatter_nd_update(scores_MV, excluded_N2, least_N)
         scores_MV = tf.ensure_shape(scores_MV, (self._users, self.items))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.losses import inference, stream
 from app.losses.base import Predictions
-from app.losses.classes.adaptive_softmax import AdaptiveSoftmax, fewest_scores
+from app.losses.classes.adaptive_softmax import AdaptiveSoftmax, choose_cutoffs
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.tables.row_reads import unique
@@ -64,7 +64,7 @@ def test_probabilities_equal_the_dense_construction_and_sum_to_one(cutoffs, tile
     loss, tables = make(cutoffs, tile)
     found_NV = toy.all_log_probabilities(loss, hidden(), tables)
     np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
-    used = cutoffs or fewest_scores(COUNTS)
+    used = cutoffs or choose_cutoffs(COUNTS)
     expected_NV = dense_log_probability(used, values(tables), hidden())
     np.testing.assert_allclose(found_NV, expected_NV, atol=1e-5)
     targets_N, gather = toy.targets(WORDS), toy.gather_from(tables)
@@ -110,7 +110,7 @@ def test_gradients_equal_dense_autodiff(cutoffs, tile):
     weights_N = tf.constant(np.random.default_rng(3).random(len(targets_N)), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(dense)
-        log_NV = dense_log_probability(cutoffs or fewest_scores(COUNTS), dense, dense["input"])
+        log_NV = dense_log_probability(cutoffs or choose_cutoffs(COUNTS), dense, dense["input"])
         expected = -tf.reduce_sum(weights_N * tf.gather(log_NV, targets_N, batch_dims=1))
     by_tables = tape.gradient(expected, dense)
     total, found = gradients(loss, tables, toy.singly(hidden(), targets_N, weights_N))
@@ -241,4 +241,4 @@ def test_the_cutoffs_chosen_need_the_fewest_scores(words, counts):
 
     every = [cut for size in range(3) for cut in itertools.combinations(range(1, words), size)]
     # Ids up to 40 are not all tried, but some near each of them.
-    assert scores(fewest_scores(counts)) <= 1.02 * min(scores(cut) for cut in every)
+    assert scores(choose_cutoffs(counts)) <= 1.02 * min(scores(cut) for cut in every)

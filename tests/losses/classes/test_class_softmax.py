@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.losses import inference, softmax
 from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
-from app.losses.classes.classes import RULES, deal, partition
+from app.losses.classes.classes import RULES, assign_devices, partition
 from tests.losses import toy
 from tests.losses.toy import DIM
 
@@ -169,7 +169,7 @@ def test_a_vector_that_predicts_nothing_changes_nothing():
 @pytest.mark.parametrize("devices", [2, 3])
 def test_classes_dealt_over_devices_are_the_same_loss(levels, devices):
     whole, starts = make_loss(levels, "fewest_rows")
-    device_C = deal(toy.counts(WORDS), starts[-1], 20, devices)
+    device_C = assign_devices(toy.counts(WORDS), starts[-1], 20, devices)
     dealt = ClassSoftmax(WORDS, DIM, starts, devices=device_C)
     tables = toy.make_tables(whole)
     # The same rows in other tables: those of each device's classes, one after the other.

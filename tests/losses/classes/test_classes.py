@@ -9,7 +9,7 @@ import pytest
 
 from app.losses.classes.classes import (
     RULES,
-    deal,
+    assign_devices,
     expected_loads,
     expected_rows,
     imbalance,
@@ -123,7 +123,7 @@ def test_expected_loads_are_those_of_drawn_targets():
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_dealt_loads_are_even(devices):
     (starts,) = partition(ZIPF, 2, "fewest_rows")
-    device = deal(ZIPF, starts, 400, devices)
+    device = assign_devices(ZIPF, starts, 400, devices)
     loads = np.bincount(device, expected_loads(ZIPF, starts, 400), minlength=devices)
     assert device.dtype == np.int32 and loads.max() < 1.02 * loads.mean()
 

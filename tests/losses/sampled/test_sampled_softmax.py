@@ -97,7 +97,7 @@ def test_loss_and_gradients_are_tensorflows(kind, sampler):
     found = np.zeros((WORDS, DIM), np.float32)
     found[rows.ids_U] = by_rows
     np.testing.assert_allclose(found, tf.convert_to_tensor(dense_rows), rtol=1e-4, atol=1e-5)
-    each_N = loss.each(toy.singly(hidden_ND, targets_N), {"output": rows})
+    each_N = loss.vector_losses(toy.singly(hidden_ND, targets_N), {"output": rows})
     np.testing.assert_allclose(each_N, dense_N, rtol=1e-4, atol=1e-5)
 
 
@@ -196,7 +196,7 @@ def test_the_last_of_ten_million_words_has_a_share(kind):
             tf.zeros((102, 1)), tf.range(102), tf.concat([[0, 10**7 - 1], tf.range(100)], 0)
         )
         predictions = toy.singly(tf.ones((2, 1)), tf.constant([0, 10**7 - 1]))
-        assert np.isfinite(loss.each(predictions, {"output": rows})).all()
+        assert np.isfinite(loss.vector_losses(predictions, {"output": rows})).all()
 
 
 @both
@@ -207,7 +207,9 @@ def test_products_in_bfloat16_come_close(kind):
     hidden_ND = tf.constant(random.normal(size=(20, 32)), tf.bfloat16)
     targets_N = toy.targets(WORDS, count=20)
     rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
-    narrow = loss.each(toy.singly(hidden_ND, targets_N), {"output": rows})
-    wide = loss.each(toy.singly(tf.cast(hidden_ND, tf.float32), targets_N), {"output": rows})
+    narrow = loss.vector_losses(toy.singly(hidden_ND, targets_N), {"output": rows})
+    wide = loss.vector_losses(
+        toy.singly(tf.cast(hidden_ND, tf.float32), targets_N), {"output": rows}
+    )
     assert narrow.dtype == tf.float32
     np.testing.assert_allclose(narrow, wide, rtol=0.05, atol=0.1)

@@ -10,7 +10,7 @@ from app.losses import inference
 from app.losses.base import Predictions
 from app.losses.tree import hierarchical_softmax, subtrees
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
-from app.losses.tree.huffman import code
+from app.losses.tree.huffman import canonical_code
 from tests.losses import toy
 from tests.losses.toy import DIM
 
@@ -50,7 +50,7 @@ def make(monkeypatch):
 
 def paths(counts):
     """Of every word, its path from the root down: rows, and whether it goes left there."""
-    tree, found = code(counts), {}
+    tree, found = canonical_code(counts), {}
 
     def walk(depth, index, path):
         if index >= tree.inner_E[depth]:
@@ -111,7 +111,7 @@ def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
     np.testing.assert_allclose(found_N, log_N, atol=2e-5)
 
     # Of the deeper nodes those on the paths of the batch, and no others.
-    first = int(code(counts).rows_E[min(way[0], code(counts).depth)])
+    first = int(canonical_code(counts).rows_E[min(way[0], canonical_code(counts).depth)])
     on_paths = {row for word in set(targets_N.numpy()) for row, _ in paths(counts)[word]}
     assert {row for row in touched["output"] if row >= first} == {
         row for row in on_paths if row >= first
@@ -183,7 +183,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
 
     ids_NK, _ = inference.top_k(loss, hidden_ND, 1, gather)
     assert ids_NK.tolist() == [[word]]
-    above = int(code(COUNTS["equal"]).inner_E[:4].sum())
+    above = int(canonical_code(COUNTS["equal"]).inner_E[:4].sum())
     assert len(read) == above + 3  # all nodes of the first depths, and one subtree of two more
 
 

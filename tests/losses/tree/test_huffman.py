@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 import pytest
 
-from app.losses.tree.huffman import code, lengths
+from app.losses.tree.huffman import canonical_code, code_length_counts
 
 
 def one_by_one(counts):
@@ -31,7 +31,7 @@ def fibonacci(count):
 
 
 def cost_and_depth(counts):
-    words_E = lengths(counts)
+    words_E = code_length_counts(counts)
     descending = np.sort(np.maximum(counts, 1))[::-1]
     return int(descending @ np.repeat(np.arange(len(words_E)), words_E)), len(words_E) - 1
 
@@ -65,7 +65,7 @@ def test_lengths_are_huffmans_for_random_counts(seed):
 
 @pytest.mark.parametrize("counts", SETS.values(), ids=SETS)
 def test_every_word_has_its_place_in_a_whole_tree(counts):
-    tree = code(counts)
+    tree = canonical_code(counts)
     assert tree.words_E.sum() == len(counts) and tree.inner_E.sum() == len(counts) - 1
     # At each depth there are the children of the nodes above, with children or words.
     assert tree.words_E[0] + tree.inner_E[0] == 1 and tree.inner_E[-1] == 0
@@ -83,6 +83,6 @@ def test_every_word_has_its_place_in_a_whole_tree(counts):
 
 def test_the_mean_length_is_about_the_entropy():
     counts = np.maximum(10**9 // np.arange(1, 10**6 + 1), 1)
-    words_E, p = lengths(counts), counts / counts.sum()
+    words_E, p = code_length_counts(counts), counts / counts.sum()
     mean, entropy = p @ np.repeat(np.arange(len(words_E)), words_E), -(p @ np.log2(p))
     assert entropy <= mean < entropy + p[0] + 0.086  # Gallager 1978
