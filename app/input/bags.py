@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
-from ..text.blocks import as_written, without_tuning_thread
+from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
 from .labelled import Examples
 from .pipeline import seed_of
@@ -164,7 +164,7 @@ def batches(
     sizes_E = features.sizes(examples.lengths_E, shape.features)
     made = _maker(examples, features, shape, weights_C, seed)
 
-    @as_written
+    @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             planned = tf.numpy_function(

@@ -1,7 +1,7 @@
 """Token ids kept between epochs, so that text is read and tokenised once.
 
 Both functions take the blocks of tokens of a corpus, (M,) int32 each, and give them on; what was
-read from end to end without an error is kept. Iterate inside `text.blocks.reported(progress)`.
+read from end to end without an error is kept. Iterate inside `text.blocks.raise_read_errors(progress)`.
 """
 
 from __future__ import annotations

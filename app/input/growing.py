@@ -12,9 +12,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
+from ..text.blocks import without_autograph, block_dataset, split_documents, without_tuning_thread
 from ..text.reading import Progress
-from ..text.tokenize import splitter, without_long
+from ..text.tokenize import make_splitter, drop_long_tokens
 from . import pipeline
 from .tokens import encode
 
@@ -34,7 +34,7 @@ class Block(NamedTuple):
     dropped: tf.Tensor
 
 
-@as_written
+@without_autograph
 def blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
@@ -42,7 +42,7 @@ def blocks(
     progress: Progress,
     first: int,
 ) -> tf.data.Dataset:
-    """The corpus as `Block`s, without the `first` ones. Iterate inside `text.blocks.reported`."""
+    """The corpus as `Block`s, without the `first` ones. Iterate inside `text.blocks.raise_read_errors`."""
     texts = block_dataset(
         sources,
         corpus.documents,
@@ -59,10 +59,10 @@ def blocks(
 
 def block(corpus: CorpusConfig) -> Callable[[tf.Tensor], Block]:
     """From the text of a block, a string scalar of valid UTF-8, to its `Block`."""
-    split = splitter(corpus)
+    split = make_splitter(corpus)
 
     def of_text(text: tf.Tensor) -> Block:
-        words, dropped = without_long(split(split_documents(text, corpus.documents)))
+        words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
         distinct, tokens, counts = tf.unique_with_counts(words.flat_values)
         return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
 

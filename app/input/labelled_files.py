@@ -20,9 +20,9 @@ import tensorflow as tf
 from ..config import Config, LabelledConfig
 from ..errors import UsageError
 from ..text import reading
-from ..text.blocks import as_written, block_dataset, in_turn, reported
+from ..text.blocks import without_autograph, block_dataset, interleave_sources, raise_read_errors
 from ..text.reading import Progress
-from ..text.tokenize import Tokenizer, splitter, warn_of_dropped, without_long
+from ..text.tokenize import Tokenizer, make_splitter, warn_about_long_tokens, drop_long_tokens
 from . import delimited
 from .labelled import Examples, starts
 
@@ -56,7 +56,7 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
     labels: dict[bytes, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
     dropped = 0
-    with reported(progress):
+    with raise_read_errors(progress):
         for words_U, labels_U, texts in _blocks(sources, config, progress).as_numpy_iterator():
             label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
             if not label_counts_E.all():
@@ -70,7 +70,7 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
                     label_counts_E,
                 )
             )
-    warn_of_dropped(dropped)
+    warn_about_long_tokens(dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
         raise UsageError(f"{', '.join(sources)}: no example in it; {_wanted(config)}")
     tokens_M, lengths_E, labels_N, label_counts_E = map(np.concatenate, zip(*parts, strict=True))
@@ -91,21 +91,21 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
 def words_of(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """From texts (E,) to their words, without labels that may be in them, and the text of each."""
     if config.labelled.text_column:
-        split = splitter(config.corpus)
+        split = make_splitter(config.corpus)
         return lambda texts_E: _words(split, texts_E)[:2]
     parted = _parted(config)
     return lambda texts_E: parted(texts_E)[1:3]
 
 
-@as_written
+@without_autograph
 def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.data.Dataset:
     """Distinct words and labels of some texts at a time, and these with places among those.
 
-    Iterate inside `text.blocks.reported`.
+    Iterate inside `text.blocks.raise_read_errors`.
     """
     settings = config.input
     if config.labelled.text_column:
-        split = splitter(config.corpus)
+        split = make_splitter(config.corpus)
 
         def rows(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
             try:
@@ -117,7 +117,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             return _Texts(tf.size(texts_E), *_words(split, texts_E), labels_N, owners_N)
 
         signature = _STRINGS, _STRINGS, _NUMBERS
-        found = in_turn(len(sources), rows, signature, progress, settings.readers)
+        found = interleave_sources(len(sources), rows, signature, progress, settings.readers)
     else:
         parted = _parted(config)
 
@@ -148,9 +148,9 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
     """From lines (E,) to their words and labels."""
-    by_space = splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
+    by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = re.escape(config.labelled.label_prefix)  # which RE2 reads as Python does
-    split = None if config.corpus.tokenizer == "whitespace" else splitter(config.corpus)
+    split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
 
     def parted(lines_E: tf.Tensor) -> _Texts:
         pieces = by_space(lines_E)
@@ -173,7 +173,7 @@ def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
 
 def _words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The words of some texts, the text of each, int64, and how many were too long."""
-    found, dropped = without_long(split(texts_E))
+    found, dropped = drop_long_tokens(split(texts_E))
     return found.flat_values, found.value_rowids(), dropped
 
 

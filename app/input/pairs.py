@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from ..config import Config, InputConfig
 from ..errors import UsageError
-from ..text.blocks import as_written, without_tuning_thread
-from ..text.names import counted
+from ..text.blocks import without_autograph, without_tuning_thread
+from ..text.names import count_names
 from ..text.vocabulary import Vocabulary
 from ..types import Batches
 from .layouts import is_number
@@ -78,8 +78,8 @@ def split(found: Ratings, given: Ratings | None, config: Config) -> Split:
         train, heldout = found.some(~is_heldout_N), found.some(is_heldout_N)
     # What is left out may leave others with nothing.
     for least in sorted({config.vocabulary.min_count, 1}, reverse=True):
-        users = counted(train.user_keys, train.users_N, least)
-        items = counted(train.item_keys, train.items_N, least)
+        users = count_names(train.user_keys, train.users_N, least)
+        items = count_names(train.item_keys, train.items_N, least)
         train = _known(_numbered(train, users.tokens, items.tokens))
     if not train.users_N.size:
         raise UsageError(
@@ -122,7 +122,7 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
     def shuffled(epoch: np.ndarray) -> np.ndarray:
         return np.random.default_rng((seed, int(epoch))).permutation(count).astype(np.int32)
 
-    @as_written
+    @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         with tf.device("CPU:0"):
             tensors = Pairs(*map(tf.constant, columns))

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
+from ..text.blocks import without_autograph, block_dataset, split_documents, without_tuning_thread
 from ..text.reading import Progress
-from ..text.tokenize import splitter
+from ..text.tokenize import make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
 from .tokens import PAD, decode, encode
 
@@ -54,13 +54,13 @@ def token_blocks(
 ) -> tf.data.Dataset:
     """A share of the corpus as blocks of tokens (see `input.tokens`), (M,) int32.
 
-    Unknown words are left out. Iterate inside `text.blocks.reported(progress)`.
+    Unknown words are left out. Iterate inside `text.blocks.raise_read_errors(progress)`.
     """
     of_block = block_tokens(corpus, lookup_table(vocabulary).lookup)
     return tokenized(sources, corpus, settings, progress, of_block, share)
 
 
-@as_written
+@without_autograph
 def tokenized(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
@@ -94,7 +94,7 @@ def block_tokens(
     lookup: from words (N,) to ids (N,) int32, below zero for an unknown one.
     """
     # A token that is too long is in no vocabulary, so it is left out with the unknown ones.
-    split = splitter(corpus)
+    split = make_splitter(corpus)
 
     def tokens(text: tf.Tensor) -> tf.Tensor:
         words = split(split_documents(text, corpus.documents))
@@ -164,7 +164,7 @@ def seed_of(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.T
     return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
-@as_written
+@without_autograph
 def batches(
     streams: Sequence[EpochRows | None],
     epochs: range,

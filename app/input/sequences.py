@@ -18,9 +18,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import as_written, split_documents
+from ..text.blocks import without_autograph, split_documents
 from ..text.reading import Progress
-from ..text.tokenize import tokenizer
+from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
 from .tokens import PAD
@@ -36,9 +36,9 @@ def token_blocks(
 ) -> tf.data.Dataset:
     """A share of the corpus as blocks of ids, (M,) int32.
 
-    vocabulary: with `<unk>` and `<eos>`. Iterate inside `text.blocks.reported(progress)`.
+    vocabulary: with `<unk>` and `<eos>`. Iterate inside `text.blocks.raise_read_errors(progress)`.
     """
-    tokenize, table = tokenizer(corpus), lookup_table(vocabulary)
+    tokenize, table = make_tokenizer(corpus), lookup_table(vocabulary)
     unknown, end = map(vocabulary.tokens.index, (UNK, EOS))
 
     def of_block(text: tf.Tensor) -> tf.Tensor:
@@ -100,7 +100,7 @@ def _heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
     return tf.cast(tf.cast(tf.size(ids_M), tf.float64) * share, tf.int32)
 
 
-@as_written
+@without_autograph
 def _mapped(
     blocks: tf.data.Dataset, of_block: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
 ) -> tf.data.Dataset:

@@ -21,7 +21,7 @@ from ..config import Config, InputConfig
 from ..config.settings import service_address
 from ..errors import RunError, UsageError
 from ..text import spans
-from ..text.blocks import as_written, without_tuning_thread
+from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.reading import Progress
 from ..text.vocabulary import Vocabulary, lookup_table
 from . import pipeline
@@ -71,10 +71,10 @@ def block_rows(
     sources.
     """
     read, corpus = config.input, config.corpus
-    index_N4 = spans.index(
+    index_N4 = spans.build_index(
         sources, corpus.documents, corpus.invalid_utf8, read.block_bytes, read.readers
     )
-    text = spans.reader(sources, index_N4)
+    text = spans.make_block_reader(sources, index_N4)
     tokens = pipeline.block_tokens(corpus, lookup_table(vocabulary).lookup)
     rows_of = pipeline.block_rows(keep_V, config.model.window, read, config.run.seed)
     return len(index_N4), lambda epoch, number: rows_of(epoch, number, tokens(text(number)))
@@ -90,13 +90,13 @@ def rows(
     """As `pipeline.rows`: the same rows in the same order.
 
     blocks, make: see `block_rows`. share: of the blocks. Iterate inside
-    `text.blocks.reported(progress)`.
+    `text.blocks.raise_read_errors(progress)`.
     """
     address = service_address(settings.data_service)
     ahead = min(_AHEAD, max(4, _AHEAD_BYTES // settings.block_bytes))
     make_one = tf.function(make, autograph=False)
 
-    @as_written
+    @without_autograph
     def numbered(epoch: tf.Tensor, first: int) -> tf.data.Dataset:
         """(number, rows) of the blocks from `first` on, made by whichever process iterates."""
         return tf.data.Dataset.range(first, blocks, share.of).map(

@@ -13,7 +13,7 @@ from . import reading
 
 # What makes a dataset, and the functions of its maps: tf.data would have autograph rewrite them,
 # tensorflow_text's included, in a second or two. They have no branches by tensors.
-as_written = tf.autograph.experimental.do_not_convert
+without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def block_dataset(
@@ -38,11 +38,11 @@ def block_dataset(
     def read(index: int) -> Iterator[bytes]:
         return reading.blocks(sources[index], documents, invalid_utf8, block_bytes, progress, index)
 
-    return in_turn(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
+    return interleave_sources(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
 
 
-@as_written
-def in_turn(
+@without_autograph
+def interleave_sources(
     sources: int,
     read: Callable[[int], Iterator[Any]],
     signature: tf.TensorSpec,
@@ -90,7 +90,7 @@ def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def reported(progress: reading.Progress) -> Iterator[None]:
+def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
     """Raises, at the end of the block, the RunError that ended a dataset early."""
     try:
         yield

@@ -11,7 +11,7 @@ from typing import Any
 from ..config import CorpusConfig
 from ..errors import UsageError
 from . import docstrings, download, reading
-from .meter import meter
+from .meter import show_progress
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".zst")
@@ -48,7 +48,7 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources))
 
 
-def outline(sources: tuple[str, ...]) -> dict[str, Any]:
+def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
     """Return the part of a fingerprint that needs no whole read.
 
     Take it before the text is read, so that an edit made meanwhile shows in `modified`.
@@ -63,7 +63,7 @@ def outline(sources: tuple[str, ...]) -> dict[str, Any]:
     """
     digest, modified, sizes = hashlib.sha256(), hashlib.sha256(), []
     for path in sources:
-        with reading.opened(path) as file:
+        with reading.open_source(path) as file:
             status = os.fstat(file.fileno())
             size = status.st_size
             sizes.append(size)
@@ -80,7 +80,7 @@ def outline(sources: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def contents(progress: reading.Progress) -> str:
+def hash_contents(progress: reading.Progress) -> str:
     """Return the hash of all the text of a corpus, from a pass that has read it to its end."""
     return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
 
@@ -91,7 +91,7 @@ def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
     Raises:
         RunError: a file cannot be read.
     """
-    return {**outline(sources), "contents": _read_contents(sources)}
+    return {**sample_fingerprint(sources), "contents": _read_contents(sources)}
 
 
 def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
     Raises:
         RunError: a file cannot be read.
     """
-    found = outline(sources)
+    found = sample_fingerprint(sources)
     if any(known.get(name) != found[name] for name in ("files", "bytes", "sha256")):
         return None
     if "contents" in known and known.get("modified") == found["modified"]:
@@ -115,11 +115,11 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
 def _read_contents(sources: tuple[str, ...]) -> str:
     progress = reading.Progress.of(sources, hashed=True)
     size = sum(map(os.path.getsize, sources))
-    with meter("reading the text to see whether it has changed", size, "B") as show:
+    with show_progress("reading the text to see whether it has changed", size, "B") as show:
         for index, path in enumerate(sources):
             for _ in reading.raw_blocks(path, "none", reading.BLOCK_BYTES, progress, index):
                 show(sum(progress.positions))
-    return contents(progress)
+    return hash_contents(progress)
 
 
 def _items(value: str, flag: str) -> list[str]:

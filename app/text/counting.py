@@ -10,10 +10,10 @@ from absl import logging
 
 from ..config import CorpusConfig, VocabularyConfig
 from ..errors import UsageError
-from .blocks import as_written, block_dataset, reported, split_documents
-from .meter import meter
+from .blocks import without_autograph, block_dataset, raise_read_errors, split_documents
+from .meter import show_progress
 from .reading import BLOCK_BYTES, Progress
-from .tokenize import splitter, warn_of_dropped, without_long
+from .tokenize import make_splitter, warn_about_long_tokens, drop_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
 
 
@@ -73,7 +73,7 @@ def recount(
     return np.array([*found.values()], np.int64), total
 
 
-@as_written
+@without_autograph
 def _tally(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
@@ -87,13 +87,13 @@ def _tally(
 
     close: whether the end of a document that has a token is a token as well.
     """
-    split = splitter(corpus)
+    split = make_splitter(corpus)
 
     def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         # Within a block, so that few strings cross to Python. Line ends are white space to every
         # tokenizer, so documents need splitting only where they are counted.
         texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
-        words, dropped = without_long(split(texts))
+        words, dropped = drop_long_tokens(split(texts))
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 
@@ -105,7 +105,7 @@ def _tally(
     end = EOS.encode()
     total = threshold = too_long = 0
     size = sum(map(os.path.getsize, sources))
-    with reported(progress), meter("counting words", size, "B") as show:
+    with raise_read_errors(progress), show_progress("counting words", size, "B") as show:
         for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
                 held[token] = held.get(token, 0) + occurrences
@@ -114,16 +114,18 @@ def _tally(
             if close:
                 held[end] = held.get(end, 0) + int(documents)
                 total += int(documents)
-            held, threshold = prune(held, settings.vocab_memory_entries, threshold)
+            held, threshold = drop_rare_tokens(held, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
     _tell_replaced(sources, progress)
-    warn_of_dropped(too_long)
+    warn_about_long_tokens(too_long)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return held, total
 
 
-def prune(held: dict[bytes, int], limit: int, threshold: int) -> tuple[dict[bytes, int], int]:
+def drop_rare_tokens(
+    held: dict[bytes, int], limit: int, threshold: int
+) -> tuple[dict[bytes, int], int]:
     """Raises the threshold by one, dropping tokens with that count, until `limit` are held.
 
     Returns what is left and the last threshold.

@@ -16,7 +16,7 @@ from absl import logging
 
 from ..errors import UsageError
 from ..system.files import replacing
-from .meter import meter
+from .meter import show_progress
 
 # `stdlib` stands for the standard library, which is no package.
 PACKAGES = ("tensorflow", "keras", "numpy", "stdlib")
@@ -45,7 +45,7 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
         return path
     logging.info("extracting the docstrings of %s to %s", ", ".join(packages), path)
     with (
-        meter("docstrings", len(files), " files") as show,
+        show_progress("docstrings", len(files), " files") as show,
         replacing(path) as temporary,
         # A docstring may hold lone surrogates, which have no encoding.
         open(temporary, "w", encoding="utf-8", errors="replace", newline="\n") as output,

@@ -19,7 +19,7 @@ from absl import logging
 
 from ..errors import RunError
 from ..system.files import replacing
-from .meter import meter
+from .meter import show_progress
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
@@ -76,7 +76,7 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
-            with meter(os.path.basename(path), total, "B") as show:
+            with show_progress(os.path.basename(path), total, "B") as show:
                 for chunk in _chunks(response):
                     target.write(chunk)
                     show(target.tell())

@@ -14,7 +14,7 @@ _INTERVAL_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def meter(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Yields `show(position)`, where `position` counts units (such as "B") from 0 to `total`.
 
     On a terminal a bar moves; elsewhere one line is logged for each interval of 30 seconds, so a

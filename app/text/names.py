@@ -16,7 +16,7 @@ from .vocabulary import Vocabulary
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 
 
-def counted(
+def count_names(
     names: Sequence[str], ids_M: np.ndarray, min_count: int = 1, most: int = 0
 ) -> Vocabulary:
     """The names by descending count, then by code point; `most` of them at most if that is not 0.

@@ -63,7 +63,7 @@ def blocks(
     progress = progress or Progress([0], [0])
     progress.replaced[index] = 0
     for offset, text in raw_blocks(path, documents, block_bytes, progress, index):
-        block, replaced = valid(text, invalid_utf8, path, offset)
+        block, replaced = to_valid_utf8(text, invalid_utf8, path, offset)
         progress.replaced[index] += replaced
         yield block
 
@@ -79,7 +79,7 @@ def raw_blocks(
     progress.positions[index] = 0
     digest = None if progress.digests is None else hashlib.sha256()
     decompress = opener(path, plain=contextlib.nullcontext)
-    with opened(path) as raw, decompress(raw) as stream:
+    with open_source(path) as raw, decompress(raw) as stream:
         start = stream.read(len(BYTE_ORDER_MARK))
         rest = start.removeprefix(BYTE_ORDER_MARK)
         offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
@@ -113,7 +113,7 @@ def _cut(buffer: bytes, documents: str) -> int:
     return len(buffer)
 
 
-def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
+def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
     """The text as valid UTF-8, and the number of sequences replaced by U+FFFD.
 
     path, offset: where it lies. RunError if it is not UTF-8 and invalid_utf8 is "error".
@@ -135,7 +135,7 @@ def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
+def open_source(path: str) -> Iterator[BinaryIO]:
     """Open a regular file to read its bytes; errors of the system and the decompressors are told.
 
     Raises:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..system.files import opener
 from . import reading
-from .blocks import in_turn, reported
+from .blocks import interleave_sources, raise_read_errors
 
 
 def is_cuttable(path: str) -> bool:
@@ -22,7 +22,7 @@ def is_cuttable(path: str) -> bool:
     return opener(path, plain=None) is None
 
 
-def index(
+def build_index(
     sources: tuple[str, ...], documents: str, invalid_utf8: str, block_bytes: int, readers: int
 ) -> np.ndarray:
     """The blocks of `blocks.block_dataset`, in its order: (N, 4) int64.
@@ -36,16 +36,18 @@ def index(
     def read(source: int) -> Iterator[list[int]]:
         path = sources[source]
         for offset, text in reading.raw_blocks(path, documents, block_bytes, progress, source):
-            _, replaced = reading.valid(text, invalid_utf8, path, offset)
+            _, replaced = reading.to_valid_utf8(text, invalid_utf8, path, offset)
             yield [source, offset, len(text), replaced]
 
     signature = tf.TensorSpec([4], tf.int64)
-    found = in_turn(len(sources), read, signature, progress, readers)
-    with reported(progress):
+    found = interleave_sources(len(sources), read, signature, progress, readers)
+    with raise_read_errors(progress):
         return np.array(list(found.as_numpy_iterator()), np.int64).reshape(-1, 4)
 
 
-def reader(sources: tuple[str, ...], index_N4: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
+def make_block_reader(
+    sources: tuple[str, ...], index_N4: np.ndarray
+) -> Callable[[tf.Tensor], tf.Tensor]:
     """From the number of a block, an int64 scalar, to its text, valid UTF-8: see `index`.
 
     Raises tf.errors.OpError where a source is not what it was.

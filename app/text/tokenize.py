@@ -30,16 +30,16 @@ LONGEST_TOKEN = 1000
 Tokenizer = Callable[[tf.Tensor], tf.RaggedTensor]
 
 
-def tokenizer(config: CorpusConfig) -> Tokenizer:
+def make_tokenizer(config: CorpusConfig) -> Tokenizer:
     """Return the function from valid UTF-8 strings (N,) to their tokens (N, None), none too long.
 
     See `splitter` and `without_long`.
     """
-    split = splitter(config)
-    return lambda texts: without_long(split(texts))[0]
+    split = make_splitter(config)
+    return lambda texts: drop_long_tokens(split(texts))[0]
 
 
-def without_long(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+def drop_long_tokens(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Return the tokens of at most `LONGEST_TOKEN` bytes, and the number of the others, int64."""
     is_short = tf.strings.length(tokens.flat_values) <= LONGEST_TOKEN
     dropped = tf.math.count_nonzero(~is_short)
@@ -53,7 +53,7 @@ def without_long(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     return tf.RaggedTensor.from_row_splits(*found, validate=False), dropped
 
 
-def warn_of_dropped(dropped: int) -> None:
+def warn_about_long_tokens(dropped: int) -> None:
     """Log how many tokens of a text were too long, if any."""
     if dropped:
         logging.warning(
@@ -61,7 +61,7 @@ def warn_of_dropped(dropped: int) -> None:
         )
 
 
-def splitter(config: CorpusConfig) -> Tokenizer:
+def make_splitter(config: CorpusConfig) -> Tokenizer:
     """The function that `config.tokenizer` names: valid UTF-8 strings (N,) to tokens (N, None).
 
     `whitespace` splits at Unicode white space. `unicode` normalises (NFKC), folds case, and splits

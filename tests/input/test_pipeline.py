@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline
 from app.input.tokens import PAD, decode
-from app.text.blocks import reported
+from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 
@@ -221,7 +221,7 @@ def read(paths, vocabulary=VOCABULARY, corpus=None, **settings):
         sources, vocabulary, corpus or CorpusConfig(), InputConfig(**settings), progress
     )
     gc.collect()  # what the dataset needs must not hang on this function's caller
-    with reported(progress):
+    with raise_read_errors(progress):
         return [
             [(vocabulary.tokens[~token if token < 0 else token], token < 0) for token in tokens]
             for tokens in blocks.as_numpy_iterator()
@@ -271,7 +271,7 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
     keep = pipeline.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
     found = pipeline.rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
-    with reported(progress):
+    with raise_read_errors(progress):
         one, again, other = (
             np.concatenate(of_epoch(found, epoch, SHUFFLED)) for epoch in (0, 0, 1)
         )

@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline, sequences
 from app.input.tokens import PAD
-from app.text.blocks import reported
+from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
 from app.text.vocabulary import EOS, UNK, Vocabulary
 
@@ -124,7 +124,7 @@ def test_text_becomes_ids_of_all_its_tokens(tmp_path):
     def words(documents):
         corpus = CorpusConfig(documents=documents)
         blocks = sequences.token_blocks((str(path),), VOCABULARY, corpus, InputConfig(), progress)
-        with reported(progress):
+        with raise_read_errors(progress):
             (ids,) = blocks.as_numpy_iterator()
         return " ".join(TOKENS[token] for token in ids)
 

@@ -42,7 +42,7 @@ def config(tmp_path):
 @pytest.fixture
 def sleeping(monkeypatch):
     """Makes the pipeline sleep for each block that it tokenises."""
-    splitter = pipeline.splitter
+    splitter = pipeline.make_splitter
 
     def slow(corpus):
         def sleep(text):
@@ -56,7 +56,7 @@ def sleeping(monkeypatch):
         inner = splitter(corpus)
         return tokenize
 
-    monkeypatch.setattr(pipeline, "splitter", slow)
+    monkeypatch.setattr(pipeline, "make_splitter", slow)
 
 
 def job(config):

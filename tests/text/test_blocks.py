@@ -21,7 +21,7 @@ def write(tmp_path, **texts: bytes) -> tuple[str, ...]:
 def read(sources, documents="line", **settings):
     progress = reading.Progress.of(sources)
     dataset = blocks.block_dataset(sources, documents, "replace", progress, **settings)
-    with blocks.reported(progress):
+    with blocks.raise_read_errors(progress):
         return list(dataset.as_numpy_iterator()), progress
 
 
@@ -66,7 +66,7 @@ def test_one_failing_source_stops_the_others(tmp_path):
     progress = reading.Progress.of(sources)
     dataset = blocks.block_dataset(sources, "line", "replace", progress, block_bytes=64)
     assert len(list(dataset)) < 100
-    with pytest.raises(RunError, match="gone.txt"), blocks.reported(progress):
+    with pytest.raises(RunError, match="gone.txt"), blocks.raise_read_errors(progress):
         raise KeyError("what a consumer may make of too little data")
 
 

@@ -135,7 +135,7 @@ def edit(path, modified=None):
 def test_an_edit_that_keeps_the_size_is_seen(long_text):
     path, known = long_text
     edit(path, path.stat().st_mtime_ns + 1)
-    assert corpus.outline((str(path),))["sha256"] == known["sha256"]
+    assert corpus.sample_fingerprint((str(path),))["sha256"] == known["sha256"]
     assert corpus.recognize((str(path),), known) is None
 
 
@@ -169,5 +169,5 @@ def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
         progress = reading.Progress.of(sources, hashed=True)
         found = blocks.block_dataset(sources, "line", "replace", progress, size, readers)
         assert len(list(found)) > 50
-        assert corpus.contents(progress) == expected
+        assert corpus.hash_contents(progress) == expected
     assert corpus.fingerprint(sources[::-1])["contents"] != expected

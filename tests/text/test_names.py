@@ -12,10 +12,10 @@ from app.text.vocabulary import Vocabulary
 
 def test_names_are_counted():
     known, ids = ["d", "b", "a", "c"], np.array([0, 0, 3, 3, 2, 1, 1])
-    found = names.counted(known, ids)
+    found = names.count_names(known, ids)
     assert found.tokens == ["b", "c", "d", "a"]
     assert found.counts.tolist() == [2, 2, 2, 1] and found.total == 7
-    assert names.counted(known, ids, min_count=2, most=2).tokens == ["b", "c"]
+    assert names.count_names(known, ids, min_count=2, most=2).tokens == ["b", "c"]
 
 
 def test_labels_are_kept(tmp_path):

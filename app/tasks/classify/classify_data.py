@@ -154,7 +154,7 @@ def _parted(found: Examples, config: Config) -> tuple[Examples, Examples]:
 def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     if workdir.has(workdir.labels):
         return names(workdir)
-    labels = text_names.counted(found.labels, found.labels_N)
+    labels = text_names.count_names(found.labels, found.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
             f"--corpus={config.corpus.corpus}: every text to train on has the label "
@@ -163,7 +163,7 @@ def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabular
     settings = config.vocabulary
     if settings.vocab:
         return vocabulary.load(settings.vocab), labels
-    words = text_names.counted(
+    words = text_names.count_names(
         found.words, found.tokens_M, settings.min_count, settings.max_vocab_size
     )
     return words, labels

@@ -21,9 +21,9 @@ from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.slab import Slab, read_rows
 from ...text import reading
 from ...text import vocabulary as files
-from ...text.blocks import reported
+from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
-from ...text.tokenize import warn_of_dropped
+from ...text.tokenize import warn_about_long_tokens
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 
@@ -78,7 +78,7 @@ class Stream:
             progress = Progress.of(self._sources)
             settings = self._config.corpus, self._config.input
             dropped = 0
-            with reported(progress):
+            with raise_read_errors(progress):
                 blocks = growing.blocks(self._sources, *settings, progress, self._block)
                 for block in blocks:
                     yield from self._whole_batches()
@@ -90,7 +90,7 @@ class Stream:
                 if len(self._waiting_RL):
                     yield epoch, self._batch_of(self._waiting_RL)
             if epoch == 0:  # later ones drop the same
-                warn_of_dropped(dropped)
+                warn_about_long_tokens(dropped)
             if not len(self._keys):
                 raise RunError(
                     f"no word was seen {self._keys.min_sightings} times; lower --min_count or "

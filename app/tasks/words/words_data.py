@@ -23,7 +23,7 @@ from ...input import cache, pipeline, sequences, service
 from ...input.pipeline import EpochRows, Share
 from ...system.checked_files import COUNT
 from ...text import corpus, counting, vocabulary
-from ...text.blocks import reported
+from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
@@ -88,14 +88,14 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     if grows:
         expected = growing_words.expected(sources, config, config.vocabulary.min_count)
         return Text(sources, GROWING, *expected, corpus.fingerprint(sources))
-    found, progress = corpus.outline(sources), Progress.of(sources, hashed=True)
+    found, progress = corpus.sample_fingerprint(sources), Progress.of(sources, hashed=True)
     if words is None:
         words = counting.count(sources, *_counted(config), progress)
         counts, total = words.counts, words.total
     else:
         counts, total = counting.recount(words, sources, *_counted(config), progress)
     batches = _expected(sources, words, counts, total, config)
-    fingerprint = {**found, "contents": corpus.contents(progress)}
+    fingerprint = {**found, "contents": corpus.hash_contents(progress)}
     return Text(sources, words, total, batches, fingerprint)
 
 
@@ -149,7 +149,7 @@ def by_epoch(
             made(number) if mine is None or number in mine else None for number in range(micro)
         ]
         dataset = pipeline.batches(streams, epochs, first, halo, settings)
-        with reported(progress):
+        with raise_read_errors(progress):
             for epoch, tokens in dataset:
                 if progress.error is not None:  # the batch may be the last of a text that was cut
                     break
