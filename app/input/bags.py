@@ -12,7 +12,7 @@ from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
 from .labelled import Examples
-from .pipeline import seed_of
+from .pipeline import block_seed
 
 _LABEL = 13  # a stream of random numbers (see `input.pipeline`)
 # By which fastText hashes n-grams (Dictionary::addWordNgrams, src/dictionary.cc).
@@ -105,7 +105,7 @@ class Packing(NamedTuple):
         )
 
 
-def packing(
+def make_packing(
     examples: Examples, features: Features, settings: InputConfig, all_labels: bool
 ) -> Packing:
     """The shapes of the calls that go through the examples.
@@ -122,13 +122,13 @@ def packing(
     return Packing(steps, size, min(len(examples), bags), labels, micro)
 
 
-def expected_batches(examples: Examples, features: Features, shape: Packing) -> int:
+def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:
     """About how many calls an epoch has."""
     total = features.sizes(examples.lengths_E, shape.features).sum()
     return -(-int(total / _FILLED) // (shape.features * shape.steps))
 
 
-def plan(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarray:
+def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarray:
     """Which examples are in which steps of an epoch, (calls, S, B) int32; -1 for none.
 
     sizes_E: features of each example, at most N. Every example comes once, in an order drawn for
@@ -147,7 +147,7 @@ def plan(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarr
     return planned_KB.reshape(-1, shape.steps, shape.bags)
 
 
-def batches(
+def make_batches(
     examples: Examples,
     features: Features,
     shape: Packing,
@@ -168,7 +168,7 @@ def batches(
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             planned = tf.numpy_function(
-                lambda epoch: plan(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32
+                lambda epoch: plan_epoch(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32
             )
             calls = tf.data.Dataset.from_tensor_slices(
                 tf.ensure_shape(planned, [None, shape.steps, shape.bags])
@@ -251,7 +251,7 @@ def _maker(
         return Bags(
             by_step(ids_F, counts_S),
             by_step(owners_F % bags, counts_S, bags),
-            *labels(examples_K, places_K, seed_of(seed, _LABEL, epoch, number)),
+            *labels(examples_K, places_K, block_seed(seed, _LABEL, epoch, number)),
         )
 
     return made

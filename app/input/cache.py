@@ -22,7 +22,7 @@ from ..text.reading import Progress
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 
 
-def in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
+def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
     """Keeps the blocks in memory: 4 bytes a token."""
     held: list[np.ndarray] = []
     whole = False
@@ -42,7 +42,7 @@ def in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
     return without_tuning_thread(kept)
 
 
-def on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
+def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
     """Return the blocks, kept in a file, which is used as it is when it is there already.
 
     Beside the file, PATH.sizes.npy holds the size and the CRC-32 of each block. It is written last,

@@ -50,7 +50,7 @@ def is_quoted(text: str, separator: str) -> bool:
     return separator in _QUOTING and '"' in text
 
 
-def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not blank, each with the number of the line where it begins.
 
     Args:
@@ -62,7 +62,7 @@ def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[in
         UsageError: A quote is not closed, or something follows a closed one.
     """
     if separator in _QUOTING:
-        yield from csv_rows(path, parts, separator)
+        yield from read_csv_rows(path, parts, separator)
         return
     for first, text in parts:
         for number, line in enumerate(text[:-1].split("\n"), first):
@@ -71,7 +71,9 @@ def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[in
                 yield number, row
 
 
-def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
+def read_csv_rows(
+    path: str, parts: Iterable[Lines], separator: str
+) -> Iterator[tuple[int, list[str]]]:
     """Yield what `rows` does, of cells that may be quoted whatever the separator is."""
     csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
     parts = iter(parts)
@@ -92,7 +94,7 @@ def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tupl
         ) from error
 
 
-def listed(header: list[str]) -> str:
+def list_columns(header: list[str]) -> str:
     """Return the names of a header for a message."""
     names = ", ".join(header) or "none"
     return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import without_autograph, block_dataset, split_documents, without_tuning_thread
+from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
 from ..text.reading import Progress
-from ..text.tokenize import make_splitter, drop_long_tokens
+from ..text.tokenize import drop_long_tokens, make_splitter
 from . import pipeline
 from .tokens import encode
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A block of text.
 
     words_U: its distinct words, strings, in order of appearance. counts_U: how often it has them,
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 @without_autograph
-def blocks(
+def make_blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
     settings: InputConfig,
@@ -52,25 +52,25 @@ def blocks(
         settings.readers,
     )
     found = texts.skip(first).map(
-        block(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
+        make_block_parser(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
     )
     return without_tuning_thread(found.prefetch(settings.prefetch))
 
 
-def block(corpus: CorpusConfig) -> Callable[[tf.Tensor], Block]:
+def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
     """From the text of a block, a string scalar of valid UTF-8, to its `Block`."""
     split = make_splitter(corpus)
 
-    def of_text(text: tf.Tensor) -> Block:
+    def of_text(text: tf.Tensor) -> TextBlock:
         words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
         distinct, tokens, counts = tf.unique_with_counts(words.flat_values)
-        return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
+        return TextBlock(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
 
     return of_text
 
 
-def block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
-    """A compiled function that gives the rows of a block, (R, L) int32, see `pipeline.rows`.
+def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
+    """A compiled function that gives the rows of a block, (R, L) int32, see `pipeline.make_epoch_rows`.
 
     Called with the epoch and the number of the block in it, int64; what id each distinct word has,
     (U,) int32, and its chance to be kept, (U,) float32, 0 for one without an id; and the block's
@@ -86,13 +86,15 @@ def block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., t
         documents_M: tf.Tensor,
     ) -> tf.Tensor:
         def drawn(stream: int) -> tf.Tensor:
-            return pipeline.seed_of(seed, stream, epoch, number)
+            return pipeline.block_seed(seed, stream, epoch, number)
 
         uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), drawn(pipeline.SUBSAMPLE))
         kept_M = uniform_M < tf.gather(chances_U, tokens_M)
         ids = tf.gather(ids_U, tf.boolean_mask(tokens_M, kept_M))
-        first = pipeline.changes(tf.boolean_mask(documents_M, kept_M))
-        return pipeline.framed(encode(ids, first), window, settings, drawn(pipeline.SHUFFLE))
+        first = pipeline.differs_from_previous(tf.boolean_mask(documents_M, kept_M))
+        return pipeline.split_into_rows(
+            encode(ids, first), window, settings, drawn(pipeline.SHUFFLE)
+        )
 
     number = tf.TensorSpec([], tf.int64)
     dtypes = tf.int32, tf.float32, tf.int32, tf.int64

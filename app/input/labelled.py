@@ -48,9 +48,9 @@ class Examples:
         return dataclasses.replace(
             self,
             tokens_M=self.tokens_M[np.repeat(chosen_E, self.lengths_E)],
-            starts_E=starts(self.lengths_E[chosen_E]),
+            starts_E=list_starts(self.lengths_E[chosen_E]),
             labels_N=self.labels_N[np.repeat(chosen_E, self.label_counts_E)],
-            label_starts_E=starts(self.label_counts_E[chosen_E]),
+            label_starts_E=list_starts(self.label_counts_E[chosen_E]),
         )
 
     def part(self, start: int, stop: int) -> Examples:
@@ -72,7 +72,7 @@ class Examples:
             words,
             labels,
             tokens_M[known_M],
-            starts(known_M)[self.starts_E],
+            list_starts(known_M)[self.starts_E],
             _ids(self.labels, labels)[self.labels_N],
             self.label_starts_E,
         )
@@ -84,6 +84,6 @@ def _ids(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
     return np.array([index.get(name, -1) for name in names], np.int32)
 
 
-def starts(lengths_E: np.ndarray) -> np.ndarray:
+def list_starts(lengths_E: np.ndarray) -> np.ndarray:
     """Where each of some lists begins that follow one another, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(lengths_E, dtype=np.int64)])

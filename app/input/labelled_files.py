@@ -20,11 +20,11 @@ import tensorflow as tf
 from ..config import Config, LabelledConfig
 from ..errors import UsageError
 from ..text import reading
-from ..text.blocks import without_autograph, block_dataset, interleave_sources, raise_read_errors
+from ..text.blocks import block_dataset, interleave_sources, raise_read_errors, without_autograph
 from ..text.reading import Progress
-from ..text.tokenize import Tokenizer, make_splitter, warn_about_long_tokens, drop_long_tokens
+from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
 from . import delimited
-from .labelled import Examples, starts
+from .labelled import Examples, list_starts
 
 _ROWS = 4096  # of a CSV file that are tokenised at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
@@ -82,13 +82,13 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
         [word.decode() for word in words],
         [label.decode() for label in labels],
         tokens_M,
-        starts(lengths_E),
+        list_starts(lengths_E),
         labels_N,
-        starts(label_counts_E),
+        list_starts(label_counts_E),
     )
 
 
-def words_of(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """From texts (E,) to their words, without labels that may be in them, and the text of each."""
     if config.labelled.text_column:
         split = make_splitter(config.corpus)
@@ -186,14 +186,14 @@ def _rows(
         path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
     )
     lines = delimited.whole_lines(path, map(bytes.decode, blocks))
-    cells = delimited.csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
+    cells = delimited.read_csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
     _, header = next(cells, (0, []))
     header = [name.strip() for name in header]
     for flag in ("text_column", "label_column"):
         name = getattr(settings, flag)
         if name not in header:
             raise UsageError(
-                f"--{flag}={name}: {path} has the columns {delimited.listed(header)}; "
+                f"--{flag}={name}: {path} has the columns {delimited.list_columns(header)}; "
                 f"{_wanted(config)}"
             )
         delimited.check_single(path, header, name)

@@ -60,14 +60,14 @@ class Layout(NamedTuple):
         return f"{names} between {_SEPARATORS[self.separator]}{header}"
 
 
-def detect(path: str, settings: RatingsConfig) -> Layout:
+def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     """The layout of a file. UsageError where it cannot be told, or lacks a column asked for."""
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
     if path.lower().endswith(".parquet"):
         return Layout("parquet", columns=_placed(path, parquet.column_names(path), named, list))
     number, first = _first_line(path)
     separator = _separator(first)
-    some = itertools.islice(delimited.rows(path, texts(path), separator), _LINES)
+    some = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
     fields = [row for _, row in some]
     if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
         places = _placed(path, fields[0], named, range)
@@ -121,7 +121,7 @@ def _placed(path: str, names: list[str], named: tuple[str, ...], places) -> tupl
             index = names.index(name) if name in names else None
         if index is None and (name or flag in _FLAGS[:2]):
             raise UsageError(
-                f"--{flag}={name}: {path} has no such column, but {delimited.listed(names)}; "
+                f"--{flag}={name}: {path} has no such column, but {delimited.list_columns(names)}; "
                 "give one"
             )
         if index is not None:
@@ -148,7 +148,7 @@ def is_number(field: str) -> bool:
     return True
 
 
-def texts(path: str) -> Iterator[Lines]:
+def read_lines(path: str) -> Iterator[Lines]:
     """Yield the lines of a text file, some MB at a time.
 
     Raises:
@@ -170,7 +170,7 @@ def _decoded(path: str) -> Iterator[str]:
 
 def _first_line(path: str) -> Lines:
     """Return the first line that is not blank, and its number."""
-    for first, text in texts(path):
+    for first, text in read_lines(path):
         for number, line in enumerate(io.StringIO(text), first):
             if line.strip():
                 return number, line.removesuffix("\n")

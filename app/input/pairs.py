@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
     weights: Any
 
 
-class Known(NamedTuple):
+class KnownItems(NamedTuple):
     """Which items each user has: those of user u are `items_N[starts_U[u] : starts_U[u + 1]]`.
 
     starts_U: (U + 1,) int64. items_N: int32, ascending for each user.
@@ -54,12 +54,12 @@ class Split:
     items: Vocabulary
     train: Ratings
     heldout: Ratings
-    known: Known
+    known: KnownItems
     repeated: int
     left_out: int
 
 
-def split(found: Ratings, given: Ratings | None, config: Config) -> Split:
+def split_pairs(found: Ratings, given: Ratings | None, config: Config) -> Split:
     """What of the pairs found is trained on and what is scored.
 
     given: the pairs of --heldout. Their order is that of the files. UsageError where what is
@@ -67,12 +67,12 @@ def split(found: Ratings, given: Ratings | None, config: Config) -> Split:
     """
     settings = config.ratings
     adds = settings.weighted and found.ratings_N is not None
-    found = rated(found, settings.min_rating)
+    found = filter_by_rating(found, settings.min_rating)
     if adds and (found.ratings_N <= 0).any():
         raise UsageError("--weighted: some ratings are not above 0; leave them out by --min_rating")
     found, repeated = _once(found, adds)
     if given is not None:
-        train, heldout = found, rated(given, settings.min_rating)
+        train, heldout = found, filter_by_rating(given, settings.min_rating)
     else:
         is_heldout_N = _is_heldout(found, config)
         train, heldout = found.some(~is_heldout_N), found.some(is_heldout_N)
@@ -86,12 +86,14 @@ def split(found: Ratings, given: Ratings | None, config: Config) -> Split:
             f"--corpus={config.corpus.corpus}: no pair is left to train on; lower --min_count, "
             "--min_rating or --heldout_share"
         )
-    of_users = known(train, len(users.tokens))
-    heldout, left_out = new(heldout, users, items, of_users)
+    of_users = group_by_user(train, len(users.tokens))
+    heldout, left_out = select_scorable(heldout, users, items, of_users)
     return Split(users, items, train, heldout, of_users, repeated, left_out)
 
 
-def new(pairs: Ratings, users: Vocabulary, items: Vocabulary, known: Known) -> tuple[Ratings, int]:
+def select_scorable(
+    pairs: Ratings, users: Vocabulary, items: Vocabulary, known: KnownItems
+) -> tuple[Ratings, int]:
     """Those pairs of users and items with an id that are not known, each once; and how many not."""
     found = _known(_numbered(_once(pairs, adds=False)[0], users.tokens, items.tokens))
     owners_N = np.repeat(np.arange(len(known.starts_U) - 1), np.diff(known.starts_U))
@@ -100,14 +102,14 @@ def new(pairs: Ratings, users: Vocabulary, items: Vocabulary, known: Known) -> t
     return found, len(pairs.users_N) - len(found.users_N)
 
 
-def known(pairs: Ratings, users: int) -> Known:
+def group_by_user(pairs: Ratings, users: int) -> KnownItems:
     """The items of each of so many users."""
     order_N = np.lexsort((pairs.items_N, pairs.users_N))
     starts_U = np.searchsorted(pairs.users_N[order_N], np.arange(users + 1))
-    return Known(starts_U, pairs.items_N[order_N])
+    return KnownItems(starts_U, pairs.items_N[order_N])
 
 
-def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
+def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
     """The batches of a run: `Pairs` of (S, B), in another order each epoch."""
     steps, size = settings.steps_per_call, settings.batch_tokens
     count = len(pairs.users_N)
@@ -139,7 +141,7 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
                 return epoch, Pairs(*(tf.reshape(part, (steps, size)) for part in found))
 
             left_out = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
-            numbers = tf.data.Dataset.range(left_out, calls(count, settings))
+            numbers = tf.data.Dataset.range(left_out, count_batches(count, settings))
             return numbers.map(call, name="pairs")
 
         numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
@@ -155,12 +157,12 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
     return epoch_batches
 
 
-def calls(pairs: int, settings: InputConfig) -> int:
+def count_batches(pairs: int, settings: InputConfig) -> int:
     """The batches of an epoch."""
     return -(-pairs // (settings.steps_per_call * settings.batch_tokens))
 
 
-def rated(pairs: Ratings, least: str) -> Ratings:
+def filter_by_rating(pairs: Ratings, least: str) -> Ratings:
     """Those with at least such a rating."""
     if not least:
         return pairs

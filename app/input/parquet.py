@@ -20,7 +20,7 @@ def column_names(path: str) -> list[str]:
     return _open(path).schema_arrow.names
 
 
-def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows of some columns, some thousands at a time.
 
     Raises:
@@ -31,7 +31,7 @@ def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         yield from file.iter_batches(columns=list(dict.fromkeys(names)))
 
 
-def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
+def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
     """Return the distinct keys of a column as text, and the position among them for each row.
 
     Raises:
@@ -59,7 +59,7 @@ def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], n
     return list(map(str, distinct)), encoded.indices.to_numpy()
 
 
-def cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
+def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     """Return the cells of a column as text; dates and times are seconds since 1970 (UTC).
 
     Raises:

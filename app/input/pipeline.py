@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import without_autograph, block_dataset, split_documents, without_tuning_thread
+from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
 from ..text.reading import Progress
 from ..text.tokenize import make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
@@ -56,12 +56,12 @@ def token_blocks(
 
     Unknown words are left out. Iterate inside `text.blocks.raise_read_errors(progress)`.
     """
-    of_block = block_tokens(corpus, lookup_table(vocabulary).lookup)
-    return tokenized(sources, corpus, settings, progress, of_block, share)
+    of_block = make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    return map_blocks(sources, corpus, settings, progress, of_block, share)
 
 
 @without_autograph
-def tokenized(
+def map_blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
     settings: InputConfig,
@@ -86,7 +86,7 @@ def tokenized(
     )
 
 
-def block_tokens(
+def make_block_tokenizer(
     corpus: CorpusConfig, lookup: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """From the text of a block, a string scalar of valid UTF-8, to its tokens, (M,) int32.
@@ -101,12 +101,12 @@ def block_tokens(
         ids = lookup(words.flat_values)
         known = ids >= 0
         documents = tf.boolean_mask(words.value_rowids(), known)
-        return encode(tf.boolean_mask(ids, known), changes(documents))
+        return encode(tf.boolean_mask(ids, known), differs_from_previous(documents))
 
     return tokens
 
 
-def rows(
+def make_epoch_rows(
     blocks: tf.data.Dataset,
     keep_V: np.ndarray,
     window: int,
@@ -120,7 +120,7 @@ def rows(
     float32. A row has T centres and `window` tokens on both sides; every kept token is a centre
     once. Rows do not reach over the end of a block.
     """
-    of_block = block_rows(keep_V, window, settings, seed)
+    of_block = make_block_rows(keep_V, window, settings, seed)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
         return blocks.enumerate().map(
@@ -133,7 +133,7 @@ def rows(
     return epoch_rows
 
 
-def block_rows(
+def make_block_rows(
     keep_V: np.ndarray, window: int, settings: InputConfig, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
     """From an epoch and the number of a block in it, int64, and its tokens to its rows: see `rows`.
@@ -144,13 +144,15 @@ def block_rows(
     keep = tf.constant(np.append(keep_V[:below], np.float32(1)))
 
     def rows_of(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        kept = _subsample(tokens, keep, seed_of(seed, SUBSAMPLE, epoch, number))
-        return framed(kept, window, settings, seed_of(seed, SHUFFLE, epoch, number))
+        kept = _subsample(tokens, keep, block_seed(seed, SUBSAMPLE, epoch, number))
+        return split_into_rows(kept, window, settings, block_seed(seed, SHUFFLE, epoch, number))
 
     return rows_of
 
 
-def framed(tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor) -> tf.Tensor:
+def split_into_rows(
+    tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor
+) -> tf.Tensor:
     """The rows (see `rows`) of a block's tokens that were kept, in the order of a batch."""
     rows_RL = _rows(tokens_N, settings.row_tokens, window)
     if settings.shuffle:
@@ -159,13 +161,13 @@ def framed(tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Ten
     return rows_RL
 
 
-def seed_of(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+def block_seed(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """The seed, (2,) int64, of one kind of draw for the block of this number in an epoch."""
     return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
 @without_autograph
-def batches(
+def make_batches(
     streams: Sequence[EpochRows | None],
     epochs: range,
     first: int,
@@ -237,17 +239,17 @@ def keep_probability(counts: np.ndarray, subsample: float, total: int | None = N
     return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
 
 
-def expected_batches(
+def estimate_batches(
     counts: np.ndarray, keep_V: np.ndarray, settings: InputConfig, blocks: int = 0
 ) -> int:
     """About how many batches an epoch of so many blocks has: at least 1."""
     # A block's last row is half full, as things go.
     rows = float((counts * keep_V).sum()) / settings.row_tokens + blocks / 2
     batch_rows = settings.steps_per_call * settings.batch_tokens // settings.row_tokens
-    return max(1, math.ceil(rows / batch_rows * unevenness(blocks, settings)))
+    return max(1, math.ceil(rows / batch_rows * share_imbalance(blocks, settings)))
 
 
-def unevenness(blocks: int, settings: InputConfig) -> float:
+def share_imbalance(blocks: int, settings: InputConfig) -> float:
     """The largest share of so many blocks, over the mean of those of the micro-batches."""
     micro = settings.micro_batches or 1
     return -(-blocks // micro) * micro / max(blocks, 1) or 1.0
@@ -259,7 +261,9 @@ def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Te
     ids, documents = decoded.ids[0], decoded.document[0]
     chances = tf.gather(keep_N, tf.minimum(ids, tf.shape(keep_N)[0] - 1))
     kept = tf.random.stateless_uniform(tf.shape(ids), seed) < chances
-    return encode(tf.boolean_mask(ids, kept), changes(tf.boolean_mask(documents, kept)))
+    return encode(
+        tf.boolean_mask(ids, kept), differs_from_previous(tf.boolean_mask(documents, kept))
+    )
 
 
 def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
@@ -272,6 +276,6 @@ def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
     return tf.gather(padded, starts[:, tf.newaxis] + tf.range(centres + 2 * window))
 
 
-def changes(values_N: tf.Tensor) -> tf.Tensor:
+def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
     """Whether each value differs from the one before it; the first does: (N,) bool."""
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)

@@ -54,7 +54,7 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
     parts: list[_Columns] = []
     told = []
     for path in sources:
-        layout = layouts.detect(path, settings)
+        layout = layouts.detect_layout(path, settings)
         parts += _READERS[layout.kind](path, layout, users, items)
         told.append(str(layout))
     names = ", ".join(sources)
@@ -88,7 +88,7 @@ def _of_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator
 
 
 def _of_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    found = delimited.rows(path, layouts.texts(path), layout.separator)
+    found = delimited.read_rows(path, layouts.read_lines(path), layout.separator)
     while some := list(itertools.islice(found, _ROWS)):
         numbers, rows = zip(*some, strict=True)
         where = f"{path}, line"
@@ -102,19 +102,19 @@ def _of_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator
 def _of_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
     user, item, rating, time = layout.columns
     first = 1
-    for batch in parquet.batches(path, [name for name in layout.columns if name is not None]):
+    for batch in parquet.read_batches(path, [name for name in layout.columns if name is not None]):
         where = f"{path}, row", range(first, first + len(batch))
 
         def ids(column: str, keys: _Keys, what: str, batch=batch) -> np.ndarray:
-            distinct, positions_N = parquet.keys(path, batch, column)
+            distinct, positions_N = parquet.read_keys(path, batch, column)
             of_column = f"{path}, column {column}: key", range(1, len(distinct) + 1)
             return _ids(distinct, keys, what, *of_column)[positions_N]
 
         yield (
             ids(user, users, "a user"),
             ids(item, items, "an item"),
-            None if rating is None else _ratings(parquet.cells(path, batch, rating), *where),
-            None if time is None else _times(parquet.cells(path, batch, time), *where),
+            None if rating is None else _ratings(parquet.read_cells(path, batch, rating), *where),
+            None if time is None else _times(parquet.read_cells(path, batch, time), *where),
         )
         first += len(batch)
 
@@ -128,7 +128,7 @@ _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] =
 
 def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], list[Sequence[str]]]]:
     """Yield the columns of the rows of a file, and the number of the line of each row."""
-    texts = layouts.texts(path)
+    texts = layouts.read_lines(path)
     for first, text in texts:
         columns = _plain_columns(text, layout)
         if columns:
@@ -136,7 +136,7 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], list[Se
             continue
         # A quoted cell may go on in the next text, so that all of them are read row by row.
         others = texts if delimited.is_quoted(text, layout.separator) else ()
-        rows = delimited.rows(path, itertools.chain([(first, text)], others), layout.separator)
+        rows = delimited.read_rows(path, itertools.chain([(first, text)], others), layout.separator)
         while some := list(itertools.islice(rows, _ROWS)):
             for number, row in some:
                 _check_fields(row, layout, f"{path}, line {number}")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import without_autograph, split_documents
+from ..text.blocks import split_documents, without_autograph
 from ..text.reading import Progress
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
@@ -49,10 +49,10 @@ def token_blocks(
         ends = tf.fill(tf.stack([documents.nrows(), 1]), end)
         return tf.concat([documents, tf.cast(ends, tf.int32)], axis=1).flat_values
 
-    return pipeline.tokenized(sources, corpus, settings, progress, of_block, share)
+    return pipeline.map_blocks(sources, corpus, settings, progress, of_block, share)
 
 
-def rows(
+def make_epoch_rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
 ) -> pipeline.EpochRows:
     """From the number of an epoch, int64, to the rows of each block, (R, T + 1) int32.
@@ -69,7 +69,7 @@ def rows(
     return lambda epoch: _mapped(blocks, of_block, settings)
 
 
-def heldout_rows(
+def make_heldout_rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
 ) -> pipeline.EpochRows:
     """As `rows`, of what those leave out: floor(share M) tokens at the end of a block of M."""
@@ -82,15 +82,15 @@ def heldout_rows(
     return lambda epoch: _mapped(blocks, of_block, settings)
 
 
-def expected_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
+def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
     """About how many batches an epoch of so many tokens and blocks has: at least 1."""
     # The last rows of a block are half full, as things go.
-    steps = tokens * (1 - left_out(settings)) / settings.batch_tokens + blocks / 2
-    steps *= pipeline.unevenness(blocks, settings)
+    steps = tokens * (1 - heldout_share(settings)) / settings.batch_tokens + blocks / 2
+    steps *= pipeline.share_imbalance(blocks, settings)
     return max(1, math.ceil(steps / settings.steps_per_call))
 
 
-def left_out(settings: InputConfig) -> float:
+def heldout_share(settings: InputConfig) -> float:
     """The share of every block that is not trained on."""
     return 0.0 if settings.heldout else settings.heldout_share
 

@@ -44,7 +44,7 @@ _AHEAD, _REQUESTED, _AHEAD_BYTES = 64, 16, 128 << 20
 BlockRows = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def check(data_service: str, sources: tuple[str, ...]) -> None:
+def check_service(data_service: str, sources: tuple[str, ...]) -> None:
     """Raises UsageError where the service does not answer, or the sources cannot be shared."""
     flag = f"--data_service={data_service}"
     reason = _unreachable(service_address(data_service))
@@ -61,7 +61,7 @@ def check(data_service: str, sources: tuple[str, ...]) -> None:
             )
 
 
-def block_rows(
+def make_block_rows(
     sources: tuple[str, ...], vocabulary: Vocabulary, keep_V: np.ndarray, config: Config
 ) -> tuple[int, BlockRows]:
     """Return the number of blocks of the corpus, and the function that makes the rows of any.
@@ -75,19 +75,19 @@ def block_rows(
         sources, corpus.documents, corpus.invalid_utf8, read.block_bytes, read.readers
     )
     text = spans.make_block_reader(sources, index_N4)
-    tokens = pipeline.block_tokens(corpus, lookup_table(vocabulary).lookup)
-    rows_of = pipeline.block_rows(keep_V, config.model.window, read, config.run.seed)
+    tokens = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    rows_of = pipeline.make_block_rows(keep_V, config.model.window, read, config.run.seed)
     return len(index_N4), lambda epoch, number: rows_of(epoch, number, tokens(text(number)))
 
 
-def rows(
+def make_epoch_rows(
     settings: InputConfig,
     blocks: int,
     make: BlockRows,
     progress: Progress,
     share: pipeline.Share = pipeline.ALL,
 ) -> pipeline.EpochRows:
-    """As `pipeline.rows`: the same rows in the same order.
+    """As `pipeline.make_epoch_rows`: the same rows in the same order.
 
     blocks, make: see `block_rows`. share: of the blocks. Iterate inside
     `text.blocks.raise_read_errors(progress)`.
@@ -116,7 +116,7 @@ def rows(
             _say_gone(address, reason)
             yield from here(epoch, share.number)
             return
-        arrivals = Arrivals(
+        arrivals = BlockReceiver(
             lambda: _distributed(numbered(epoch, share.number), address, ahead), ahead
         )
         made = 0
@@ -156,7 +156,7 @@ def rows(
     )
 
 
-class Arrivals:
+class BlockReceiver:
     """What a dataset of (number, rows) gives, in any order, taken by number.
 
     The dataset is made and iterated in a thread of its own, since TensorFlow's client waits for

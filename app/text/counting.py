@@ -10,10 +10,10 @@ from absl import logging
 
 from ..config import CorpusConfig, VocabularyConfig
 from ..errors import UsageError
-from .blocks import without_autograph, block_dataset, raise_read_errors, split_documents
+from .blocks import block_dataset, raise_read_errors, split_documents, without_autograph
 from .meter import show_progress
 from .reading import BLOCK_BYTES, Progress
-from .tokenize import make_splitter, warn_about_long_tokens, drop_long_tokens
+from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
 
 

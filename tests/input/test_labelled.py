@@ -79,7 +79,7 @@ def test_a_tokenizer_does_not_see_labels(tmp_path):
     given = written(tmp_path / "a.txt", text)
     found = labelled_files.read(given, config(tokenizer="unicode"))
     assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
-    words_M, owners_M = labelled_files.words_of(config(tokenizer="unicode"))(
+    words_M, owners_M = labelled_files.make_word_splitter(config(tokenizer="unicode"))(
         ["", "__label__x Fine day"]
     )
     assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]

@@ -33,14 +33,16 @@ def dataset(blocks):
 
 def batches(blocks, settings=SMALL, keep=None, seed=1, epoch=0):
     keep = np.ones(1000, np.float32) if keep is None else np.asarray(keep, np.float32)
-    found = pipeline.rows(dataset(blocks), keep, WINDOW, settings, seed)
+    found = pipeline.make_epoch_rows(dataset(blocks), keep, WINDOW, settings, seed)
     return of_epoch(found, epoch, settings)
 
 
 def of_epoch(found, epoch, settings, first=0):
     """The batches of one epoch, as arrays."""
     epochs = range(epoch, epoch + 1)
-    pairs = list(pipeline.batches([found], epochs, first, 2 * WINDOW, settings).as_numpy_iterator())
+    pairs = list(
+        pipeline.make_batches([found], epochs, first, 2 * WINDOW, settings).as_numpy_iterator()
+    )
     assert {number for number, _ in pairs} <= {epoch}
     return [batch for _, batch in pairs]
 
@@ -200,13 +202,13 @@ def test_no_subsampling_keeps_all():
 @pytest.mark.parametrize(("size", "expected"), [(1, 1), (159, 10), (160, 10), (161, 11), (48, 3)])
 def test_batches_are_foretold(size, expected):
     counts = np.array([size])
-    assert pipeline.expected_batches(counts, np.ones(1), SMALL) == expected
+    assert pipeline.estimate_batches(counts, np.ones(1), SMALL) == expected
     assert len(batches([block([0] * size)])) == expected
 
 
 def test_the_expected_number_of_batches_allows_for_subsampling():
     keep = np.array([0.25, 0.5])
-    assert pipeline.expected_batches(np.array([6400, 3200]), keep, SMALL) == 200
+    assert pipeline.estimate_batches(np.array([6400, 3200]), keep, SMALL) == 200
 
 
 WORDS = ["the", "cat", "sat", "mat", "éclair"]
@@ -270,12 +272,12 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     progress = Progress.of(sources)
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
     keep = pipeline.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
-    found = pipeline.rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
+    found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
     with raise_read_errors(progress):
         one, again, other = (
             np.concatenate(of_epoch(found, epoch, SHUFFLED)) for epoch in (0, 0, 1)
         )
-        joined = pipeline.batches([found], range(3), 2, 2 * WINDOW, SHUFFLED)
+        joined = pipeline.make_batches([found], range(3), 2, 2 * WINDOW, SHUFFLED)
         several = list(joined.as_numpy_iterator())
     np.testing.assert_array_equal(one, again)
     assert one.shape != other.shape or (one != other).any()

@@ -148,14 +148,14 @@ def test_an_address_where_no_service_answers(tmp_path):
         message = f"^--data_service={address}: nobody answers there; start it with: "
         message += "python -m app.cluster --data_workers=2 "
         with pytest.raises(UsageError, match=message):
-            service.check(address, ())
+            service.check_service(address, ())
     with running(tmp_path, workers=0) as servers:
         with pytest.raises(UsageError, match=f"{servers.address}: it has no workers; start"):
-            service.check(servers.address, ())
+            service.check_service(servers.address, ())
 
 
 def test_compressed_text_is_refused(tmp_path):
     with running(tmp_path, workers=1) as servers:
-        service.check(servers.address, ("a.txt",))
+        service.check_service(servers.address, ("a.txt",))
         with pytest.raises(UsageError, match="a.gz is compressed, .*; decompress it, or leave out"):
-            service.check(f"grpc://{servers.address}", ("a.txt", "a.gz"))
+            service.check_service(f"grpc://{servers.address}", ("a.txt", "a.gz"))

@@ -117,7 +117,7 @@ def _vectorised(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> 
 
 def _cached(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
     """Ours, from the ids that the first pass has kept."""
-    return cache.in_memory(_vectorised(corpus, known, progress), progress)
+    return cache.cache_in_memory(_vectorised(corpus, known, progress), progress)
 
 
 SIDES: dict[str, Make] = {

@@ -50,10 +50,10 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     data = classify_data.data(config, workdir, finished)
     examples, seed = data.training, config.run.seed
     features = _features(config, data.words)
-    shape = bags.packing(examples, features, config.input, config.model.loss == "one_vs_all")
+    shape = bags.make_packing(examples, features, config.input, config.model.loss == "one_vs_all")
     _tell_cut(examples, features, config)
     weights_C = classify_data.class_weights(config.labelled.class_weights, data.labels)
-    batches = bags.batches(examples, features, shape, weights_C, config.input, seed)
+    batches = bags.make_batches(examples, features, shape, weights_C, config.input, seed)
     model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
     twice = 2 * examples.bytes  # as arrays, and as tensors for tf.data
     kept = memory_plan.Item(
@@ -73,7 +73,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         optimizer=optimizer,
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
-        expected_batches=bags.expected_batches(examples, features, shape),
+        expected_batches=bags.estimate_batches(examples, features, shape),
         words=len(examples),
         unit="examples",
         steps_per_batch=config.input.steps_per_call,
@@ -114,7 +114,7 @@ def predictor(
     It gives for each text in turn its k likeliest labels of that probability, each with it.
     """
     trained, words, labels = load(config, workdir)
-    words_of, ids = labelled_files.words_of(config), vocabulary.lookup_table(words)
+    words_of, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -153,7 +153,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
         words.tokens,
         labels.tokens,
         *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
-        labelled_files.words_of(config),
+        labelled_files.make_word_splitter(config),
         _features(config, words).of,
         _CHANCES_OF[loss],
     )

@@ -59,14 +59,16 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
         kept = cached(blocks, text, config, workdir, progress, share)
         end = text.vocabulary.tokens.index(EOS)
-        return sequences.rows(kept, sequences.left_out(config.input), end, config.input)
+        return sequences.make_epoch_rows(
+            kept, sequences.heldout_share(config.input), end, config.input
+        )
 
     return by_epoch(rows, progress, 1, config.input)
 
 
 def words(text: Text, config: Config) -> int:
     """About how many tokens of a text are trained on."""
-    return round(text.words * (1 - sequences.left_out(config.input)))
+    return round(text.words * (1 - sequences.heldout_share(config.input)))
 
 
 def heldout(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
@@ -175,7 +177,7 @@ def _passed(
         batch_tokens=streams * length,
         micro_batches=1,
     )
-    rows = sequences.heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
+    rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
     for _, tokens_SBL in by_epoch(lambda share: rows, progress, 1, settings)(range(1), 0):
         yield tokens_SBL[0]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ...input.pairs import Known
+from ...input.pairs import KnownItems
 from ...models.factorization import Kernels
 from ...models.recommender import Recommender
 from ...tables.base import Table
@@ -43,7 +43,7 @@ class Ranker:
         )
 
     def blocks(
-        self, users_N: np.ndarray, known: Known | None
+        self, users_N: np.ndarray, known: KnownItems | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Some users at a time, with their best items, (M, k) int32, and the scores, float32.
 
@@ -105,7 +105,9 @@ class Ranker:
         }
 
 
-def score(ranker: Ranker, train: Known, heldout: Known, tops: Sequence[int]) -> dict[str, float]:
+def score(
+    ranker: Ranker, train: KnownItems, heldout: KnownItems, tops: Sequence[int]
+) -> dict[str, float]:
     """Metrics by name, of the users with something held out, at each k of `tops`.
 
     train: whose items are left out of the ranking. Means over users of: recall, the share of the
@@ -157,7 +159,7 @@ def _code(users: np.ndarray, items: np.ndarray) -> np.ndarray:
     return (users.astype(np.int64) << 32) + items
 
 
-def _places(users_M: np.ndarray, known: Known | None) -> np.ndarray:
+def _places(users_M: np.ndarray, known: KnownItems | None) -> np.ndarray:
     """The places, (N, 2) int32, of what users know in a matrix of these users and all items."""
     if known is None:
         return np.zeros((0, 2), np.int32)

@@ -27,7 +27,7 @@ def split(sources: Sequence[str], config: Config) -> Split:
     if (predicts or weighted) and found.ratings_N is None:
         flag = "--weighted" if weighted else "--loss=squared_error"
         raise UsageError(f"{flag} needs ratings, and the pairs have none; leave it out")
-    return pairs.split(found, given, config)
+    return pairs.split_pairs(found, given, config)
 
 
 def check_names(found: Split, config: Config, workdir: Workdir) -> None:

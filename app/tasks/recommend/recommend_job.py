@@ -18,7 +18,7 @@ from ...config.settings import is_number
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
 from ...input import pairs
-from ...input.pairs import Known, Pairs
+from ...input.pairs import KnownItems, Pairs
 from ...input.ratings import Ratings
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
@@ -46,7 +46,7 @@ class Trained(NamedTuple):
     tables: Mapping[str, Table]
     users: Vocabulary
     items: Vocabulary
-    known: Known
+    known: KnownItems
 
 
 def job(config: Config, workdir: Workdir, finished: bool) -> Job:
@@ -72,7 +72,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
     model = _model(config, found.users, found.items, mean)
     optimizer = updates.optimizer(config.optimizer)
-    batches = pairs.batches(train, config.ratings.weighted, config.run.seed, config.input)
+    batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
     size = [config.input.micro_tokens]
     spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
     stored = placing.place(
@@ -102,7 +102,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         optimizer=optimizer,
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
-        expected_batches=pairs.calls(len(train.users_N), config.input),
+        expected_batches=pairs.count_batches(len(train.users_N), config.input),
         words=len(train.users_N),
         unit="pairs",
         steps_per_batch=config.input.steps_per_call,
@@ -125,7 +125,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
             f"{workdir.path}: nothing is trained there yet; run {PACKAGE}.train with it first"
         )
     users, items = names.load(workdir.users), names.load(workdir.items)
-    known = Known(*read_npz(workdir.known, Known._fields))
+    known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
     if not _fit(known, len(users.tokens), len(items.tokens)):
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
@@ -134,7 +134,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
     return Trained(model, tables, users, items, known)
 
 
-def _fit(known: Known, users: int, items: int) -> bool:
+def _fit(known: KnownItems, users: int, items: int) -> bool:
     """Return whether the items of each user are some of so many items."""
     starts_U, items_N = known
     return (
@@ -151,8 +151,10 @@ def _fit(known: Known, users: int, items: int) -> bool:
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Metrics of the pairs in some files, named as by --corpus: for people, and for programs."""
     found = trained(config, workdir)
-    given = pairs.rated(recommend_data.heldout(heldout, config), config.ratings.min_rating)
-    given, left_out = pairs.new(given, found.users, found.items, found.known)
+    given = pairs.filter_by_rating(
+        recommend_data.heldout(heldout, config), config.ratings.min_rating
+    )
+    given, left_out = pairs.select_scorable(given, found.users, found.items, found.known)
     count, users = len(given.users_N), len(np.unique(given.users_N))
     but = recommend_data.but(left_out)
     if not count:
@@ -171,10 +173,12 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     return "\n".join((*lines, protocol)), record
 
 
-def scores(ranker: Ranker, known: Known, heldout: Ratings, config: Config) -> dict[str, float]:
+def scores(ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config) -> dict[str, float]:
     """Metrics by name of pairs held out (see `tasks.recommend.ranking_metrics`)."""
     users = len(known.starts_U) - 1
-    values = ranking_metrics.score(ranker, known, pairs.known(heldout, users), lengths(config))
+    values = ranking_metrics.score(
+        ranker, known, pairs.group_by_user(heldout, users), lengths(config)
+    )
     if config.model.loss == "squared_error" and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
         values |= ranking_metrics.errors(predicted_N, heldout.ratings_N)

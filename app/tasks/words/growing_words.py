@@ -60,7 +60,7 @@ class Stream:
     ):
         self._sources, self._config, self._words = sources, config, words
         self._keys, self._slabs, self._reweigh = keys, slabs, reweigh
-        self._rows_of = growing.block_rows(config.model.window, config.input, config.run.seed)
+        self._rows_of = growing.make_block_rows(config.model.window, config.input, config.run.seed)
         self._count = config.input.batch_tokens // config.input.row_tokens
         length = config.input.row_tokens + 2 * config.model.window
         # The batch that was given out last and all after it, of the blocks taken so far.
@@ -79,7 +79,7 @@ class Stream:
             settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
-                blocks = growing.blocks(self._sources, *settings, progress, self._block)
+                blocks = growing.make_blocks(self._sources, *settings, progress, self._block)
                 for block in blocks:
                     yield from self._whole_batches()
                     self._take(block)
@@ -137,7 +137,7 @@ class Stream:
         filled[: len(rows_RL)] = rows_RL
         return tf.constant(filled.reshape(shape))
 
-    def _take(self, block: growing.Block) -> None:
+    def _take(self, block: growing.TextBlock) -> None:
         """Gives the words of the next block rows, and lets its tokens wait."""
         seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
         hashes = self._keys.hashes(seen.new_keys)
@@ -176,7 +176,7 @@ def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tu
     sample = sources[:: -(-len(sources) // _SAMPLES)]
     progress, settings = Progress.of(sample), config.input
     count: dict[bytes, int] = collections.Counter()
-    split = growing.block(config.corpus)
+    split = growing.make_block_parser(config.corpus)
     for index, path in enumerate(sample):
         corpus = config.corpus
         texts = reading.blocks(
@@ -192,7 +192,7 @@ def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tu
     keep = pipeline.keep_probability(counts, settings.subsample)
     blocks = sum(-(-size // settings.block_bytes) for size in sizes)
     kept = np.where(counts >= min_sightings, counts, 0)
-    return round(counts.sum()), pipeline.expected_batches(kept, keep, settings, blocks)
+    return round(counts.sum()), pipeline.estimate_batches(kept, keep, settings, blocks)
 
 
 def load(checkpoint: Path) -> WordVectors:

@@ -64,7 +64,7 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     """
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
-        service.check(config.input.data_service, sources)
+        service.check_service(config.input.data_service, sources)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
     known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
     grows = config.table.table == "dynamic"
@@ -113,7 +113,7 @@ def digest(text: Text) -> int:
 
 
 def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
-    """The batches of a run, (S, B, L) int32 (see `input.pipeline.batches`).
+    """The batches of a run, (S, B, L) int32 (see `input.pipeline.make_batches`).
 
     Iterating raises RunError when the corpus cannot be read.
     """
@@ -122,11 +122,11 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 
     @functools.cache  # made by the first epoch
     def served() -> tuple[int, service.BlockRows]:
-        return service.block_rows(text.sources, text.vocabulary, keep_V, config)
+        return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
         if config.input.data_service:
-            return service.rows(config.input, *served(), progress, share)
+            return service.make_epoch_rows(config.input, *served(), progress, share)
         return _rows_made(text, keep_V, config, workdir, progress, share)
 
     return by_epoch(rows, progress, 2 * config.model.window, config.input)
@@ -135,7 +135,7 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 def by_epoch(
     rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
 ) -> Batches:
-    """The batches of `input.pipeline.batches`, from a maker of the rows of a share of the text.
+    """The batches of `input.pipeline.make_batches`, from a maker of the rows of a share of the text.
 
     progress: of whatever those read. Iterating raises RunError where that could not be read.
     """
@@ -148,7 +148,7 @@ def by_epoch(
         streams = [
             made(number) if mine is None or number in mine else None for number in range(micro)
         ]
-        dataset = pipeline.batches(streams, epochs, first, halo, settings)
+        dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
         with raise_read_errors(progress):
             for epoch, tokens in dataset:
                 if progress.error is not None:  # the batch may be the last of a text that was cut
@@ -170,9 +170,11 @@ def cached(
     if config.run.plan_only:  # which writes nothing, and reads no epoch to its end
         return blocks
     if config.input.cache == "memory":
-        return cache.in_memory(blocks, progress)
+        return cache.cache_in_memory(blocks, progress)
     if config.input.cache == "disk":
-        return cache.on_disk(blocks, workdir.cache / f"{_key(text, config, share)}.int32", progress)
+        return cache.cache_on_disk(
+            blocks, workdir.cache / f"{_key(text, config, share)}.int32", progress
+        )
     return blocks
 
 
@@ -189,7 +191,7 @@ def _rows_made(
     words = text.vocabulary
     blocks = pipeline.token_blocks(text.sources, words, config.corpus, read, progress, share)
     blocks = cached(blocks, text, config, workdir, progress, share)
-    return pipeline.rows(blocks, keep_V, window, read, config.run.seed, share)
+    return pipeline.make_epoch_rows(blocks, keep_V, window, read, config.run.seed, share)
 
 
 def _given(config: Config) -> Vocabulary:
@@ -223,9 +225,9 @@ def _expected(
             *(config.input.block_bytes, blocks, config.input.micro_batches),
         )
     if config.run.task == "language_model":
-        return sequences.expected_batches(total, config.input, blocks)
+        return sequences.estimate_batches(total, config.input, blocks)
     keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
-    return pipeline.expected_batches(counts, keep_V, config.input, blocks)
+    return pipeline.estimate_batches(counts, keep_V, config.input, blocks)
 
 
 def _key(text: Text, config: Config, share: Share) -> str:
