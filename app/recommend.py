@@ -30,7 +30,7 @@ def main(users: Sequence[str]) -> None:
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    found = recommend_job.trained(config, Workdir(given.workdir))
+    found = recommend_job.load_recommender(config, Workdir(given.workdir))
     ids = {key: number for number, key in enumerate(found.users.tokens)}
     users_N = np.array([ids[user] for user in asked if user in ids], np.int32)
     ranker = Ranker(found.model, found.tables, given.k)

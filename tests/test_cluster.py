@@ -42,10 +42,10 @@ def check_it_serves(address: str, folder: pathlib.Path, caplog) -> None:
         input=InputConfig(data_service=address, block_bytes=1024),
     )
     place = Workdir(folder / "run")
-    text = words_data.text(config, place, finished=False)
+    text = words_data.load_text(config, place, finished=False)
     words_data.record(text, place)
     caplog.clear()
-    assert list(words_data.batches(text, config, place)(range(1), 0))
+    assert list(words_data.make_batches(text, config, place)(range(1), 0))
     assert "data service" not in caplog.text
 
 

@@ -14,10 +14,10 @@ from .recommend import recommend_job
 from .words import words_job
 
 JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
-    "words": words_job.job,
-    "classify": classify_job.job,
-    "language_model": language_model_job.job,
-    "recommend": recommend_job.job,
+    "words": words_job.make_job,
+    "classify": classify_job.make_job,
+    "language_model": language_model_job.make_job,
+    "recommend": recommend_job.make_job,
 }
 
 # Scores a trained run on files: for people, and for programs.

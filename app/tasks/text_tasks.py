@@ -22,34 +22,34 @@ from ..text.vocabulary import UNK, Vocabulary
 from ..types import WordVectors
 from . import trained_vectors
 from .words import words_data
-from .words.words_data import GROWING, Text
+from .words.words_data import NO_VOCABULARY, Text
 
 
-def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
+def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
     """Fields of a `Job` that a corpus gives."""
     return {
         "expected_batches": text.batches,
-        "digest": words_data.digest(text),
+        "digest": words_data.compute_digest(text),
         "about": _about(text, config),
         "record": lambda: words_data.record(text, workdir),
-        "closing": close,
+        "closing": write_and_score,
     }
 
 
-def output(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
+def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """The loss that --loss names, of words by their counts."""
     targets = config.input.micro_tokens
     return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
 
 
-def empty(config: Config, halo: int) -> tf.Tensor:
+def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
     """What a call takes that has no text: (S, B, L) int32, L - T of which are `halo`."""
     settings = config.input
     rows, length = settings.batch_tokens // settings.row_tokens, settings.row_tokens + halo
     return tf.fill((settings.steps_per_call, rows, length), PAD)
 
 
-def scores(table: Table, known: Vocabulary) -> dict[str, float]:
+def score_vectors(table: Table, known: Vocabulary) -> dict[str, float]:
     """The scores of word vectors as they are now, by the name of the benchmark; see `evaluation`.
 
     Of a table that is being trained each row is of some moment. Undefined ones are left out.
@@ -61,7 +61,7 @@ def scores(table: Table, known: Vocabulary) -> dict[str, float]:
     return {score.name: score.value for score in scored if score.value is not None}
 
 
-def close(workdir: Workdir) -> str:
+def write_and_score(workdir: Workdir) -> str:
     """Write the vectors for TensorBoard's projector, and return their scores as text.
 
     Raises:
@@ -77,7 +77,7 @@ def close(workdir: Workdir) -> str:
 
 def _about(text: Text, config: Config) -> list[tuple[str, str]]:
     known = f"{len(text.vocabulary.tokens):,} words"
-    if text.vocabulary is GROWING:
+    if text.vocabulary is NO_VOCABULARY:
         known = "grows with the text"
     elif not config.vocabulary.vocab:  # which counts other text
         known += f", {_known(text) / text.words:.1%} of it"

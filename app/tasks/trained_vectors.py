@@ -35,7 +35,7 @@ def _names(workdir: Workdir) -> dict[str, Path]:
 
 
 def _of_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
-    if (folder / growing_words.NAME).is_dir():
+    if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
     table = "items" if read_flags(workdir.flags).get("task") == "recommend" else "input"
     path = _names(workdir)[table]

@@ -56,8 +56,10 @@ def served(config, address):
 
 
 def batches(config, place):
-    text = words_data.text(config, place, finished=False)  # of which nothing is in the workdir yet
-    return words_data.batches(text, config, place)
+    text = words_data.load_text(
+        config, place, finished=False
+    )  # of which nothing is in the workdir yet
+    return words_data.make_batches(text, config, place)
 
 
 def arrays(found):

@@ -62,7 +62,7 @@ def sleeping(monkeypatch):
 def job(config):
     place = Workdir(config.run.workdir)
     place.path.mkdir(parents=True, exist_ok=True)
-    return words_job.job(config, place, finished=False), place
+    return words_job.make_job(config, place, finished=False), place
 
 
 def diagnosed(config):

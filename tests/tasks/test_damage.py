@@ -122,9 +122,9 @@ def resume(run: Run) -> None:
 def use(run: Run) -> None:
     """Loads a run as the commands that use one do."""
     if run.config.run.task == "classify":
-        classify_job.load(run.config, run.place)
+        classify_job.load_classifier(run.config, run.place)
     elif run.config.run.task == "recommend":
-        recommend_job.trained(run.config, run.place)
+        recommend_job.load_recommender(run.config, run.place)
     else:
         trained_vectors.load(run.place.path)
 

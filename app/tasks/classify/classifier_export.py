@@ -13,7 +13,7 @@ from ...errors import RunError
 from ...system.files import replacing_folder
 
 
-class Parts(NamedTuple):
+class ClassifierParts(NamedTuple):
     """What a classifier is made of.
 
     words, labels: their names. rows_VD, outputs_CD: float32. words_of: from texts (E,) to their
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 class _Classifier(tf.Module):
     """Texts (E,) string -> labels (E, C) and their probabilities (E, C), the likeliest first."""
 
-    def __init__(self, parts: Parts, words_file: str, labels_file: str):
+    def __init__(self, parts: ClassifierParts, words_file: str, labels_file: str):
         super().__init__()
         self._parts = parts
         with tf.device("CPU"):  # hash tables have no GPU kernel
@@ -58,7 +58,7 @@ class _Classifier(tf.Module):
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def write(parts: Parts, folder: str | Path) -> None:
+def write(parts: ClassifierParts, folder: str | Path) -> None:
     """Writes a SavedModel with the signature `classify`, which is also the serving default.
 
     It takes `texts`, (E,) strings in UTF-8, and gives `labels`, (E, C) strings, and

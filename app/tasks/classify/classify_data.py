@@ -29,7 +29,7 @@ class Data(NamedTuple):
     labels: Vocabulary
 
 
-def data(config: Config, workdir: Workdir, finished: bool) -> Data:
+def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     """What a run is trained on and scored on, with the names of the workdir, if it has such.
 
     finished: whether all epochs asked for before are done; only then may another corpus follow.
@@ -48,14 +48,14 @@ def data(config: Config, workdir: Workdir, finished: bool) -> Data:
     fingerprint = same or corpus.fingerprint(sources)
     found, heldout = labelled_files.read(sources, config), None
     if config.input.heldout:
-        heldout = of_files(config.input.heldout, config)
+        heldout = read_heldout(config.input.heldout, config)
     elif config.input.heldout_share:
         found, heldout = _parted(found, config)
     words, labels = _names(found, config, workdir)
     training = found.named(words.tokens, labels.tokens)
     if heldout is not None:
         heldout = heldout.named(words.tokens, labels.tokens)
-        tell_unseen(heldout)
+        warn_about_unseen_labels(heldout)
     return Data(fingerprint, _usable(training, config), heldout, words, labels)
 
 
@@ -84,7 +84,7 @@ def about(found: Data) -> list[tuple[str, str]]:
     ]
 
 
-def names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
+def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     """The words and the labels of a run. UsageError if the folder holds none."""
     if not workdir.has(workdir.labels):
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
@@ -92,13 +92,13 @@ def names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
-def of_files(given: str, config: Config) -> Examples:
+def read_heldout(given: str, config: Config) -> Examples:
     """The examples of files, named as by --corpus."""
     named = dataclasses.replace(config.corpus, corpus=given)
     return labelled_files.read(corpus.resolve(named, flag="heldout"), config)
 
 
-def tell_unseen(heldout: Examples) -> None:
+def warn_about_unseen_labels(heldout: Examples) -> None:
     """Warns of labels that training never saw."""
     unseen_E = np.add.reduceat(heldout.labels_N < 0, heldout.label_starts_E[:-1]) > 0
     if unseen_E.any():
@@ -110,7 +110,7 @@ def tell_unseen(heldout: Examples) -> None:
         )
 
 
-def class_weights(given: str, labels: Vocabulary) -> np.ndarray:
+def parse_class_weights(given: str, labels: Vocabulary) -> np.ndarray:
     """The weight of each label, (C,) float32, from a value of --class_weights.
 
     `balanced` is n / (C n_c) for a label that n_c of n times is seen, as scikit-learn has it
@@ -153,7 +153,7 @@ def _parted(found: Examples, config: Config) -> tuple[Examples, Examples]:
 
 def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     if workdir.has(workdir.labels):
-        return names(workdir)
+        return load_names(workdir)
     labels = text_names.count_names(found.labels, found.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(

@@ -30,7 +30,7 @@ from ...training.job import Job
 from ...types import WordVectors
 from . import classifier_export as saved
 from . import classify_data, label_metrics
-from .label_prediction import Classifier, texts_at_once
+from .label_prediction import Classifier, batch_size
 
 # With fewer labels than this products are too small to gain by bfloat16.
 _FEW = 1000
@@ -42,17 +42,17 @@ _CHANCES_OF = {
 }
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Everything to train a classifier with.
 
     finished: whether all epochs that the workdir was asked for are done.
     """
-    data = classify_data.data(config, workdir, finished)
+    data = classify_data.load_data(config, workdir, finished)
     examples, seed = data.training, config.run.seed
     features = _features(config, data.words)
     shape = bags.make_packing(examples, features, config.input, config.model.loss == "one_vs_all")
     _tell_cut(examples, features, config)
-    weights_C = classify_data.class_weights(config.labelled.class_weights, data.labels)
+    weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
     batches = bags.make_batches(examples, features, shape, weights_C, config.input, seed)
     model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
     twice = 2 * examples.bytes  # as arrays, and as tensors for tf.data
@@ -65,7 +65,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     trained = _classifier(model, storage.readable(stored["tables"]), features, config)
 
     def scores() -> dict[str, float]:
-        found = label_metrics.values(trained.score(data.heldout))
+        found = label_metrics.compute_metrics(trained.score(data.heldout))
         return {f"heldout_{name}": value for name, value in found.items()}
 
     return Job(
@@ -89,31 +89,33 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """The scores of a trained classifier on files, for people and for programs."""
-    trained, words, labels = load(config, workdir)
-    examples = classify_data.of_files(heldout, config).named(words.tokens, labels.tokens)
-    classify_data.tell_unseen(examples)
+    trained, words, labels = load_classifier(config, workdir)
+    examples = classify_data.read_heldout(heldout, config).named(words.tokens, labels.tokens)
+    classify_data.warn_about_unseen_labels(examples)
     found = trained.score(examples)
-    return label_metrics.table(found, labels.tokens), label_metrics.summary(found, labels.tokens)
+    return label_metrics.format_table(found, labels.tokens), label_metrics.summary(
+        found, labels.tokens
+    )
 
 
-def load(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
+def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
     """The classifier of a workdir, with its words and labels.
 
     UsageError if there is none; RunError if there is no whole checkpoint.
     """
-    words, labels = classify_data.names(workdir)
+    words, labels = classify_data.load_names(workdir)
     model, tables = _tables(config, workdir, words, labels)
     return _classifier(model, tables, _features(config, words), config), words, labels
 
 
-def predictor(
+def make_predictor(
     config: Config, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
     """A function that predicts labels: from texts in UTF-8, k and the least probability.
 
     It gives for each text in turn its k likeliest labels of that probability, each with it.
     """
-    trained, words, labels = load(config, workdir)
+    trained, words, labels = load_classifier(config, workdir)
     words_of, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -122,7 +124,7 @@ def predictor(
         return ids.lookup(words_M), owners_M
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
-        size = texts_at_once(len(labels.tokens))
+        size = batch_size(len(labels.tokens))
         for first in range(0, len(texts), size):
             some = texts[first : first + size]
             tokens_M, owners_M = (found.numpy() for found in tokens(some))
@@ -147,9 +149,9 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
             f"--format=saved_model holds a row for each label, and --loss={loss} has others; train "
             f"with --loss={' or '.join(_CHANCES_OF)}"
         )
-    words, labels = classify_data.names(workdir)
+    words, labels = classify_data.load_names(workdir)
     _, tables = _tables(config, workdir, words, labels)
-    parts = saved.Parts(
+    parts = saved.ClassifierParts(
         words.tokens,
         labels.tokens,
         *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
@@ -165,7 +167,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
-    words, labels = classify_data.names(workdir)
+    words, labels = classify_data.load_names(workdir)
     _, tables = _tables(config, workdir, words, labels)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
     word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
@@ -244,8 +246,8 @@ def _tell_cut(examples: Examples, features: Features, config: Config) -> None:
 def _closing(config: Config, workdir: Workdir, heldout: Examples | None) -> str:
     path, told = shlex.quote(str(workdir.path)), []
     if heldout is not None:
-        trained, _, labels = load(config, workdir)
-        told.append(label_metrics.table(trained.score(heldout), labels.tokens))
+        trained, _, labels = load_classifier(config, workdir)
+        told.append(label_metrics.format_table(trained.score(heldout), labels.tokens))
     return "\n".join(
         (
             *told,

@@ -43,7 +43,7 @@ class Scores(NamedTuple):
     f1: float
 
 
-def tally(
+def count_predictions(
     probabilities_EC: np.ndarray, labels_N: np.ndarray, counts_E: np.ndarray, each: bool
 ) -> Tally:
     """Counts what is predicted of E texts.
@@ -70,7 +70,7 @@ def tally(
     )
 
 
-def values(found: Tally) -> dict[str, float]:
+def compute_metrics(found: Tally) -> dict[str, float]:
     """The scores of all texts by name, the one to go by first.
 
     Macro scores are means over the labels that are there or were predicted.
@@ -81,22 +81,22 @@ def values(found: Tally) -> dict[str, float]:
         scores = {"precision_at_1": at_1, "recall_at_1": found.first / max(found.labels, 1)}
         scores |= _scores(found.right_C.sum(), found.predicted_C.sum(), found.labels)._asdict()
     there_C = found.actual_C + found.predicted_C > 0
-    macro = np.array([*by_label(found)])[there_C].mean(axis=0) if there_C.any() else np.zeros(3)
+    macro = np.array([*score_labels(found)])[there_C].mean(axis=0) if there_C.any() else np.zeros(3)
     return scores | {
         f"macro_{name}": float(score) for name, score in zip(Scores._fields, macro, strict=True)
     }
 
 
-def by_label(found: Tally) -> list[Scores]:
+def score_labels(found: Tally) -> list[Scores]:
     """The scores of each label."""
     counts = found.right_C, found.predicted_C, found.actual_C
     return [_scores(*of_label) for of_label in zip(*counts, strict=True)]
 
 
-def table(found: Tally, labels: Sequence[str]) -> str:
+def format_table(found: Tally, labels: Sequence[str]) -> str:
     """The scores of all texts, and those of each of the first labels, for people."""
     rows = [("label", *Scores._fields, "texts")]
-    each = zip(labels, by_label(found), found.actual_C.tolist(), strict=True)
+    each = zip(labels, score_labels(found), found.actual_C.tolist(), strict=True)
     for label, scores, count in list(each)[:_SHOWN]:
         rows.append((label, *(f"{score:.4f}" for score in scores), f"{count:,}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -106,15 +106,17 @@ def table(found: Tally, labels: Sequence[str]) -> str:
     ]
     if len(labels) > _SHOWN:
         lines.append(f"({len(labels) - _SHOWN:,} labels more)")
-    scores = (f"{name.replace('_', ' ')} {score:.4f}" for name, score in values(found).items())
+    scores = (
+        f"{name.replace('_', ' ')} {score:.4f}" for name, score in compute_metrics(found).items()
+    )
     return "\n".join([*lines, f"{found.texts:,} texts: {', '.join(scores)}"])
 
 
 def summary(found: Tally, labels: Sequence[str]) -> dict[str, Any]:
     """The same as plain values, for JSON."""
-    each = zip(labels, by_label(found), found.actual_C.tolist(), strict=True)
+    each = zip(labels, score_labels(found), found.actual_C.tolist(), strict=True)
     of_labels = {label: {**scores._asdict(), "texts": count} for label, scores, count in each}
-    return {"texts": found.texts, **values(found), "labels": of_labels}
+    return {"texts": found.texts, **compute_metrics(found), "labels": of_labels}
 
 
 def _scores(right: int, predicted: int, actual: int) -> Scores:

@@ -55,10 +55,10 @@ class Classifier:
     def score(self, examples: Examples) -> Tally:
         """What it predicts of some examples."""
         each = self._each and bool((examples.label_counts_E > 1).any())
-        size = texts_at_once(len(examples.labels))
+        size = batch_size(len(examples.labels))
         parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
         found = [
-            label_metrics.tally(
+            label_metrics.count_predictions(
                 self.probabilities(some.tokens_M, some.lengths_E),
                 some.labels_N,
                 some.label_counts_E,
@@ -78,6 +78,6 @@ class Classifier:
         return self._tables[name].gather(ids_U)
 
 
-def texts_at_once(labels: int) -> int:
+def batch_size(labels: int) -> int:
     """How many texts are predicted at a time."""
     return max(1, min(_TEXTS, _CHANCES // labels))

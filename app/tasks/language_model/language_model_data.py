@@ -29,7 +29,7 @@ from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches, Rows
-from ..words.words_data import Text, by_epoch, cached
+from ..words.words_data import Text, cache_blocks, make_batches_from_rows
 
 # Text is scored in fewer and longer streams than it is trained on, since the first tokens of each
 # are predicted from little: 16 of a block, which is 1,000 tokens or more for a share of 5 %.
@@ -48,7 +48,7 @@ class Score(NamedTuple):
     words: int
 
 
-def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     """The batches of a run, (S, B, T + 1) int32 (see `input.sequences`).
 
     Iterating raises RunError when the corpus cannot be read.
@@ -57,30 +57,30 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 
     def rows(share: Share) -> EpochRows:
         blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
-        kept = cached(blocks, text, config, workdir, progress, share)
+        kept = cache_blocks(blocks, text, config, workdir, progress, share)
         end = text.vocabulary.tokens.index(EOS)
         return sequences.make_epoch_rows(
             kept, sequences.heldout_share(config.input), end, config.input
         )
 
-    return by_epoch(rows, progress, 1, config.input)
+    return make_batches_from_rows(rows, progress, 1, config.input)
 
 
-def words(text: Text, config: Config) -> int:
+def count_trained_tokens(text: Text, config: Config) -> int:
     """About how many tokens of a text are trained on."""
     return round(text.words * (1 - sequences.heldout_share(config.input)))
 
 
-def heldout(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
+def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
     """A pass over the text that is held out, in batches (B, T + 1) int32; None if there is none.
 
     UsageError if that text has nothing to score. Iterating raises RunError where it cannot be read.
     """
     settings = config.input
     if settings.heldout:
-        found = functools.partial(of_files, settings.heldout, text.vocabulary, config)
+        found = functools.partial(read_files, settings.heldout, text.vocabulary, config)
         if not any(_words(tokens_BL, text.vocabulary) for tokens_BL in found()):
-            raise UsageError(nothing_known(settings.heldout))
+            raise UsageError(explain_no_known_words(settings.heldout))
         return found
     if not settings.heldout_share:
         return None
@@ -95,18 +95,18 @@ def heldout(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | N
     return found
 
 
-def of_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
+def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
     """As a pass of `heldout`, over all text of some files, named as by --corpus."""
     named = dataclasses.replace(config.corpus, corpus=files)
     return _passed(corpus.resolve(named, flag="heldout"), vocabulary, config, 1.0)
 
 
-def nothing_known(files: str) -> str:
+def explain_no_known_words(files: str) -> str:
     """What is wrong with files that have no word of the vocabulary."""
     return f"--heldout={files}: no word of it is in the vocabulary; give text like that of --corpus"
 
 
-def scorer(
+def make_scorer(
     model: LanguageModel, tables: dict[str, Table], vocabulary: Vocabulary, device: str
 ) -> Callable[[Iterator[tf.Tensor]], Score]:
     """A function from a pass over a text to its score; the model's loss must be `Normalised`.
@@ -146,18 +146,18 @@ def scorer(
     return score
 
 
-def of_loss(loss: float) -> dict[str, float]:
+def loss_metrics(loss: float) -> dict[str, float]:
     """The perplexity of a loss in nats a token; at most e^700, as a float ends there."""
     return {"perplexity": math.exp(min(loss, 700.0))}
 
 
-def values(found: Score) -> dict[str, float]:
+def heldout_metrics(found: Score) -> dict[str, float]:
     """A score of the text held out, as a run reports it. RunError if it is not finite."""
     if not math.isfinite(found.loss):
         raise RunError("the loss on the text held out is not finite; lower --learning_rate")
     return {
         "heldout_loss": found.loss,
-        "heldout_perplexity": of_loss(found.loss)["perplexity"],
+        "heldout_perplexity": loss_metrics(found.loss)["perplexity"],
         "heldout_tokens": found.tokens,
     }
 
@@ -178,7 +178,9 @@ def _passed(
         micro_batches=1,
     )
     rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
-    for _, tokens_SBL in by_epoch(lambda share: rows, progress, 1, settings)(range(1), 0):
+    for _, tokens_SBL in make_batches_from_rows(lambda share: rows, progress, 1, settings)(
+        range(1), 0
+    ):
         yield tokens_SBL[0]
 
 

@@ -17,42 +17,44 @@ from ...system import devices
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary
 from ...training.job import Job
-from .. import text_tasks as texts
+from .. import text_tasks
 from ..words import words_data
 from . import language_model_data
 
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Everything to train a language model with. UsageError if there is nothing to score it on.
 
     finished: whether all epochs that the workdir was asked for are done.
     """
-    text = words_data.text(config, workdir, finished)
+    text = words_data.load_text(config, workdir, finished)
     device = devices.name(config.run)
     optimizer = updates.optimizer(config.optimizer)
-    heldout = language_model_data.heldout(text, config)
+    heldout = language_model_data.make_heldout_pass(text, config)
     model = _model(config, text.vocabulary)
-    batches = language_model_data.batches(text, config, workdir)
+    batches = language_model_data.make_batches(text, config, workdir)
     rows = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
     stored = placing.place(model, batches, rows, config, optimizer, workdir)
-    score = language_model_data.scorer(model, stored["tables"], text.vocabulary, device)
+    score = language_model_data.make_scorer(model, stored["tables"], text.vocabulary, device)
     return Job(
         model=model,
         optimizer=optimizer,
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
-        words=language_model_data.words(text, config),
-        empty=texts.empty(config, 1),
+        words=language_model_data.count_trained_tokens(text, config),
+        empty=text_tasks.make_empty_batch(config, 1),
         steps_per_batch=config.input.steps_per_call,
         device=device,
-        of_loss=language_model_data.of_loss
+        of_loss=language_model_data.loss_metrics
         if config.model.loss in outputs.LIKELIHOODS
         else lambda loss: {},
-        epoch_end=None if heldout is None else lambda: language_model_data.values(score(heldout())),
+        epoch_end=None
+        if heldout is None
+        else lambda: language_model_data.heldout_metrics(score(heldout())),
         watched=lambda values: -values["heldout_loss"],
-        **texts.fields(text, config, workdir),
+        **text_tasks.job_fields(text, config, workdir),
         **stored,
     )
 
@@ -63,11 +65,11 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     UsageError for files without a word that is known; RunError if there is no whole checkpoint.
     """
     known = vocabulary.load(str(workdir.vocabulary))
-    score, step = trained(config, known, workdir)
-    found = score(language_model_data.of_files(heldout, known, config))
+    score, step = load_scorer(config, known, workdir)
+    found = score(language_model_data.read_files(heldout, known, config))
     if not found.words:
-        raise UsageError(language_model_data.nothing_known(heldout))
-    perplexity = language_model_data.of_loss(found.loss)["perplexity"]
+        raise UsageError(language_model_data.explain_no_known_words(heldout))
+    perplexity = language_model_data.loss_metrics(found.loss)["perplexity"]
     text = (
         f"perplexity {perplexity:,.2f}, {found.loss:.4f} nats a token, of step {step:,}: "
         f"{found.tokens:,} tokens, <eos> after each document included, "
@@ -77,17 +79,17 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     return text, {"perplexity": perplexity, "step": step, **found._asdict()}
 
 
-def trained(
+def load_scorer(
     config: Config, known: Vocabulary, workdir: Workdir
 ) -> tuple[Callable[[Iterator[tf.Tensor]], language_model_data.Score], int]:
     """What scores text by the newest checkpoint, and the step that this is of.
 
-    See `tasks.language_model.language_model_data.scorer`. RunError if there is no whole checkpoint.
+    See `tasks.language_model.language_model_data.make_scorer`. RunError if there is no whole checkpoint.
     """
     model = _model(config, known)
     tables, position = storage.read(model.tables(), config, devices.several(config), workdir)
     device = devices.name(config.run)
-    return language_model_data.scorer(model, tables, known, device), position.step
+    return language_model_data.make_scorer(model, tables, known, device), position.step
 
 
 def _model(config: Config, known: Vocabulary) -> LanguageModel:
@@ -95,7 +97,7 @@ def _model(config: Config, known: Vocabulary) -> LanguageModel:
     settings, device = config.model, devices.name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
-        output = texts.output(config, known.counts, hidden + 1)
+        output = text_tasks.make_loss(config, known.counts, hidden + 1)
         return LanguageModel(
             size=len(known.tokens),
             dim=settings.dim,

@@ -23,7 +23,7 @@ _LINKS, _CANDIDATES = 32, 200
 _SAMPLE, _TOP = 1000, 20  # users by whom an index is checked, and items of each
 
 
-def write(
+def write_vectors(
     folder: str | Path, vectors: dict[str, tuple[Sequence[str], np.ndarray]], about: dict
 ) -> None:
     """Writes NAME.npy, (V, E) float32, and NAME.tsv, a key a line, for each name; and `about`.

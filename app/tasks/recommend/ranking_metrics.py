@@ -145,7 +145,7 @@ def score(
     return values
 
 
-def errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
+def rating_errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
     """The root of the mean square, and the mean, of what predictions miss ratings by."""
     missed_N = predicted_N.astype(np.float64) - ratings_N
     return {

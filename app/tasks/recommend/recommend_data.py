@@ -17,10 +17,10 @@ from ...text import corpus, names
 from ...training import memory_plan
 
 
-def split(sources: Sequence[str], config: Config) -> Split:
+def load_split(sources: Sequence[str], config: Config) -> Split:
     """The pairs of a run, with those held out. UsageError for what cannot be."""
     found = ratings.read(sources, config.ratings)
-    given = heldout(config.input.heldout, config) if config.input.heldout else None
+    given = read_heldout(config.input.heldout, config) if config.input.heldout else None
     predicts, weighted = config.model.loss == "squared_error", config.ratings.weighted
     if predicts and weighted:
         raise UsageError("--weighted: the ratings are what --loss=squared_error predicts")
@@ -51,13 +51,13 @@ def check_names(found: Split, config: Config, workdir: Workdir) -> None:
             )
 
 
-def heldout(files: str, config: Config) -> Ratings:
+def read_heldout(files: str, config: Config) -> Ratings:
     """The pairs of some files, named as by --corpus."""
     named = dataclasses.replace(config.corpus, corpus=files)
     return ratings.read(corpus.resolve(named, flag="heldout"), config.ratings)
 
 
-def item(*parts: Ratings) -> memory_plan.Item:
+def memory_item(*parts: Ratings) -> memory_plan.Item:
     """What pairs take of the host's memory."""
     arrays = [array for part in parts for array in part[2:6] if array is not None]
     count = sum(len(part.users_N) for part in parts)
@@ -81,10 +81,12 @@ def about(found: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
         told.append(("repeated", f"{found.repeated:,} pairs came more than once: taken as one"))
     if heldout or found.left_out:
         users = len(np.unique(found.heldout.users_N))
-        told.append(("held out", f"{heldout:,} pairs of {users:,} users{but(found.left_out)}"))
+        told.append(
+            ("held out", f"{heldout:,} pairs of {users:,} users{describe_left_out(found.left_out)}")
+        )
     return told
 
 
-def but(left_out: int) -> str:
+def describe_left_out(left_out: int) -> str:
     """How many pairs held out are not scored, as a part of a sentence; empty if none."""
     return f"; {left_out:,} left out, of users or items never seen, or known" if left_out else ""

@@ -39,7 +39,7 @@ from .ranking_metrics import Ranker
 _CORPUS = {"fingerprint": dict, "mean": float}  # the shape of corpus.json
 
 
-class Trained(NamedTuple):
+class TrainedRecommender(NamedTuple):
     """A recommender of a workdir: its model and tables, the names of ids, and what users know."""
 
     model: Recommender
@@ -49,12 +49,12 @@ class Trained(NamedTuple):
     known: KnownItems
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Everything to train a recommender with. UsageError for flags that do not go together.
 
     finished: whether all epochs that the workdir was asked for are done.
     """
-    tops = lengths(config)
+    tops = parse_top(config)
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources = corpus.resolve(config.corpus)
@@ -66,7 +66,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
             f"--corpus={config.corpus.corpus} is not what --workdir={config.run.workdir} was made "
             "with; give that, or a new --workdir"
         )
-    found = recommend_data.split(sources, config)
+    found = recommend_data.load_split(sources, config)
     recommend_data.check_names(found, config, workdir)
     train, heldout = found.train, found.heldout
     mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
@@ -82,7 +82,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         config,
         optimizer,
         workdir,
-        others=[recommend_data.item(train, heldout)],
+        others=[recommend_data.memory_item(train, heldout)],
     )
 
     def record() -> None:
@@ -117,7 +117,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     )
 
 
-def trained(config: Config, workdir: Workdir) -> Trained:
+def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
     """The recommender of the newest checkpoint, or the best. RunError if there is none whole."""
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
     if not all(map(workdir.has, written)):
@@ -131,7 +131,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
         raise damaged(files_named, "they do not fit together")
     model = _model(config, users, items, files.read_json(workdir.corpus, _CORPUS)["mean"])
     tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
-    return Trained(model, tables, users, items, known)
+    return TrainedRecommender(model, tables, users, items, known)
 
 
 def _fit(known: KnownItems, users: int, items: int) -> bool:
@@ -150,19 +150,19 @@ def _fit(known: KnownItems, users: int, items: int) -> bool:
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Metrics of the pairs in some files, named as by --corpus: for people, and for programs."""
-    found = trained(config, workdir)
+    found = load_recommender(config, workdir)
     given = pairs.filter_by_rating(
-        recommend_data.heldout(heldout, config), config.ratings.min_rating
+        recommend_data.read_heldout(heldout, config), config.ratings.min_rating
     )
     given, left_out = pairs.select_scorable(given, found.users, found.items, found.known)
     count, users = len(given.users_N), len(np.unique(given.users_N))
-    but = recommend_data.but(left_out)
+    but = recommend_data.describe_left_out(left_out)
     if not count:
         raise UsageError(
             f"--heldout={heldout}: nothing to score{but}; give pairs of users and items that were "
             "trained on"
         )
-    ranker = Ranker(found.model, found.tables, lengths(config)[-1])
+    ranker = Ranker(found.model, found.tables, parse_top(config)[-1])
     values = scores(ranker, found.known, given, config)
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
     protocol = (
@@ -177,11 +177,11 @@ def scores(ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config) 
     """Metrics by name of pairs held out (see `tasks.recommend.ranking_metrics`)."""
     users = len(known.starts_U) - 1
     values = ranking_metrics.score(
-        ranker, known, pairs.group_by_user(heldout, users), lengths(config)
+        ranker, known, pairs.group_by_user(heldout, users), parse_top(config)
     )
     if config.model.loss == "squared_error" and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
-        values |= ranking_metrics.errors(predicted_N, heldout.ratings_N)
+        values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
     return values
 
 
@@ -194,7 +194,7 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
         "columns": items_VE.shape[1],
     }
     named = {"users": (found.users.tokens, users_UE), "items": (found.items.tokens, items_VE)}
-    exported.write(path, named, about)
+    exported.write_vectors(path, named, about)
     return f"{path}: {len(users_UE):,} users and {len(items_VE):,} items"
 
 
@@ -213,9 +213,9 @@ def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(items_VD):,} items"
 
 
-def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.ndarray]:
+def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
     """A recommender with the vectors of users and of items, float32."""
-    found = trained(config, workdir)
+    found = load_recommender(config, workdir)
     if not found.model.scorer.inner:
         raise UsageError(
             f"--model={config.model.model} has layers, and no vectors whose inner product is its "
@@ -225,7 +225,7 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[Trained, np.ndarray, np.
     return found, users_UE, items_VE
 
 
-def lengths(config: Config) -> list[int]:
+def parse_top(config: Config) -> list[int]:
     """The numbers of --top, ascending. UsageError if they are none."""
     return sorted(set(_numbers("top", config.ratings.top)))
 

@@ -27,13 +27,13 @@ from ...text.tokenize import warn_about_long_tokens
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 
-NAME = "stream"  # of a `Stream` in a checkpoint
-PINNED = 1  # steps that the map of a `Stream` has to keep rows after they were seen
+STREAM_FOLDER = "stream"  # of a `Stream` in a checkpoint
+PINNED_STEPS = 1  # steps that the map of a `Stream` has to keep rows after they were seen
 _STATE, _KEYS, _WAITING = "stream.json", "keys", "waiting"
 _SAMPLES = 8  # files whose beginning tells how long the text is
 
 
-class Stream:
+class WordStream:
     """The batches of a text, and where it stands, which a checkpoint has (see `tables.base.Kept`).
 
     Block after block, words are counted, those that the map admits get rows, and their tokens
@@ -168,7 +168,7 @@ class Stream:
             self._reweigh(self._keys.counts_V[:rows])
 
 
-def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
+def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
     """About how many words and batches an epoch has, by the beginnings of some files.
 
     UsageError if those have no word; RunError if they cannot be read.
@@ -200,7 +200,7 @@ def load(checkpoint: Path) -> WordVectors:
 
     Raises if it is damaged, as `KeyMap.load`.
     """
-    words, rows = _ranked(checkpoint / NAME)
+    words, rows = _ranked(checkpoint / STREAM_FOLDER)
     return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
 
 

@@ -30,7 +30,7 @@ from ...types import Batches
 from . import growing_words
 
 # That of --table=dynamic, which nobody knows before.
-GROWING = Vocabulary([], np.zeros(0, np.int64), 0)
+NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Text:
         return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
-def text(config: Config, workdir: Workdir, finished: bool) -> Text:
+def load_text(config: Config, workdir: Workdir, finished: bool) -> Text:
     """The corpus with its vocabulary: that of the workdir, or of --vocab, or counted.
 
     The vocabulary of a language model has `<unk>` and `<eos>`. finished: whether all epochs asked
@@ -69,7 +69,7 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
     known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
     grows = config.table.table == "dynamic"
     if known and (grows or workdir.has(workdir.vocabulary)):
-        words = GROWING if grows else vocabulary.load(str(workdir.vocabulary))
+        words = NO_VOCABULARY if grows else vocabulary.load(str(workdir.vocabulary))
         same = corpus.recognize(sources, known["fingerprint"])
         if same is not None:
             return Text(sources, words, known["words"], known["batches"], same)
@@ -81,13 +81,13 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
         if not grows:
             logging.warning("--corpus is other text now; the vocabulary stays as it is")
     elif grows:
-        words = GROWING
+        words = NO_VOCABULARY
     else:
         words = _given(config) if config.vocabulary.vocab else None
     # The vocabulary does not tell how long this text is, on which the learning rate depends.
     if grows:
-        expected = growing_words.expected(sources, config, config.vocabulary.min_count)
-        return Text(sources, GROWING, *expected, corpus.fingerprint(sources))
+        expected = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
+        return Text(sources, NO_VOCABULARY, *expected, corpus.fingerprint(sources))
     found, progress = corpus.sample_fingerprint(sources), Progress.of(sources, hashed=True)
     if words is None:
         words = counting.count(sources, *_counted(config), progress)
@@ -101,18 +101,18 @@ def text(config: Config, workdir: Workdir, finished: bool) -> Text:
 
 def record(text: Text, workdir: Workdir) -> None:
     """Keeps the vocabulary and what the corpus was in the workdir."""
-    if text.vocabulary is not GROWING:  # which is kept with the checkpoints
+    if text.vocabulary is not NO_VOCABULARY:  # which is kept with the checkpoints
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
     files.write_json(workdir.corpus, known)
 
 
-def digest(text: Text) -> int:
+def compute_digest(text: Text) -> int:
     """A number that differs with the corpus and with the ids of its words."""
     return zlib.crc32("\0".join([*text.contents, *text.vocabulary.tokens]).encode())
 
 
-def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     """The batches of a run, (S, B, L) int32 (see `input.pipeline.make_batches`).
 
     Iterating raises RunError when the corpus cannot be read.
@@ -129,10 +129,10 @@ def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
             return service.make_epoch_rows(config.input, *served(), progress, share)
         return _rows_made(text, keep_V, config, workdir, progress, share)
 
-    return by_epoch(rows, progress, 2 * config.model.window, config.input)
+    return make_batches_from_rows(rows, progress, 2 * config.model.window, config.input)
 
 
-def by_epoch(
+def make_batches_from_rows(
     rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
 ) -> Batches:
     """The batches of `input.pipeline.make_batches`, from a maker of the rows of a share of the text.
@@ -158,7 +158,7 @@ def by_epoch(
     return epoch_batches
 
 
-def cached(
+def cache_blocks(
     blocks: tf.data.Dataset,
     text: Text,
     config: Config,
@@ -190,7 +190,7 @@ def _rows_made(
     read, window = config.input, config.model.window
     words = text.vocabulary
     blocks = pipeline.token_blocks(text.sources, words, config.corpus, read, progress, share)
-    blocks = cached(blocks, text, config, workdir, progress, share)
+    blocks = cache_blocks(blocks, text, config, workdir, progress, share)
     return pipeline.make_epoch_rows(blocks, keep_V, window, read, config.run.seed, share)
 
 

@@ -13,28 +13,28 @@ from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...system import devices
 from ...training.job import Job
-from .. import text_tasks as texts
+from .. import text_tasks
 from . import growing_words, words_data
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Everything to train word vectors with.
 
     finished: whether all epochs that the workdir was asked for are done.
     """
-    text = words_data.text(config, workdir, finished)
+    text = words_data.load_text(config, workdir, finished)
     if config.table.table == "dynamic":
         return _growing(config, text, workdir)
     device = devices.name(config.run)
     optimizer = updates.optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
-    batches = words_data.batches(text, config, workdir)
+    batches = words_data.make_batches(text, config, workdir)
     stored = placing.place(model, batches, _rows(config), config, optimizer, workdir)
 
     def scores() -> dict[str, float]:
-        return texts.scores(stored["tables"]["input"], text.vocabulary)
+        return text_tasks.score_vectors(stored["tables"]["input"], text.vocabulary)
 
     return Job(
         model=model,
@@ -42,12 +42,12 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=text.words,
-        empty=texts.empty(config, 2 * config.model.window),
+        empty=text_tasks.make_empty_batch(config, 2 * config.model.window),
         steps_per_batch=config.input.steps_per_call,
         device=device,
         # Elsewhere steps would wait for it.
         epoch_end=scores if config.run.strategy == "parameter_server" else None,
-        **texts.fields(text, config, workdir),
+        **text_tasks.job_fields(text, config, workdir),
         **stored,
     )
 
@@ -58,12 +58,12 @@ def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
     # Words that have no row yet are not drawn, until `reweigh` says otherwise.
     rows = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
     placing.require_words(rows, config)
-    keys = storage.key_map(rows, config, growing_words.PINNED)
+    keys = storage.key_map(rows, config, growing_words.PINNED_STEPS)
     model = _model(config, np.arange(keys.capacity) == 0)
     stored = placing.place(
         model, lambda *_: iter(()), _rows(config), config, optimizer, workdir, keys=keys
     )
-    stream = growing_words.Stream(
+    stream = growing_words.WordStream(
         text.sources,
         config,
         keys,
@@ -79,8 +79,8 @@ def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=devices.name(config.run),
-        kept={growing_words.NAME: stream},
-        **texts.fields(text, config, workdir),
+        kept={growing_words.STREAM_FOLDER: stream},
+        **text_tasks.job_fields(text, config, workdir),
         **stored,
     )
 
@@ -99,7 +99,7 @@ def _model(config: Config, counts_V: np.ndarray) -> Model:
             size=len(counts_V),
             dim=settings.dim,
             window=settings.window,
-            output=texts.output(config, counts_V, settings.dim),
+            output=text_tasks.make_loss(config, counts_V, settings.dim),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
         )

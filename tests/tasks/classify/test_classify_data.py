@@ -22,7 +22,7 @@ def data(tmp_path, lines, finished=False, **values):
         "heldout_share": 0.0,
         "min_count": 1,
     } | values
-    return classify_data.data(settings.from_names(names), Workdir(tmp_path), finished)
+    return classify_data.load_data(settings.from_names(names), Workdir(tmp_path), finished)
 
 
 LINES = [f"__label__{'ab'[number % 2]} w{number} the" for number in range(40)]
@@ -80,7 +80,9 @@ def test_texts_that_cannot_be(tmp_path, lines, values, told):
     ],
 )
 def test_weights(given, expected):
-    np.testing.assert_allclose(classify_data.class_weights(given, LABELS), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        classify_data.parse_class_weights(given, LABELS), expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,5 +100,5 @@ def test_weights(given, expected):
 )
 def test_weights_that_are_none(given, told):
     with pytest.raises(UsageError) as error:
-        classify_data.class_weights(given, LABELS)
+        classify_data.parse_class_weights(given, LABELS)
     assert f"--class_weights={given}: {told}" in str(error.value)

@@ -130,5 +130,5 @@ def test_layers_rank_too():
 
 
 def test_errors():
-    found = ranking_metrics.errors(np.array([1.0, 2.0, 3.0]), np.array([1, 4, 2]))
+    found = ranking_metrics.rating_errors(np.array([1.0, 2.0, 3.0]), np.array([1, 4, 2]))
     assert found == {"rmse": pytest.approx(np.sqrt(5 / 3)), "mae": 1}
