@@ -12,7 +12,7 @@ from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
 from .labelled import Examples
-from .pipeline import block_seed
+from .token_rows import block_seed
 
 _LABEL = 13  # a stream of random numbers (see `input.pipeline`)
 # By which fastText hashes n-grams (Dictionary::addWordNgrams, src/dictionary.cc).

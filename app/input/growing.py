@@ -15,7 +15,7 @@ from ..config import CorpusConfig, InputConfig
 from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter
-from . import pipeline
+from . import token_rows
 from .tokens import encode
 
 
@@ -86,14 +86,14 @@ def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[.
         documents_M: tf.Tensor,
     ) -> tf.Tensor:
         def drawn(stream: int) -> tf.Tensor:
-            return pipeline.block_seed(seed, stream, epoch, number)
+            return token_rows.block_seed(seed, stream, epoch, number)
 
-        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), drawn(pipeline.SUBSAMPLE))
+        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), drawn(token_rows.SUBSAMPLE))
         kept_M = uniform_M < tf.gather(chances_U, tokens_M)
         ids = tf.gather(ids_U, tf.boolean_mask(tokens_M, kept_M))
-        first = pipeline.differs_from_previous(tf.boolean_mask(documents_M, kept_M))
-        return pipeline.split_into_rows(
-            encode(ids, first), window, settings, drawn(pipeline.SHUFFLE)
+        first = token_rows.differs_from_previous(tf.boolean_mask(documents_M, kept_M))
+        return token_rows.split_into_rows(
+            encode(ids, first), window, settings, drawn(token_rows.SHUFFLE)
         )
 
     number = tf.TensorSpec([], tf.int64)

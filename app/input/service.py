@@ -24,7 +24,7 @@ from ..text import spans
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.reading import Progress
 from ..text.vocabulary import Vocabulary, lookup_table
-from . import pipeline
+from . import pipeline, token_rows
 
 # A block that others have overtaken for so long, or while nothing came at all, is made here: many
 # times what a worker takes for a block.
@@ -76,7 +76,7 @@ def make_block_rows(
     )
     text = spans.make_block_reader(sources, index_N4)
     tokens = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
-    rows_of = pipeline.make_block_rows(keep_V, config.model.window, read, config.run.seed)
+    rows_of = token_rows.make_block_rows(keep_V, config.model.window, read, config.run.seed)
     return len(index_N4), lambda epoch, number: rows_of(epoch, number, tokens(text(number)))
 
 

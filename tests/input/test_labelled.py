@@ -140,7 +140,7 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, to
     given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
     found = labelled_files.read(given, config(tokenizer=tokenizer))
     assert shown(found) == [(["one"], ["a"]), ([], ["b"])]
-    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1
+    assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1
 
 
 def test_a_file_that_is_cut(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.config import CorpusConfig, InputConfig
-from app.input import pipeline
+from app.input import pipeline, token_rows
 from app.input.tokens import PAD, decode
 from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
@@ -189,14 +189,14 @@ def test_the_chance_to_be_kept_is_gensims(subsample):
     model = Word2Vec(vector_size=1, min_count=1, sample=subsample)
     model.build_vocab_from_freq({f"w{i}": int(count) for i, count in enumerate(COUNTS)})
     theirs = [model.wv.get_vecattr(f"w{i}", "sample_int") / (2**32 - 1) for i in range(8)]
-    ours = pipeline.keep_probability(COUNTS, subsample)
+    ours = token_rows.keep_probability(COUNTS, subsample)
     assert ours.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert ours.max() <= 1
 
 
 def test_no_subsampling_keeps_all():
-    np.testing.assert_array_equal(pipeline.keep_probability(COUNTS, 0), np.ones(8))
+    np.testing.assert_array_equal(token_rows.keep_probability(COUNTS, 0), np.ones(8))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 1), (159, 10), (160, 10), (161, 11), (48, 3)])
@@ -271,7 +271,7 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     sources = (str(path),)
     progress = Progress.of(sources)
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
-    keep = pipeline.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
+    keep = token_rows.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
     found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
     with raise_read_errors(progress):
         one, again, other = (

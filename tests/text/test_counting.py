@@ -179,4 +179,4 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, cl
         found = counting.count((source,), CorpusConfig(), settings, close=close)
     assert [token for token in found.tokens if not token.startswith("<")] == ["word"]
     assert found.total == (4 if close else 2)
-    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1
+    assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1

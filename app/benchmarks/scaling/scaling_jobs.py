@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...build import updates
 from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, settings
-from ...input import pipeline
+from ...input import token_rows
 from ...models.base import Model
 from ...optimizers.row_updates import slots
 from ...system import devices
@@ -102,7 +102,7 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
     settings = config.input
     counts_V = 10 * size // np.arange(1, size + 1)
     model = make_model(config, counts_V, columns)
-    kept_V = np.cumsum(counts_V * pipeline.keep_probability(counts_V, settings.subsample))
+    kept_V = np.cumsum(counts_V * token_rows.keep_probability(counts_V, settings.subsample))
     random = np.random.default_rng(config.run.seed)
     length = settings.row_tokens + 2 * config.model.window
     shape = (count, settings.micro_tokens // settings.row_tokens, length)

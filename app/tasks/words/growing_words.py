@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...config import Config
 from ...errors import RunError, UsageError
-from ...input import growing, pipeline
+from ...input import growing, pipeline, token_rows
 from ...input.tokens import PAD
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
@@ -38,7 +38,7 @@ class WordStream:
 
     Block after block, words are counted, those that the map admits get rows, and their tokens
     become rows of text. Tokens of other words are left out, as are frequent ones by chance (see
-    `pipeline.keep_probability`), by the counts of the text so far.
+    `token_rows.keep_probability`), by the counts of the text so far.
 
     A step of the map is as many blocks as fill a batch. So rows of text that wait for their batch
     are of this step or the one before it, and with a map of `PINNED` steps no word of theirs is
@@ -145,7 +145,7 @@ class WordStream:
             table.admit(seen.new_rows, hashes)
         self._weigh(self._keys.used)
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
-        chances_U = pipeline.keep_probability(
+        chances_U = token_rows.keep_probability(
             np.where(has_row_U, counts_V[seen.rows_U], 1),
             self._config.input.subsample,
             counts_V.sum(),
@@ -189,7 +189,7 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
         raise UsageError(f"--corpus={config.corpus.corpus}: there is no word at its beginning")
     sizes = [os.path.getsize(path) for path in sources]
     counts = np.array(list(count.values())) * max(sum(sizes) / sum(progress.positions), 1.0)
-    keep = pipeline.keep_probability(counts, settings.subsample)
+    keep = token_rows.keep_probability(counts, settings.subsample)
     blocks = sum(-(-size // settings.block_bytes) for size in sizes)
     kept = np.where(counts >= min_sightings, counts, 0)
     return round(counts.sum()), pipeline.estimate_batches(kept, keep, settings, blocks)

@@ -90,7 +90,7 @@ def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
         words_data.load_text(config(str(longer)), place, finished=False)
     with caplog.at_level(logging.WARNING, logger="absl"):
         found = words_data.load_text(config(str(longer)), place, finished=True)
-    assert "--corpus is other text now; the vocabulary stays as it is" in caplog.text
+    assert "other text than before; the vocabulary of --workdir is kept" in caplog.text
     assert found.vocabulary.tokens == list("abc")
     assert found.words == 2000
     assert found.batches == pytest.approx(1600 / 32, abs=3)
