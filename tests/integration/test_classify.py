@@ -212,7 +212,7 @@ def test_odd_texts(tmp_path):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, *more))
     assert "1 texts without a known word or label are left out" in ended.err
     assert "1 texts have more words and n-grams than --batch_tokens=128: cut to 128" in ended.err
-    assert "1 of 3 texts held out have a label that no text to train on has" in ended.err
+    assert "1 of 3 held-out texts have a label that no training text has" in ended.err
     assert logged(tmp_path / "run")[-1]["heldout_accuracy"] in (
         pytest.approx(1 / 3),
         pytest.approx(2 / 3),

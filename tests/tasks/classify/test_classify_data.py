@@ -59,7 +59,11 @@ def test_words_of_a_file(tmp_path):
     ("lines", "values", "told"),
     [
         (LINES[::2], {}, "every text to train on has the label 'a', so there is nothing to learn"),
-        (LINES, {"heldout_share": 0.01}, "--heldout_share=0.01 of 40 texts leaves none to train"),
+        (
+            LINES,
+            {"heldout_share": 0.01},
+            "--heldout_share=0.01 of 40 texts leaves no text to train",
+        ),
         (LINES, {"min_count": 99}, "no text has a word that is known; give other text, or lower"),
         (LINES, {"heldout": "none.txt"}, "--heldout=none.txt: no such file"),
     ],

@@ -92,4 +92,4 @@ def test_what_is_told():
 def test_many_labels_are_not_all_shown():
     found = tallied(np.eye(99), [[label] for label in range(99)], each=False)
     lines = label_metrics.format_table(found, [f"l{number}" for number in range(99)]).splitlines()
-    assert len(lines) == 53 and lines[-2] == "(49 labels more)"
+    assert len(lines) == 53 and lines[-2] == "(49 more labels)"
