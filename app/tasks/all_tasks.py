@@ -10,7 +10,7 @@ from ..config import Config
 from ..training.job import Job
 from .classify import classify_job
 from .language_model import language_model_job
-from .recommend import recommend_job
+from .recommend import item_export, recommend_job
 from .words import words_job
 
 JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
@@ -31,5 +31,5 @@ SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] 
 # vectors that all tasks share are in app.export.
 EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
     "classify": classify_job.EXPORTS,
-    "recommend": recommend_job.EXPORTS,
+    "recommend": item_export.EXPORTS,
 }

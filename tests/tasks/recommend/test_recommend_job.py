@@ -13,8 +13,8 @@ from app.config import settings
 from app.errors import UsageError
 from app.exporting import word2vec_reader
 from app.tasks import trained_vectors
+from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
-from app.tasks.recommend import recommend_job
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.training import loop
 
@@ -89,7 +89,7 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     assert ratings.std() > 1.5
     assert found["rmse"] < 0.05 and found["mae"] < 0.05, found
     # What was saved scores the same.
-    again = recommend_job.load_recommender(config, Workdir(config.run.workdir))
+    again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
     heldout = data.load_split((config.corpus.corpus,), config).heldout
     ranker = Ranker(again.model, again.tables, 9)
     assert recommend_job.scores(ranker, again.known, heldout, config) == found
@@ -127,10 +127,10 @@ def test_a_bias_is_no_direction(tmp_path):
     workdir = Workdir(config.run.workdir)
     write_flags(workdir.flags, settings.by_name(config))
     rows = trained_vectors.load(workdir.path)
-    found = recommend_job.load_recommender(config, workdir)
+    found = recommend_model.load_recommender(config, workdir)
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
     np.testing.assert_array_equal(rows.matrix, items[:, :3])
-    recommend_job.export_word2vec(config, workdir, str(tmp_path / "out"))
+    item_export.export_word2vec(config, workdir, str(tmp_path / "out"))
     np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
