@@ -103,7 +103,7 @@ def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number)
             until(lambda victim=victim: len(set(servers_of(process)) - {victim}) == 3)
             line = rf"^{name} ended \(signal 9\); starting it again$"
             until(lambda line=line: re.search(line, (folder / "log").read_text(), re.MULTILINE))
-        until(lambda: service._unreachable(address) == "")
+        until(lambda: service._why_unreachable(address) == "")
     started |= servers_of(process)
     process.send_signal(number)
     assert process.wait(SECONDS) == (-number if number == signal.SIGKILL else 0)
