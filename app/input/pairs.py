@@ -75,7 +75,7 @@ def split_pairs(found: Ratings, given: Ratings | None, config: Config) -> Split:
         train, heldout = found, filter_by_rating(given, settings.min_rating)
     else:
         is_heldout_N = _is_heldout(found, config)
-        train, heldout = found.some(~is_heldout_N), found.some(is_heldout_N)
+        train, heldout = found.select(~is_heldout_N), found.select(is_heldout_N)
     # What is left out may leave others with nothing.
     for least in sorted({config.vocabulary.min_count, 1}, reverse=True):
         users = count_names(train.user_keys, train.users_N, least)
@@ -98,7 +98,7 @@ def select_scorable(
     found = _known(_numbered(_once(pairs, adds=False)[0], users.tokens, items.tokens))
     owners_N = np.repeat(np.arange(len(known.starts_U) - 1), np.diff(known.starts_U))
     codes_N = owners_N * len(items.tokens) + known.items_N
-    found = found.some(~np.isin(_codes(found), codes_N))
+    found = found.select(~np.isin(_codes(found), codes_N))
     return found, len(pairs.users_N) - len(found.users_N)
 
 
@@ -170,7 +170,7 @@ def filter_by_rating(pairs: Ratings, least: str) -> Ratings:
         raise UsageError(f"--min_rating={least}: the pairs have no ratings; leave it out")
     if not is_number(least) or not np.isfinite(float(least)):
         raise UsageError(f"--min_rating={least}: give a number")
-    return pairs.some(pairs.ratings_N >= float(least))
+    return pairs.select(pairs.ratings_N >= float(least))
 
 
 def _once(pairs: Ratings, adds: bool) -> tuple[Ratings, int]:
@@ -180,13 +180,13 @@ def _once(pairs: Ratings, adds: bool) -> tuple[Ratings, int]:
     order_N = np.lexsort((times_N, codes_N))  # stable: of the same time, the last in the file
     codes_N = codes_N[order_N]
     is_last_N = np.append(codes_N[1:] != codes_N[:-1], True)[: len(codes_N)]
-    kept = pairs.some(order_N[is_last_N])
+    kept = pairs.select(order_N[is_last_N])
     repeated = len(codes_N) - len(kept.users_N)
     if adds and repeated:
         first_N = np.flatnonzero(np.append(True, is_last_N[:-1]))
         sums_N = np.add.reduceat(pairs.ratings_N[order_N], first_N)
         kept = kept._replace(ratings_N=sums_N)
-    return kept.some(np.argsort(order_N[is_last_N])), repeated
+    return kept.select(np.argsort(order_N[is_last_N])), repeated
 
 
 def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
@@ -222,7 +222,7 @@ def _numbered(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Rat
 
 
 def _known(pairs: Ratings) -> Ratings:
-    return pairs.some((pairs.users_N >= 0) & (pairs.items_N >= 0))
+    return pairs.select((pairs.users_N >= 0) & (pairs.items_N >= 0))
 
 
 def _places(keys: list[str], others: list[str]) -> np.ndarray:

@@ -38,7 +38,7 @@ class Ratings(NamedTuple):
     times_N: np.ndarray | None
     layout: str
 
-    def some(self, chosen: np.ndarray) -> Ratings:
+    def select(self, chosen: np.ndarray) -> Ratings:
         """Those that are chosen, by a mask or by numbers."""
         parts = (None if part is None else part[chosen] for part in self[2:6])
         return Ratings(*self[:2], *parts, self.layout)

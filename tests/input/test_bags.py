@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from app.config import InputConfig
 from app.input import bags
-from app.input.bags import Features, Packing
+from app.input.bags import Packing
+from app.input.features import Features
 from app.input.labelled import Examples
 
 WORDS, BUCKETS, LABELS = 40, 1000, 5
@@ -55,13 +56,13 @@ def test_features(ngrams):
     features = Features(WORDS, ngrams, BUCKETS)
     lengths = np.array([*map(len, texts)])
     owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-    ids_N, owners_N = features.of(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
+    ids_N, owners_N = features.extract(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
     assert ids_N.numpy().tolist() == sum(expected, [])
     assert owners_N.numpy().tolist() == np.repeat(range(len(texts)), [*map(len, expected)]).tolist()
     assert features.sizes(lengths, 99).tolist() == [*map(len, expected)]
     assert features.rows == WORDS + (BUCKETS if ngrams > 1 else 0)
     none = tf.zeros([0], tf.int32)
-    assert features.of(none, none)[0].shape == (0,)
+    assert features.extract(none, none)[0].shape == (0,)
 
 
 def test_the_longest_text():

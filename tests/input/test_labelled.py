@@ -226,10 +226,10 @@ def test_columns_are_refused_in_one_line(tmp_path, capfd):
 
 def test_examples_are_chosen_cut_and_renamed(tmp_path):
     found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
-    assert shown(found.some(np.array([False, True, False, True]))) == EXPECTED[1::2]
+    assert shown(found.select(np.array([False, True, False, True]))) == EXPECTED[1::2]
     assert shown(found.part(1, 3)) == EXPECTED[1:3]
     assert len(found.part(3, 9)) == 1
-    renamed = found.named(["three", "two", "none"], ["c", "b"])
+    renamed = found.with_names(["three", "two", "none"], ["c", "b"])
     assert renamed.tokens_M.tolist() == [1, 1, 1, 0]
     assert renamed.lengths_E.tolist() == [1, 3, 0, 0]
     assert renamed.labels_N.tolist() == [-1, 1, -1, 1, 0]

@@ -66,9 +66,9 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     elif config.input.heldout_share:
         examples, heldout = _split_heldout(examples, config)
     words, labels = _load_or_count_names(examples, config, workdir)
-    training = examples.named(words.tokens, labels.tokens)
+    training = examples.with_names(words.tokens, labels.tokens)
     if heldout is not None:
-        heldout = heldout.named(words.tokens, labels.tokens)
+        heldout = heldout.with_names(words.tokens, labels.tokens)
         warn_about_unseen_labels(heldout)
     return Data(fingerprint, _select_usable(training, config), heldout, words, labels)
 
@@ -194,7 +194,7 @@ def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Exampl
             f"--heldout_share={share} of {count} texts leaves no text to train on or to score; "
             "give another share, 0, or --heldout=FILE"
         )
-    return examples.some(~is_heldout_E), examples.some(is_heldout_E)
+    return examples.select(~is_heldout_E), examples.select(is_heldout_E)
 
 
 def _load_or_count_names(
@@ -229,4 +229,4 @@ def _select_usable(training: Examples, config: Config) -> Examples:
         )
     if not usable_E.all():
         logging.warning("%d texts without a known word or label are left out", (~usable_E).sum())
-    return training.some(usable_E)
+    return training.select(usable_E)

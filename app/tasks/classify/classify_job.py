@@ -21,7 +21,7 @@ from ...config import Config
 from ...errors import UsageError
 from ...exporting import word2vec, word2vec_reader
 from ...input import bags, labelled_files
-from ...input.bags import Features
+from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
 from ...system import devices
@@ -108,7 +108,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         heldout: The files, named as by --corpus.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    examples = classify_data.read_heldout(heldout, config).named(words.tokens, labels.tokens)
+    examples = classify_data.read_heldout(heldout, config).with_names(words.tokens, labels.tokens)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)
     return label_metrics.format_table(tally, labels.tokens), label_metrics.summary(
@@ -186,7 +186,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
         labels.tokens,
         *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
         labelled_files.make_word_splitter(config),
-        _features(config, words).of,
+        _features(config, words).extract,
         _PROBABILITIES[loss],
     )
     saved.write(parts, path)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from ...input.bags import Features
+from ...input.features import Features
 from ...input.labelled import Examples
 from ...losses import inference
 from ...models.bag import Bag
@@ -80,7 +80,7 @@ class Classifier:
         return Tally(*map(sum, zip(*tallies, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        ids_N, owners_N = self._features.of(tokens_M, owners_M)
+        ids_N, owners_N = self._features.extract(tokens_M, owners_M)
         ids_U, positions_N = distinct(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)

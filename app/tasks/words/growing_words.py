@@ -69,7 +69,7 @@ class WordStream:
         length = config.input.row_tokens + 2 * config.model.window
         # Rows of the blocks taken so far, from the batch in training on.
         self._waiting_RL = np.zeros((0, length), np.int32)
-        # Current epoch, blocks taken and batches trained in it; the key map's step of the next block.
+        # Current epoch; blocks taken and batches trained in it; the key map's current step.
         self._epoch = self._block = self._batch = self._step = 0
 
     def batches(self, epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
