@@ -206,7 +206,7 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
         ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
         ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
-        ("kind,review,kind\na,one,b\n", "{path}: column kind is there 2 times; remove or rename"),
+        ("kind,review,kind\na,one,b\n", "{path}: 2 columns are named kind; remove or rename"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, text, told):

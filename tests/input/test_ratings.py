@@ -98,7 +98,7 @@ def test_many_files_share_their_keys(tmp_path):
         ("1\t2\t3\n1\t2\n", {"layout": "pairs"}, "line 2: 2 of 3 fields"),
         ("1\t2\t3\n1\t2\n", {}, "lines of 2 and 3 fields; give --layout=lists if"),
         ("1,2,1e39\n1,3,4\n", {}, "line 1: '1e39' is no rating"),
-        ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so may be a header"),
+        ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so it may be a header"),
         ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so may be"),
         ("who,what,stars\n1,2,3\n", {"user_column": "whom"}, "--user_column=whom: .* who, what"),
         ("who,what,stars\n1,2,3\n", {"user_column": "who"}, "--item_column=: .* who, what, stars"),
@@ -115,8 +115,8 @@ def test_many_files_share_their_keys(tmp_path):
         ('user,item\nu,"i\nj"\n', {}, r"line 2: 'i\\nj' holds a line break, which a name cannot"),
         ('user,item\nu,i\nv,"i\nw,j\n', {}, "line 3: unexpected end of data; close, double or"),
         ('user,item\nu,"i"j\n', {}, "line 2: ',' expected after '\"'; close, double or"),
-        ("user,item,user\nu,i,v\n", {}, "column user is there 2 times; remove or rename"),
-        ("who,what,what\n1,2,3\n", NAMED, "column what is there 2 times; remove or rename"),
+        ("user,item,user\nu,i,v\n", {}, "2 columns are named user; remove or rename"),
+        ("who,what,what\n1,2,3\n", NAMED, "2 columns are named what; remove or rename"),
         ("1;2;3,5\n1;3;4,0\n", {}, "line 1: '1;2;3,5' has commas and semicolons; give"),
         ("1,2,1_0\n1,3,4\n", {}, "line 1: '1_0' is no rating"),
         ("1,2,3,1e300\n1,3,4,5\n", {}, "line 1: '1e300' is no time"),
@@ -199,7 +199,7 @@ def test_parquet(tmp_path):
     with pytest.raises(UsageError, match="--item_column=: .* userId, what, rating, time; give one"):
         ratings.read([str(path)], RatingsConfig())
     path.write_text("no")
-    with pytest.raises(UsageError, match="no Parquet file"):
+    with pytest.raises(UsageError, match="not a Parquet file"):
         ratings.read([str(path)], RatingsConfig(item_column="what"))
 
 
