@@ -186,11 +186,11 @@ def _check_fields(row: list[str], layout: Layout, where: str) -> None:
     """Refuse a row that lacks a column, or has more fields than the first row."""
     needed = 1 + max(column for column in layout.columns if column is not None)
     if len(row) < needed:
-        raise UsageError(f"{where}: {len(row)} of {needed} fields; mend or remove it")
+        raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
     if any(row[layout.fields :]):
         raise UsageError(
             f"{where}: {len(row)} fields where the first one has {layout.fields}; quote cells that "
-            "hold a separator, mend or remove it"
+            "hold a separator, correct or remove it"
         )
 
 
@@ -215,7 +215,7 @@ def _ids(
         if key and "\n" not in key:
             continue
         reason = (
-            f"{key!r} holds a line break, which a name cannot; rename it"
+            f"{key!r} has a line break, which a name cannot; rename it"
             if key
             else f"the name of {what} is empty; fill it in or remove that row"
         )
@@ -252,7 +252,7 @@ def _parse_numbers(
         wrong = [i for i, text in enumerate(column) if "_" in text]
     for index in wrong:
         raise UsageError(
-            f"{where} {numbers[index]}: {column[index]!r} is no {what}; mend or remove it"
+            f"{where} {numbers[index]}: {column[index]!r} is not a {what}; correct or remove it"
         )
     return values
 
@@ -262,7 +262,9 @@ def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndar
     if column and layouts.is_number(column[0]):
         values = _parse_numbers(column, np.float64, "time", where, numbers)
         for index in np.flatnonzero(np.abs(values) >= 2.0**63):
-            raise UsageError(f"{where} {numbers[index]}: {column[index]!r} is no time; mend it")
+            raise UsageError(
+                f"{where} {numbers[index]}: {column[index]!r} is not a time; correct it"
+            )
         if np.abs(values).max() < 2.0**53:  # float64 represents every integer up to here
             return values.astype(np.int64)
         integers = (int(text) if text.isdecimal() else int(float(text)) for text in column)
@@ -273,7 +275,7 @@ def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndar
             seconds_N[index] = _seconds(text)
         except ValueError as error:
             raise UsageError(
-                f"{where} {numbers[index]}: {text!r} is no time; give a number, or a date such as "
+                f"{where} {numbers[index]}: {text!r} is not a time; give a number, or a date such as "
                 "2020-12-31T23:59:59"
             ) from error
     return seconds_N

@@ -1,4 +1,4 @@
-"""Corpora that are fetched once, checked by their hash, and kept."""
+"""Download a corpus once, and check it by its hash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ _TIMEOUT_SECONDS = 30
 
 
 class Archive(NamedTuple):
-    """A zip at `url` whose file `member`, `size` bytes of hash `sha256`, is wanted."""
+    """A zip file to download, and the file in it to keep.
+
+    Attributes:
+        url: Address of the zip file.
+        member: Name of the file in it.
+        size: Bytes of that file.
+        sha256: Hash of that file, in hex.
+    """
 
     url: str
     member: str
@@ -45,9 +52,14 @@ TEXT8 = Archive(
 
 
 def fetch(archive: Archive, data_dir: str) -> str:
-    """The path of the archive's member in `data_dir`, downloaded if it is not there yet.
+    """Return the path of the archive's member in `data_dir`; download it if it is missing.
 
-    Raises RunError when it cannot be fetched or is not the file that was published.
+    Args:
+        archive: The zip file.
+        data_dir: Folder of the file.
+
+    Raises:
+        RunError: It cannot be downloaded, or is not the published file.
     """
     path = os.path.join(data_dir, archive.member)
     if os.path.exists(path):
@@ -82,7 +94,7 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
                     show(target.tell())
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # an error that is an open answer as well
+            error.close()  # the error is also an open response
         raise RunError(
             f"cannot download {url}: {getattr(error, 'reason', error)}; check the network, "
             f"or put the unpacked file at {path}"

@@ -64,7 +64,7 @@ def test_made_corpora(texts, monkeypatch):
         ("deep", "--corpus=deep is a folder; name its files: deep/\\*"),
         ("d[1]", r"--corpus=d\[1\] is a folder; name its files: d\[\[\]1\]/\*$"),
         ("/dev/null", "/dev/null is no regular file; save"),
-        ("words.tar.gz", "words.tar.gz is an archive that is not read; unpack"),
+        ("words.tar.gz", "words.tar.gz is an archive, which cannot be read; unpack"),
         ("docstrings:no_such_package_", "docstrings:no_such_package_: no such .* install"),
     ],
 )
@@ -79,7 +79,7 @@ def test_bad_values_are_refused_in_one_line(texts, value, message):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file_is_refused(texts):
     (texts / "a.txt").chmod(0)
-    with pytest.raises(UsageError, match="may not be read"):
+    with pytest.raises(UsageError, match="no permission to read"):
         resolve("a.txt")
 
 

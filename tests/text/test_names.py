@@ -47,7 +47,7 @@ def test_every_name_of_one_line_is_kept(tmp_path):
 
 
 def test_a_name_of_two_lines_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"^'a\\nb' holds a line break, which users.tsv cannot"):
+    with pytest.raises(UsageError, match=r"^'a\\nb' has a line break, which users.tsv cannot"):
         names.save(Vocabulary(["a\nb"], np.array([1]), 1), tmp_path / "users.tsv")
     assert not list(tmp_path.iterdir())
 
@@ -57,8 +57,8 @@ def test_a_damaged_file_is_named(tmp_path):
     for data, reason in (
         (b"", "it is empty"),
         (b"a\t3\nb\t2", "its last line is cut short"),
-        (b"a 3\n", "line 1 is no name, tab and count"),
-        (b"a\t3\nb\t-2\n", "line 2 is no name, tab and count"),
+        (b"a 3\n", "line 1 is not a name, tab and count"),
+        (b"a\t3\nb\t-2\n", "line 2 is not a name, tab and count"),
         (b"a\t3\n\xff\t2\n", "line 2 is not UTF-8"),
         (b"a\t9223372036854775807\nb\t1\n", "its counts add up to 9223372036854775808"),
     ):

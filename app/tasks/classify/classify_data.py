@@ -169,7 +169,7 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
         label, _, number = (piece.strip() for piece in part.rpartition("="))
         if label not in weights:
             raise UsageError(
-                f"--class_weights={value}: {label!r} is no label; give `none`, `balanced`, or "
+                f"--class_weights={value}: {label!r} is not a label; give `none`, `balanced`, or "
                 f"LABEL=WEIGHT of {', '.join(labels.tokens[:5])}"
             )
         try:
@@ -178,7 +178,7 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
             weights[label] = 0.0
         if not 0 < weights[label] < np.inf:
             raise UsageError(
-                f"--class_weights={value}: {number!r} of {label!r} is no number above 0; give one"
+                f"--class_weights={value}: {number!r} of {label!r} is not a number above 0; give one"
             )
     return np.array([*weights.values()], np.float32)
 

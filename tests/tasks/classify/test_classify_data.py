@@ -92,14 +92,14 @@ def test_weights(given, expected):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("x=2", "'x' is no label; give `none`, `balanced`, or LABEL=WEIGHT of a, b c, d=e"),
-        ("balance", "'' is no label"),
-        ("", "'' is no label"),
-        ("a=0", "'0' of 'a' is no number above 0"),
-        ("a=-1", "'-1' of 'a' is no number above 0"),
-        ("a=nan", "'nan' of 'a' is no number above 0"),
-        ("a=two", "'two' of 'a' is no number above 0"),
-        ("a=", "'' of 'a' is no number above 0"),
+        ("x=2", "'x' is not a label; give `none`, `balanced`, or LABEL=WEIGHT of a, b c, d=e"),
+        ("balance", "'' is not a label"),
+        ("", "'' is not a label"),
+        ("a=0", "'0' of 'a' is not a number above 0"),
+        ("a=-1", "'-1' of 'a' is not a number above 0"),
+        ("a=nan", "'nan' of 'a' is not a number above 0"),
+        ("a=two", "'two' of 'a' is not a number above 0"),
+        ("a=", "'' of 'a' is not a number above 0"),
     ],
 )
 def test_weights_that_are_none(given, told):
