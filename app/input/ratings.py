@@ -275,8 +275,8 @@ def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndar
             seconds_N[index] = _seconds(text)
         except ValueError as error:
             raise UsageError(
-                f"{where} {numbers[index]}: {text!r} is not a time; give a number, or a date such as "
-                "2020-12-31T23:59:59"
+                f"{where} {numbers[index]}: {text!r} is not a time; give a number, or a date such "
+                "as 2020-12-31T23:59:59"
             ) from error
     return seconds_N
 

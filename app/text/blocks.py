@@ -12,8 +12,8 @@ from ..errors import RunError
 from . import reading
 
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
-# functions of maps, tensorflow_text's included, which takes a second or two. None of them branches on a
-# tensor, so autograph has nothing to do.
+# functions of maps, tensorflow_text's included, which takes a second or two. None of them branches
+# on a tensor, so autograph has nothing to do.
 without_autograph = tf.autograph.experimental.do_not_convert
 
 

@@ -202,7 +202,7 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
         ("", "--text_column=review: {path} has the columns none; name"),
-        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; mend"),
+        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; correct"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
         ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
         ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),

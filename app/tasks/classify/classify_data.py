@@ -178,7 +178,7 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
             weights[label] = 0.0
         if not 0 < weights[label] < np.inf:
             raise UsageError(
-                f"--class_weights={value}: {number!r} of {label!r} is not a number above 0; give one"
+                f"--class_weights={value}: {number!r} of {label!r} is not a number above 0"
             )
     return np.array([*weights.values()], np.float32)
 
