@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..build import outputs
+from ..build import outputs, updates
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError, UsageError
@@ -16,6 +16,7 @@ from ..evaluation import closing, score_report
 from ..exporting import projector
 from ..input.tokens import PAD
 from ..losses.base import Loss
+from ..system import devices
 from ..tables.base import Table
 from ..tables.row_reads import parts
 from ..text.vocabulary import UNK, Vocabulary
@@ -26,7 +27,7 @@ from .words.words_data import NO_VOCABULARY, Text
 
 
 def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
-    """Return the fields of a `Job` that depend on the corpus.
+    """Return the fields of a `Job` that all tasks on running text fill alike.
 
     Args:
         text: The corpus.
@@ -34,6 +35,9 @@ def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
         workdir: The folder of the run.
     """
     return {
+        "learning_rate": updates.learning_rate(config.optimizer),
+        "steps_per_batch": config.input.steps_per_call,
+        "device": devices.name(config.run),
         "expected_batches": text.batches,
         "digest": words_data.compute_digest(text),
         "about": _about(text, config),

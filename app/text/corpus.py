@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import hashlib
 import os
@@ -51,6 +52,16 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             names = tuple(name.strip() for name in packages if name.strip())
             sources.append(docstrings.extract(names or docstrings.PACKAGES, config.data_dir))
     return tuple(dict.fromkeys(sources))
+
+
+def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
+    """Return the files of --heldout, which are named as by --corpus (see `resolve`).
+
+    Args:
+        config: Has the folder of downloads.
+        files: The value of --heldout.
+    """
+    return resolve(dataclasses.replace(config, corpus=files), flag="heldout")
 
 
 def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:

@@ -47,10 +47,8 @@ def count(
         UsageError: There is no token, or none that reaches `settings.min_count`.
         RunError: A source cannot be read.
     """
-    token_counts, total = _count_tokens(
-        sources, corpus, settings, block_bytes, readers, close, progress
-    )
-    return (_select_closed if close else _select)(token_counts, total, settings)
+    tally, total = _count_tokens(sources, corpus, settings, block_bytes, readers, close, progress)
+    return (_select_closed if close else _select)(tally, total, settings)
 
 
 def recount(
@@ -82,10 +80,8 @@ def recount(
         UsageError: No token of the vocabulary occurs.
         RunError: A source cannot be read.
     """
-    token_counts, total = _count_tokens(
-        sources, corpus, settings, block_bytes, readers, close, progress
-    )
-    known_counts = {token: token_counts.get(token.encode(), 0) for token in vocabulary.tokens}
+    tally, total = _count_tokens(sources, corpus, settings, block_bytes, readers, close, progress)
+    known_counts = {token: tally.get(token.encode(), 0) for token in vocabulary.tokens}
     special_tokens = (UNK, EOS) if close else ()
     if not any(count for token, count in known_counts.items() if token not in special_tokens):
         raise UsageError(
@@ -122,73 +118,69 @@ def _count_tokens(
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
     ).map(count_block, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    token_counts: dict[bytes, int] = {}
+    tally: dict[bytes, int] = {}
     end = EOS.encode()
     total = threshold = too_long = 0
     size = sum(map(os.path.getsize, sources))
     with raise_read_errors(progress), show_progress("counting words", size, "B") as show:
         for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
-                token_counts[token] = token_counts.get(token, 0) + occurrences
+                tally[token] = tally.get(token, 0) + occurrences
             total += int(counts.sum())
             too_long += int(dropped)
             if close:
-                token_counts[end] = token_counts.get(end, 0) + int(documents)
+                tally[end] = tally.get(end, 0) + int(documents)
                 total += int(documents)
-            token_counts, threshold = drop_rare_tokens(
-                token_counts, settings.vocab_memory_entries, threshold
-            )
+            tally, threshold = drop_rare_tokens(tally, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
     _warn_about_invalid_utf8(sources, progress)
     warn_about_long_tokens(too_long)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
-    return token_counts, total
+    return tally, total
 
 
 def drop_rare_tokens(
-    token_counts: dict[bytes, int], limit: int, threshold: int
+    tally: dict[bytes, int], limit: int, threshold: int
 ) -> tuple[dict[bytes, int], int]:
     """Drop the tokens with the lowest counts until at most `limit` are left.
 
     Args:
-        token_counts: Count of each token.
+        tally: Count of each token.
         limit: Largest number of tokens.
         threshold: Tokens with this count or less were dropped before.
 
     Returns:
         The counts that are left, and the new threshold.
     """
-    while len(token_counts) > limit:
+    while len(tally) > limit:
         threshold += 1
-        before = len(token_counts)
-        token_counts = {token: count for token, count in token_counts.items() if count > threshold}
+        before = len(tally)
+        tally = {token: count for token, count in tally.items() if count > threshold}
         logging.warning(
             "--vocab_memory_entries=%d exceeded: dropped %d tokens seen %d times or fewer so far; "
             "counts of rare tokens may be too low from now on",
             limit,
-            before - len(token_counts),
+            before - len(tally),
             threshold,
         )
-    return token_counts, threshold
+    return tally, threshold
 
 
 def _select(
-    token_counts: dict[bytes, int], total: int, settings: VocabularyConfig, reserved: int = 0
+    tally: dict[bytes, int], total: int, settings: VocabularyConfig, reserved: int = 0
 ) -> Vocabulary:
     """Return the most frequent tokens.
 
     Args:
-        token_counts: Count of each token.
+        tally: Count of each token.
         total: Tokens of the corpus.
         settings: Limits of the vocabulary.
         reserved: Number of tokens of the vocabulary that are not selected here.
     """
-    kept = [(-count, token) for token, count in token_counts.items() if count >= settings.min_count]
+    kept = [(-count, token) for token, count in tally.items() if count >= settings.min_count]
     if not kept:
-        count, token = max(
-            ((count, token) for token, count in token_counts.items()), default=(0, b"")
-        )
+        count, token = max(((count, token) for token, count in tally.items()), default=(0, b""))
         raise UsageError(
             f"--min_count={settings.min_count}: no token is seen that often; the most frequent, "
             f"{token.decode()!r}, is seen {count} times: lower --min_count or give more text"
@@ -200,13 +192,11 @@ def _select(
     return Vocabulary(tokens, np.array([-count for count, _ in kept], np.int64), total)
 
 
-def _select_closed(
-    token_counts: dict[bytes, int], total: int, settings: VocabularyConfig
-) -> Vocabulary:
-    """Return the most frequent tokens with `<unk>` and `<eos>`; changes `token_counts`."""
-    token_counts.pop(UNK.encode(), None)
-    ends = token_counts.pop(EOS.encode(), 0)
-    words = _select(token_counts, total, settings, reserved=2)
+def _select_closed(tally: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
+    """Return the most frequent tokens with `<unk>` and `<eos>`; changes `tally`."""
+    tally.pop(UNK.encode(), None)
+    ends = tally.pop(EOS.encode(), 0)
+    words = _select(tally, total, settings, reserved=2)
     special_tokens = [(-max(ends, 1), EOS), (-max(total - ends - int(words.counts.sum()), 1), UNK)]
     ranked = sorted([*zip((-words.counts).tolist(), words.tokens, strict=True), *special_tokens])
     return Vocabulary(

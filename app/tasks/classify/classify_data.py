@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,8 +128,7 @@ def read_heldout(files: str, config: Config) -> Examples:
         files: The files, named as by --corpus.
         config: The configuration of the run.
     """
-    heldout_corpus = dataclasses.replace(config.corpus, corpus=files)
-    return labelled_files.read(corpus.resolve(heldout_corpus, flag="heldout"), config)
+    return labelled_files.read(corpus.resolve_heldout(config.corpus, files), config)
 
 
 def warn_about_unseen_labels(heldout: Examples) -> None:

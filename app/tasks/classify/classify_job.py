@@ -224,7 +224,7 @@ def _features(config: Config, words: Vocabulary) -> Features:
 
 def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
     settings, device = config.model, devices.name(config.run)
-    wanted = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
+    parts = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
@@ -232,7 +232,7 @@ def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         return Bag(
             size=_features(config, words).rows,
             dim=settings.dim,
-            output=outputs.make(settings, wanted),
+            output=outputs.make(settings, parts),
             seed=config.run.seed,
             dtype=dtype,
         )

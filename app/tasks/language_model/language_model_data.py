@@ -126,8 +126,7 @@ def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[t
         vocabulary: The vocabulary of the run.
         config: The configuration of the run.
     """
-    heldout_corpus = dataclasses.replace(config.corpus, corpus=files)
-    return _read_heldout(corpus.resolve(heldout_corpus, flag="heldout"), vocabulary, config, 1.0)
+    return _read_heldout(corpus.resolve_heldout(config.corpus, files), vocabulary, config, 1.0)
 
 
 def explain_no_known_words(files: str) -> str:

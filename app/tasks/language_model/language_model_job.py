@@ -48,12 +48,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=language_model_data.count_trained_tokens(text, config),
         empty=text_tasks.make_empty_batch(config, 1),
-        steps_per_batch=config.input.steps_per_call,
-        device=device,
         of_loss=language_model_data.loss_metrics
         if config.model.loss in outputs.LIKELIHOODS
         else lambda loss: {},

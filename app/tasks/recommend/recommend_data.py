@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,8 +77,7 @@ def read_heldout(files: str, config: Config) -> Ratings:
         files: The files, named as by --corpus.
         config: The configuration of the run.
     """
-    heldout_corpus = dataclasses.replace(config.corpus, corpus=files)
-    return ratings.read(corpus.resolve(heldout_corpus, flag="heldout"), config.ratings)
+    return ratings.read(corpus.resolve_heldout(config.corpus, files), config.ratings)
 
 
 def memory_item(*parts: Ratings) -> memory_plan.Item:

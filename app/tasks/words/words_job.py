@@ -34,7 +34,6 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.table == "dynamic":
         return _make_growing_job(config, text, workdir)
-    device = devices.name(config.run)
     optimizer = updates.optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
     batches = words_data.make_batches(text, config, workdir)
@@ -46,12 +45,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=text.words,
         empty=text_tasks.make_empty_batch(config, 2 * config.model.window),
-        steps_per_batch=config.input.steps_per_call,
-        device=device,
         # The parameter-server chief is free to evaluate; elsewhere training would wait for it.
         epoch_end=scores if config.run.strategy == "parameter_server" else None,
         **text_tasks.job_fields(text, config, workdir),
@@ -87,11 +83,8 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=stream.batches,
         words=text.words,
-        steps_per_batch=config.input.steps_per_call,
-        device=devices.name(config.run),
         kept={growing_words.STREAM_FOLDER: stream},
         **text_tasks.job_fields(text, config, workdir),
         **placed,
