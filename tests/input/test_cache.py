@@ -116,7 +116,7 @@ def test_a_run_goes_on_where_the_disk_is_full(tmp_path, caplog, monkeypatch):
         patched.setattr(cache, "open", opened_on_a_full_disk, raising=False)
         dataset = cache.cache_on_disk(Source(blocks).dataset, tmp_path / "tokens", Progress.of(()))
         assert [read(dataset) for _ in range(2)] == [blocks] * 2
-    assert "No space left on device; free the disk or choose another folder; going" in caplog.text
+    assert "No space left on device; free the disk or choose another folder; the run" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,4 +170,4 @@ def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
             os.truncate(path, 2_000_000)
         found.append(block.tolist())
     assert found == blocks
-    assert "tokens is damaged; reading the text again" in caplog.text
+    assert "tokens is damaged; the text is read again" in caplog.text
