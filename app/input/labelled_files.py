@@ -60,7 +60,7 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
         UsageError: A text has no label, or a column is missing. Names the file and the line.
         RunError: A file cannot be read.
     """
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     words: dict[bytes, int] = {}
     labels: dict[bytes, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []

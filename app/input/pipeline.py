@@ -30,15 +30,15 @@ EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 class Share(NamedTuple):
-    """Every `of`-th block of a corpus, starting at block `number`.
+    """Every `total`-th block of a corpus, starting at block `number`.
 
     Attributes:
         number: First block of the share.
-        of: Number of shares.
+        total: Number of shares.
     """
 
     number: int = 0
-    of: int = 1
+    total: int = 1
 
     def block(self, position: tf.Tensor) -> tf.Tensor:
         """Return the number in the corpus of a block of this share.
@@ -46,7 +46,7 @@ class Share(NamedTuple):
         Args:
             position: Position of the block in the share, int64 scalar.
         """
-        return position * self.of + self.number
+        return position * self.total + self.number
 
 
 ALL = Share()
@@ -75,8 +75,8 @@ def token_blocks(
     Returns:
         Dataset of tokens (M,) int32 (see `input.tokens`).
     """
-    of_block = make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
-    return map_blocks(sources, corpus, settings, progress, of_block, share)
+    tokenize = make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    return map_blocks(sources, corpus, settings, progress, tokenize, share)
 
 
 @without_autograph
@@ -106,7 +106,7 @@ def map_blocks(
         settings.block_bytes,
         settings.readers,
     )
-    return blocks.shard(share.of, share.number).map(
+    return blocks.shard(share.total, share.number).map(
         process,
         num_parallel_calls=settings.map_parallelism,
         deterministic=True,

@@ -137,7 +137,7 @@ class _EpochReader:
         receiver = BlockReceiver(lambda: self._distributed(epoch), self._capacity)
         missing = 0
         try:
-            for number in range(self._share.number, self._blocks, self._share.of):
+            for number in range(self._share.number, self._blocks, self._share.total):
                 rows_RL = receiver.take(number)
                 if rows_RL is None and receiver.why_lost():
                     _warn_of_lost_service(self._address, receiver.why_lost())
@@ -160,7 +160,7 @@ class _EpochReader:
 
         The process that iterates makes the rows, such as a worker of the service.
         """
-        return tf.data.Dataset.range(first, self._blocks, self._share.of).map(
+        return tf.data.Dataset.range(first, self._blocks, self._share.total).map(
             lambda number: (number, self._make(epoch, number)),
             num_parallel_calls=self._settings.map_parallelism,
             deterministic=True,

@@ -140,7 +140,7 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_contents(sources: tuple[str, ...]) -> str:
-    progress = reading.Progress.of(sources, hashed=True)
+    progress = reading.Progress.make(sources, hashed=True)
     size = sum(map(os.path.getsize, sources))
     with show_progress("reading the text to see whether it has changed", size, "B") as show:
         for index, path in enumerate(sources):

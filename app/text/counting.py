@@ -86,7 +86,7 @@ def recount(
     if not any(count for token, count in known_counts.items() if token not in special_tokens):
         raise UsageError(
             f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
-            "give --vocab of such text, tokenised in the same way"
+            "give --vocab of such text, tokenized in the same way"
         )
     if close:
         known_counts[UNK] += total - sum(known_counts.values())
@@ -114,7 +114,7 @@ def _count_tokens(
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 
-    progress = progress or Progress.of(sources)
+    progress = progress or Progress.make(sources)
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
     ).map(count_block, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

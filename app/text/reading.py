@@ -40,7 +40,7 @@ class Progress:
     error: Exception | None = None
 
     @classmethod
-    def of(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
+    def make(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
         """Return a new object for some sources.
 
         Args:

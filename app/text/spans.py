@@ -45,7 +45,7 @@ def build_index(
     Raises:
         RunError: A source cannot be read, or it is not UTF-8 and `invalid_utf8` is "error".
     """
-    progress = reading.Progress.of(sources)
+    progress = reading.Progress.make(sources)
 
     def read(source: int) -> Iterator[list[int]]:
         path = sources[source]

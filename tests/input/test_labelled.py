@@ -182,7 +182,7 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(delimited, "LONGEST", 2000)
     path = tmp_path / "a.csv"
     given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
-    rows = labelled_files._read_columns(str(path), config(**COLUMNS), Progress.of(given), 0)
+    rows = labelled_files._read_columns(str(path), config(**COLUMNS), Progress.make(given), 0)
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
         list(rows)
 
@@ -211,7 +211,7 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
 )
 def test_columns_that_are_not_there(tmp_path, text, told):
     path = tmp_path / "a.csv"
-    progress = Progress.of(written(path, text))
+    progress = Progress.make(written(path, text))
     with pytest.raises(UsageError) as error:
         [*labelled_files._read_columns(str(path), config(**COLUMNS), progress, 0)]
     assert told.format(path=path) in str(error.value)

@@ -218,7 +218,7 @@ VOCABULARY = Vocabulary(WORDS, np.array([5, 4, 3, 2, 1], np.int64), 15)
 def read(paths, vocabulary=VOCABULARY, corpus=None, **settings):
     """The blocks of files as lists of (word, first of its document)."""
     sources = tuple(map(str, paths))
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     blocks = pipeline.token_blocks(
         sources, vocabulary, corpus or CorpusConfig(), InputConfig(**settings), progress
     )
@@ -269,7 +269,7 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat\non the mat\n" * 100)
     sources = (str(path),)
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
     keep = token_rows.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
     found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)

@@ -119,7 +119,7 @@ VOCABULARY = Vocabulary(TOKENS, np.array([5, 4, 3, 2, 1], np.int64), 15)
 def test_text_becomes_ids_of_all_its_tokens(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("dog the cat\n\n \nnone of them\n<unk> sat\n")
-    progress = Progress.of((str(path),))
+    progress = Progress.make((str(path),))
 
     def words(documents):
         corpus = CorpusConfig(documents=documents)

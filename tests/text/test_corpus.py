@@ -166,7 +166,7 @@ def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
     sources = tuple(map(str, paths))
     expected = corpus.fingerprint(sources)["contents"]
     for size, readers in ((64, 1), (1000, 2)):
-        progress = reading.Progress.of(sources, hashed=True)
+        progress = reading.Progress.make(sources, hashed=True)
         found = blocks.block_dataset(sources, "line", "replace", progress, size, readers)
         assert len(list(found)) > 50
         assert corpus.hash_contents(progress) == expected

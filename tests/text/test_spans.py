@@ -41,7 +41,7 @@ def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged)
     draw = random.Random(4)
     for size, readers in ((64, 2), (200, 4), (1 << 20, 9)):
         sources = random_sources(tmp_path, draw, damaged)
-        progress = reading.Progress.of(sources)
+        progress = reading.Progress.make(sources)
         dataset = blocks.block_dataset(sources, documents, "replace", progress, size, readers)
         expected = list(dataset.as_numpy_iterator())
         index = spans.build_index(sources, documents, "replace", size, readers)

@@ -39,7 +39,7 @@ def main(job: dict[str, Any]) -> None:
     and `known`, the tokens of a pass that have an id.
     """
     corpus = CorpusConfig(corpus=job["text"], tokenizer=job["tokenizer"])
-    progress = Progress.of((job["text"],))
+    progress = Progress.make((job["text"],))
     ids = SIDES[job["side"]](corpus, vocabulary.load(job["vocabulary"]), progress)
     first, known = timed(ids, 1, progress)
     passes, seconds = 0, 0.0

@@ -62,7 +62,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    progress = Progress.of(text.sources)
+    progress = Progress.make(text.sources)
 
     def rows(share: Share) -> EpochRows:
         blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
@@ -218,7 +218,7 @@ def _read_heldout(
     sources: tuple[str, ...], vocabulary: Vocabulary, config: Config, share: float
 ) -> Iterator[tf.Tensor]:
     """Yield the batches (B, T + 1) of the last share of the tokens of every block."""
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     blocks = _blocks(sources, vocabulary, config, progress)
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams

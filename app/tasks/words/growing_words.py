@@ -84,7 +84,7 @@ class WordStream:
         """
         for epoch in epochs:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
-            progress = Progress.of(self._sources)
+            progress = Progress.make(self._sources)
             settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
@@ -209,7 +209,7 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
         RunError: A file cannot be read.
     """
     sample = sources[:: -(-len(sources) // _SAMPLES)]
-    progress, settings = Progress.of(sample), config.input
+    progress, settings = Progress.make(sample), config.input
     counter: dict[bytes, int] = collections.Counter()
     parse_block = growing.make_block_parser(config.corpus)
     for index, path in enumerate(sample):

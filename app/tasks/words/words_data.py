@@ -138,7 +138,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         RunError: While iterating, if the corpus cannot be read.
     """
     keep_V = token_rows.keep_probability(text.vocabulary.counts, config.input.subsample)
-    progress = Progress.of(text.sources)
+    progress = Progress.make(text.sources)
 
     @functools.cache  # so that nothing is read before the first epoch
     def service_blocks() -> tuple[int, service.BlockRows]:
@@ -237,7 +237,7 @@ def _count_text(sources: tuple[str, ...], words: Vocabulary | None, config: Conf
 
     The learning rate depends on the length of this text, which a given vocabulary does not have.
     """
-    sample, progress = corpus.sample_fingerprint(sources), Progress.of(sources, hashed=True)
+    sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
     if words is None:
         words = counting.count(sources, *_counting_arguments(config), progress)
         counts, total = words.counts, words.total
