@@ -260,7 +260,7 @@ def _explain_missing_label(sources: tuple[str, ...], config: Config) -> UsageErr
     prefix = config.labelled.label_prefix
     size = config.input.block_bytes
     for path in sources:
-        number, is_continued = 1, False  # of the current line; whether a block before began it
+        number, is_continued = 1, False  # current line, and whether it began in an earlier block
         for block in reading.blocks(path, "line", block_bytes=size):
             for line in io.StringIO(block.decode()):
                 labels = (piece for piece in line.split() if piece.startswith(prefix))

@@ -107,7 +107,7 @@ def _about(text: Text, config: Config) -> list[tuple[str, str]]:
     size = f"{len(text.vocabulary.tokens):,} words"
     if text.vocabulary is NO_VOCABULARY:
         size = "grows with the text"
-    elif not config.vocabulary.vocab:  # which counts other text
+    elif not config.vocabulary.vocab:  # a given vocabulary counts other text
         size += f", {_count_known_words(text) / text.words:.1%} of it"
     return [
         ("corpus", f"{text.words:,} words in {len(text.sources)} file(s)"),

@@ -176,7 +176,8 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
             weights[label] = 0.0
         if not 0 < weights[label] < np.inf:
             raise UsageError(
-                f"--class_weights={value}: {number!r} of {label!r} is not a number above 0"
+                f"--class_weights={value}: {number!r} of {label!r} is not a number above 0; give "
+                "such a number"
             )
     return np.array([*weights.values()], np.float32)
 
