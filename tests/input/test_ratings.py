@@ -99,7 +99,7 @@ def test_many_files_share_their_keys(tmp_path):
         ("1\t2\t3\n1\t2\n", {}, "lines of 2 and 3 fields; give --layout=lists if"),
         ("1,2,1e39\n1,3,4\n", {}, "line 1: '1e39' is not a rating"),
         ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so it may be a header"),
-        ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so may be"),
+        ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so it may be"),
         ("who,what,stars\n1,2,3\n", {"user_column": "whom"}, "--user_column=whom: .* who, what"),
         ("who,what,stars\n1,2,3\n", {"user_column": "who"}, "--item_column=: .* who, what, stars"),
         ("user,item,rating\n1,2,3\n1,2,?\n", {}, "line 3: '\\?' is not a rating"),
