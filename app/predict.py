@@ -38,7 +38,7 @@ def main(_: Sequence[str]) -> None:
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    predict = classify_job.predictor(config, Workdir(given.workdir))
+    predict = classify_job.make_predictor(config, Workdir(given.workdir))
     shown = _as_json if given.json else _as_text
     cut = 0
     for texts, more in _lines(sys.stdin.buffer):

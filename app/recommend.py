@@ -29,12 +29,12 @@ def main(users: Sequence[str]) -> None:
     flags.start_tensorflow()
     from .checkpoints.workdir import Workdir
     from .system import devices
-    from .tasks.recommend import recommend_job
+    from .tasks.recommend import recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    found = recommend_job.trained(config, Workdir(given.workdir))
+    found = recommend_model.load_recommender(config, Workdir(given.workdir))
     ids = {key: number for number, key in enumerate(found.users.tokens)}
     ranker = Ranker(found.model, found.tables, given.k)
     known = None if given.include_known else found.known

@@ -42,10 +42,10 @@ def check_it_serves(address: str, folder: pathlib.Path, caplog) -> None:
         input=InputConfig(data_service=address, block_bytes=1024),
     )
     place = Workdir(folder / "run")
-    text = words_data.text(config, place, finished=False)
+    text = words_data.load_text(config, place, finished=False)
     words_data.record(text, place)
     caplog.clear()
-    assert list(words_data.batches(text, config, place)(range(1), 0))
+    assert list(words_data.make_batches(text, config, place)(range(1), 0))
     assert "data service" not in caplog.text
 
 
@@ -103,7 +103,7 @@ def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number)
             until(lambda victim=victim: len(set(servers_of(process)) - {victim}) == 3)
             line = rf"^{name} ended \(signal 9\); starting it again$"
             until(lambda line=line: re.search(line, (folder / "log").read_text(), re.MULTILINE))
-        until(lambda: service._unreachable(address) == "")
+        until(lambda: service._why_unreachable(address) == "")
     started |= servers_of(process)
     process.send_signal(number)
     assert process.wait(SECONDS) == (-number if number == signal.SIGKILL else 0)

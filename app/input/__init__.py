@@ -1,1 +1,1 @@
-"""tf.data pipelines: from text to batches of ids."""
+"""Datasets of training batches, made from text, labelled text and ratings."""

@@ -1,4 +1,4 @@
-"""Rows of delimited text files: CSV as RFC 4180 has it, and lines that are split at other signs."""
+"""Read rows of delimited text files: CSV (RFC 4180), and lines split at other separators."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import UsageError
 
-# A longer line or quoted cell is refused: it would be an unclosed quote or no text. In a list of
-# items it is a user with more than a million of them.
+# A longer line or quoted cell is refused: it is probably an unclosed quote or a binary file. In a
+# list of items it would be a user with more than a million items.
 LONGEST = 16 << 20  # characters
 _QUOTING = (",", ";")
 _SHOWN = 500  # characters of a header in a message
@@ -21,6 +21,10 @@ Lines = tuple[int, str]
 
 def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
     """Yield the blocks of a file cut at line ends: "\\n", "\\r\\n", "\\r\\r\\n" or "\\r".
+
+    Args:
+        path: The file, for messages.
+        blocks: Consecutive parts of its text.
 
     Raises:
         UsageError: A line is longer than `LONGEST`.
@@ -34,7 +38,7 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
         if (end if end >= 0 else len(lines)) > LONGEST:  # a block begins at most one such line
             raise UsageError(
                 f"{path}, line {number}: longer than {LONGEST:,} characters; check that the file "
-                "is text, or part the line"
+                "is text, or split the line"
             )
         end = lines.rfind("\n") + 1
         rest = lines[end:] + text[len(text) - held :]
@@ -46,11 +50,16 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
 
 
 def is_quoted(text: str, separator: str) -> bool:
-    """Return whether the rows of a text may have quoted cells, with line ends in them."""
+    """Return whether rows of a text may have quoted cells, which may contain line ends.
+
+    Args:
+        text: The text.
+        separator: Between fields.
+    """
     return separator in _QUOTING and '"' in text
 
 
-def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not blank, each with the number of the line where it begins.
 
     Args:
@@ -62,7 +71,7 @@ def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[in
         UsageError: A quote is not closed, or something follows a closed one.
     """
     if separator in _QUOTING:
-        yield from csv_rows(path, parts, separator)
+        yield from read_csv_rows(path, parts, separator)
         return
     for first, text in parts:
         for number, line in enumerate(text[:-1].split("\n"), first):
@@ -71,14 +80,25 @@ def rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[in
                 yield number, row
 
 
-def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield what `rows` does, of cells that may be quoted whatever the separator is."""
+def read_csv_rows(
+    path: str, parts: Iterable[Lines], separator: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a text whose cells may be quoted, as `read_rows` does.
+
+    Args:
+        path: The file, for messages.
+        parts: Consecutive parts of the file.
+        separator: Any single character.
+
+    Raises:
+        UsageError: A quote is not closed, or something follows a closed one.
+    """
     csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
     parts = iter(parts)
     number, text = next(parts, (1, ""))
     texts = itertools.chain([text], (text for _, text in parts))
     lines = itertools.chain.from_iterable(map(io.StringIO, texts))
-    # Strict, as a quote that is not closed would silently take the lines after it for its cell.
+    # Strict, because an unclosed quote would silently make the following lines part of its cell.
     reader = csv.reader(lines, delimiter=separator, strict=True)
     ended = 0
     try:
@@ -92,17 +112,30 @@ def csv_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tupl
         ) from error
 
 
-def listed(header: list[str]) -> str:
-    """Return the names of a header for a message."""
+def list_columns(header: list[str]) -> str:
+    """Return the names of a header for a message.
+
+    Args:
+        header: The names.
+    """
     names = ", ".join(header) or "none"
     return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
 
 
 def check_single(path: str, header: list[str], name: str) -> None:
-    """Refuse a column that is read and that a header has more than once."""
+    """Refuse a header that has the name of a column more than once.
+
+    Args:
+        path: The file, for messages.
+        header: The names.
+        name: A column that is read.
+
+    Raises:
+        UsageError: The name is there more than once.
+    """
     if header.count(name) > 1:
         raise UsageError(
-            f"{path}: column {name} is there {header.count(name)} times; remove or rename others"
+            f"{path}: {header.count(name)} columns are named {name}; remove or rename all but one"
         )
 
 

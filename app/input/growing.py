@@ -1,7 +1,7 @@
-"""Text whose words have no ids yet: each block's distinct words, and its tokens as places in those.
+"""Parse text for --table=dynamic: unique words of each block, before words have ids.
 
-What does not depend on rows is made in parallel ahead of the steps; see `tasks.words.growing_words`
-for what has to wait for its turn.
+Work that does not depend on rows runs in parallel ahead of the steps. The rest must run in block
+order; `tasks.words.growing_words` does it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import as_written, block_dataset, split_documents, without_tuning_thread
+from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
 from ..text.reading import Progress
-from ..text.tokenize import splitter, without_long
-from . import pipeline
+from ..text.tokenize import drop_long_tokens, make_splitter
+from . import token_rows
 from .tokens import encode
 
 
-class Block(NamedTuple):
-    """A block of text.
+class TextBlock(NamedTuple):
+    """The words of a block of text.
 
-    words_U: its distinct words, strings, in order of appearance. counts_U: how often it has them,
-    int64. tokens_M: all its words, as places in words_U, int32. documents_M: numbers of their
-    documents, which do not fall, int64. dropped: how many tokens were too long, int64.
+    Attributes:
+        words_U: Unique words, strings, in order of appearance.
+        counts_U: Occurrences of each in the block, int64.
+        tokens_M: All words of the block, as positions in `words_U`, int32.
+        documents_M: Number of the document of each token, int64, not descending.
+        dropped: Number of tokens that were too long, int64.
     """
 
     words_U: tf.Tensor
@@ -34,15 +37,23 @@ class Block(NamedTuple):
     dropped: tf.Tensor
 
 
-@as_written
-def blocks(
+@without_autograph
+def make_blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
     settings: InputConfig,
     progress: Progress,
     first: int,
 ) -> tf.data.Dataset:
-    """The corpus as `Block`s, without the `first` ones. Iterate inside `text.blocks.reported`."""
+    """Return a dataset of the blocks of a corpus. Iterate inside `raise_read_errors`.
+
+    Args:
+        sources: Paths of the text files.
+        corpus: How to read and split the text.
+        settings: Block size and parallelism.
+        progress: Updated while the files are read.
+        first: Number of blocks to skip.
+    """
     texts = block_dataset(
         sources,
         corpus.documents,
@@ -51,33 +62,43 @@ def blocks(
         settings.block_bytes,
         settings.readers,
     )
-    found = texts.skip(first).map(
-        block(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
+    parsed = texts.skip(first).map(
+        make_block_parser(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
     )
-    return without_tuning_thread(found.prefetch(settings.prefetch))
+    return without_tuning_thread(parsed.prefetch(settings.prefetch))
 
 
-def block(corpus: CorpusConfig) -> Callable[[tf.Tensor], Block]:
-    """From the text of a block, a string scalar of valid UTF-8, to its `Block`."""
-    split = splitter(corpus)
+def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
+    """Return a function from the text of a block, valid UTF-8, to its `TextBlock`.
 
-    def of_text(text: tf.Tensor) -> Block:
-        words, dropped = without_long(split(split_documents(text, corpus.documents)))
-        distinct, tokens, counts = tf.unique_with_counts(words.flat_values)
-        return Block(distinct, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
+    Args:
+        corpus: How to split the text.
+    """
+    split = make_splitter(corpus)
 
-    return of_text
+    def parse(text: tf.Tensor) -> TextBlock:
+        words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
+        words_U, tokens, counts = tf.unique_with_counts(words.flat_values)
+        return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
+
+    return parse
 
 
-def block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
-    """A compiled function that gives the rows of a block, (R, L) int32, see `pipeline.rows`.
+def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
+    """Return a compiled function that makes the rows of a block (see `token_rows`).
 
-    Called with the epoch and the number of the block in it, int64; what id each distinct word has,
-    (U,) int32, and its chance to be kept, (U,) float32, 0 for one without an id; and the block's
-    tokens_M and documents_M.
+    Args:
+        window: Tokens of the halo on each side.
+        settings: Row length and shuffling.
+        seed: Seed of the run.
+
+    Returns:
+        Function (epoch, number, ids_U, chances_U, tokens_M, documents_M) -> rows (R, L) int32.
+        Epoch and block number are int64 scalars; `ids_U` has the id of each unique word, int32;
+        `chances_U` the probability that its tokens are kept, float32, 0 for a word without an id.
     """
 
-    def rows_of(
+    def block_rows(
         epoch: tf.Tensor,
         number: tf.Tensor,
         ids_U: tf.Tensor,
@@ -85,16 +106,18 @@ def block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., t
         tokens_M: tf.Tensor,
         documents_M: tf.Tensor,
     ) -> tf.Tensor:
-        def drawn(stream: int) -> tf.Tensor:
-            return pipeline.seed_of(seed, stream, epoch, number)
+        def seed_of(stream: int) -> tf.Tensor:
+            return token_rows.block_seed(seed, stream, epoch, number)
 
-        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), drawn(pipeline.SUBSAMPLE))
+        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), seed_of(token_rows.SUBSAMPLE))
         kept_M = uniform_M < tf.gather(chances_U, tokens_M)
         ids = tf.gather(ids_U, tf.boolean_mask(tokens_M, kept_M))
-        first = pipeline.changes(tf.boolean_mask(documents_M, kept_M))
-        return pipeline.framed(encode(ids, first), window, settings, drawn(pipeline.SHUFFLE))
+        first = token_rows.differs_from_previous(tf.boolean_mask(documents_M, kept_M))
+        return token_rows.split_into_rows(
+            encode(ids, first), window, settings, seed_of(token_rows.SHUFFLE)
+        )
 
     number = tf.TensorSpec([], tf.int64)
     dtypes = tf.int32, tf.float32, tf.int32, tf.int64
     specs = [tf.TensorSpec([None], dtype) for dtype in dtypes]
-    return tf.function(rows_of, autograph=False).get_concrete_function(number, number, *specs)
+    return tf.function(block_rows, autograph=False).get_concrete_function(number, number, *specs)

@@ -1,4 +1,4 @@
-"""Labelled texts in memory, as ids, and the names of those."""
+"""Labelled texts in memory, as ids."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import numpy as np
 class Examples:
     """E texts with their labels.
 
-    words, labels: the names of ids. tokens_M: int32 ids of words, one text after the other.
-    starts_E: where each text begins, and where the last one ends, (E + 1,) int64. labels_N,
-    label_starts_E: the same of labels; -1 for one without an id.
+    Attributes:
+        words: Names of the word ids.
+        labels: Names of the label ids.
+        tokens_M: Word ids, int32, one text after the other.
+        starts_E: Start of each text in `tokens_M`, and the end of the last, (E + 1,) int64.
+        labels_N: Label ids, int32, one text after the other; -1 for a label without an id.
+        label_starts_E: Start of each text in `labels_N`, and the end of the last, (E + 1,) int64.
     """
 
     words: Sequence[str]
@@ -29,32 +33,41 @@ class Examples:
 
     @property
     def lengths_E(self) -> np.ndarray:
-        """Words of each text, (E,) int64."""
+        """Return the number of words of each text, (E,) int64."""
         return np.diff(self.starts_E)
 
     @property
     def label_counts_E(self) -> np.ndarray:
-        """Labels of each text, (E,) int64."""
+        """Return the number of labels of each text, (E,) int64."""
         return np.diff(self.label_starts_E)
 
     @property
     def bytes(self) -> int:
-        """What they take in memory, without the names."""
+        """Return the memory of the arrays, in bytes."""
         arrays = self.tokens_M, self.starts_E, self.labels_N, self.label_starts_E
         return sum(array.nbytes for array in arrays)
 
-    def some(self, chosen_E: np.ndarray) -> Examples:
-        """Those that are chosen, (E,) bool."""
+    def select(self, mask_E: np.ndarray) -> Examples:
+        """Return the selected texts.
+
+        Args:
+            mask_E: Mask of the texts, (E,) bool.
+        """
         return dataclasses.replace(
             self,
-            tokens_M=self.tokens_M[np.repeat(chosen_E, self.lengths_E)],
-            starts_E=starts(self.lengths_E[chosen_E]),
-            labels_N=self.labels_N[np.repeat(chosen_E, self.label_counts_E)],
-            label_starts_E=starts(self.label_counts_E[chosen_E]),
+            tokens_M=self.tokens_M[np.repeat(mask_E, self.lengths_E)],
+            starts_E=list_starts(self.lengths_E[mask_E]),
+            labels_N=self.labels_N[np.repeat(mask_E, self.label_counts_E)],
+            label_starts_E=list_starts(self.label_counts_E[mask_E]),
         )
 
     def part(self, start: int, stop: int) -> Examples:
-        """Those of some numbers."""
+        """Return the texts from number `start` up to `stop`.
+
+        Args:
+            start: First text.
+            stop: The text after the last one.
+        """
         bounds, labels = self.starts_E[start : stop + 1], self.label_starts_E[start : stop + 1]
         return dataclasses.replace(
             self,
@@ -64,26 +77,35 @@ class Examples:
             label_starts_E=labels - labels[0],
         )
 
-    def named(self, words: Sequence[str], labels: Sequence[str]) -> Examples:
-        """The same with ids that stand for other names; words that have none are left out."""
-        tokens_M = _ids(self.words, words)[self.tokens_M]
+    def with_names(self, words: Sequence[str], labels: Sequence[str]) -> Examples:
+        """Return the same texts with ids of other names; words without a new id are dropped.
+
+        Args:
+            words: New names of the word ids.
+            labels: New names of the label ids; a label that is not among them becomes -1.
+        """
+        tokens_M = _positions(self.words, words)[self.tokens_M]
         known_M = tokens_M >= 0
         return Examples(
             words,
             labels,
             tokens_M[known_M],
-            starts(known_M)[self.starts_E],
-            _ids(self.labels, labels)[self.labels_N],
+            list_starts(known_M)[self.starts_E],
+            _positions(self.labels, labels)[self.labels_N],
             self.label_starts_E,
         )
 
 
-def _ids(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """The place of each name among the others, int32; -1 where it is not."""
-    index = {name: place for place, name in enumerate(others)}
+def _positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """Return the position of each name among others, int32; -1 if it is not there."""
+    index = {name: position for position, name in enumerate(others)}
     return np.array([index.get(name, -1) for name in names], np.int32)
 
 
-def starts(lengths_E: np.ndarray) -> np.ndarray:
-    """Where each of some lists begins that follow one another, and where the last one ends."""
+def list_starts(lengths_E: np.ndarray) -> np.ndarray:
+    """Return the start of each of several consecutive lists, and the end of the last, int64.
+
+    Args:
+        lengths_E: Length of each list.
+    """
     return np.concatenate([[0], np.cumsum(lengths_E, dtype=np.int64)])

@@ -1,7 +1,6 @@
-"""Labelled texts from files: lines of fastText's form, or columns of CSV and TSV files.
+"""Read labelled texts: lines in fastText's format, or columns of CSV and TSV files.
 
-They are read once and kept in memory, 4 bytes a token, so that every epoch can go through all of
-them in another order.
+They are read once and kept in memory, 4 bytes per token, so that each epoch can have another order.
 """
 
 from __future__ import annotations
@@ -20,21 +19,26 @@ import tensorflow as tf
 from ..config import Config, LabelledConfig
 from ..errors import UsageError
 from ..text import reading
-from ..text.blocks import as_written, block_dataset, in_turn, reported
+from ..text.blocks import block_dataset, interleave_sources, raise_read_errors, without_autograph
 from ..text.reading import Progress
-from ..text.tokenize import Tokenizer, splitter, warn_of_dropped, without_long
+from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
 from . import delimited
-from .labelled import Examples, starts
+from .labelled import Examples, list_starts
 
-_ROWS = 4096  # of a CSV file that are tokenised at a time
+_ROWS = 4096  # rows of a CSV file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 
 
 class _Texts(NamedTuple):
-    """Some texts as flat lists, of numpy arrays or of tensors.
+    """Several texts as flat lists, of numpy arrays or of tensors.
 
-    count: how many texts. words_M: their words. owners_M: which text each is of. dropped: how many
-    tokens were too long. labels_N, label_owners_N: the same of labels.
+    Attributes:
+        count: Number of texts.
+        words_M: Words, one text after the other.
+        owners_M: Text number of each word.
+        dropped: Number of tokens that were too long.
+        labels_N: Labels, one text after the other.
+        label_owners_N: Text number of each label.
     """
 
     count: Any
@@ -46,86 +50,97 @@ class _Texts(NamedTuple):
 
 
 def read(sources: tuple[str, ...], config: Config) -> Examples:
-    """The examples of some files, words and labels in order of appearance.
+    """Return the labelled texts of some files; words and labels in order of appearance.
 
-    UsageError, with the file and the line, for a text without a label and for columns that are not
-    there; RunError when a file cannot be read.
+    Args:
+        sources: Paths of the files.
+        config: The configuration of the run.
+
+    Raises:
+        UsageError: A text has no label, or a column is missing. Names the file and the line.
+        RunError: A file cannot be read.
     """
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     words: dict[bytes, int] = {}
     labels: dict[bytes, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
     dropped = 0
-    with reported(progress):
+    with raise_read_errors(progress):
         for words_U, labels_U, texts in _blocks(sources, config, progress).as_numpy_iterator():
             label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
             if not label_counts_E.all():
-                raise _unlabelled(sources, config)
+                raise _explain_missing_label(sources, config)
             dropped += int(texts.dropped)
             parts.append(
                 (
-                    _known(words_U, words)[texts.words_M],
+                    _assign_ids(words_U, words)[texts.words_M],
                     np.bincount(texts.owners_M, minlength=texts.count),
-                    _known(labels_U, labels)[texts.labels_N],
+                    _assign_ids(labels_U, labels)[texts.labels_N],
                     label_counts_E,
                 )
             )
-    warn_of_dropped(dropped)
+    warn_about_long_tokens(dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
-        raise UsageError(f"{', '.join(sources)}: no example in it; {_wanted(config)}")
+        raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(config)}")
     tokens_M, lengths_E, labels_N, label_counts_E = map(np.concatenate, zip(*parts, strict=True))
     owners_N = np.repeat(np.arange(len(lengths_E)), label_counts_E)
     _, first_N = np.unique(owners_N * len(labels) + labels_N, return_index=True)
-    first_N.sort()  # a label that a text has twice, it has once
+    first_N.sort()  # a repeated label of a text counts once
     labels_N, label_counts_E = labels_N[first_N], np.bincount(owners_N[first_N])
     return Examples(
         [word.decode() for word in words],
         [label.decode() for label in labels],
         tokens_M,
-        starts(lengths_E),
+        list_starts(lengths_E),
         labels_N,
-        starts(label_counts_E),
+        list_starts(label_counts_E),
     )
 
 
-def words_of(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """From texts (E,) to their words, without labels that may be in them, and the text of each."""
+def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Return a function from texts (E,) to their words, without labels, and the owner of each.
+
+    Args:
+        config: The configuration of the run.
+    """
     if config.labelled.text_column:
-        split = splitter(config.corpus)
-        return lambda texts_E: _words(split, texts_E)[:2]
-    parted = _parted(config)
-    return lambda texts_E: parted(texts_E)[1:3]
+        split = make_splitter(config.corpus)
+        return lambda texts_E: _split_words(split, texts_E)[:2]
+    parse_lines = _make_line_parser(config)
+    return lambda texts_E: parse_lines(texts_E)[1:3]
 
 
-@as_written
+@without_autograph
 def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.data.Dataset:
-    """Distinct words and labels of some texts at a time, and these with places among those.
+    """Return a dataset of (unique words, unique labels, texts with positions among these).
 
-    Iterate inside `text.blocks.reported`.
+    Iterate inside `text.blocks.raise_read_errors(progress)`.
     """
     settings = config.input
     if config.labelled.text_column:
-        split = splitter(config.corpus)
+        split = make_splitter(config.corpus)
 
-        def rows(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
+        def read_columns(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
             try:
-                yield from _rows(sources[index], config, progress, index)
-            except UsageError as error:  # of which tf.data would print a traceback
+                yield from _read_columns(sources[index], config, progress, index)
+            except UsageError as error:  # tf.data would print a traceback of it
                 progress.error = error
 
-        def of_block(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
-            return _Texts(tf.size(texts_E), *_words(split, texts_E), labels_N, owners_N)
+        def parse_block(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
+            return _Texts(tf.size(texts_E), *_split_words(split, texts_E), labels_N, owners_N)
 
         signature = _STRINGS, _STRINGS, _NUMBERS
-        found = in_turn(len(sources), rows, signature, progress, settings.readers)
+        blocks = interleave_sources(
+            len(sources), read_columns, signature, progress, settings.readers
+        )
     else:
-        parted = _parted(config)
+        parse_lines = _make_line_parser(config)
 
-        def of_block(block: tf.Tensor) -> _Texts:
+        def parse_block(block: tf.Tensor) -> _Texts:
             lines = tf.strings.split(block, "\n")
-            return parted(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
+            return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
 
-        found = block_dataset(
+        blocks = block_dataset(
             sources,
             "line",
             config.corpus.invalid_utf8,
@@ -134,129 +149,135 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             settings.readers,
         )
 
-    def distinct(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
-        texts = of_block(*block)
+    def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
+        texts = parse_block(*block)
         words_U, words_M = tf.unique(texts.words_M)
         labels_U, labels_N = tf.unique(texts.labels_N)
         return words_U, labels_U, texts._replace(words_M=words_M, labels_N=labels_N)
 
-    found = found.map(
-        distinct, num_parallel_calls=settings.map_parallelism, deterministic=True, name="tokenize"
+    blocks = blocks.map(
+        with_unique,
+        num_parallel_calls=settings.map_parallelism,
+        deterministic=True,
+        name="tokenize",
     )
-    return found.prefetch(settings.prefetch)
+    return blocks.prefetch(settings.prefetch)
 
 
-def _parted(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """From lines (E,) to their words and labels."""
-    by_space = splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
-    prefix = re.escape(config.labelled.label_prefix)  # which RE2 reads as Python does
-    split = None if config.corpus.tokenizer == "whitespace" else splitter(config.corpus)
+def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
+    """Return a function from lines (E,) to their words and labels."""
+    by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
+    prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
+    split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
 
-    def parted(lines_E: tf.Tensor) -> _Texts:
+    def parse_lines(lines_E: tf.Tensor) -> _Texts:
         pieces = by_space(lines_E)
         pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
         is_label_M = tf.strings.regex_full_match(pieces_M, f"{prefix}.+")
         label_N = tf.where(is_label_M)[:, 0]
         if split is None:
             is_word = pieces.with_flat_values(~is_label_M)
-            words = _words(lambda pieces: tf.ragged.boolean_mask(pieces, is_word), pieces)
+            words = _split_words(lambda pieces: tf.ragged.boolean_mask(pieces, is_word), pieces)
         else:
             word_M = tf.where(~is_label_M)[:, 0]
-            others = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
-            others_E = tf.strings.unsorted_segment_join(*others, tf.size(lines_E), separator=" ")
-            words = _words(split, others_E)
+            words_and_owners = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
+            texts_E = tf.strings.unsorted_segment_join(
+                *words_and_owners, tf.size(lines_E), separator=" "
+            )
+            words = _split_words(split, texts_E)
         labels_N = tf.strings.regex_replace(tf.gather(pieces_M, label_N), f"^{prefix}", "")
         return _Texts(tf.size(lines_E), *words, labels_N, tf.gather(owners_M, label_N))
 
-    return parted
+    return parse_lines
 
 
-def _words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The words of some texts, the text of each, int64, and how many were too long."""
-    found, dropped = without_long(split(texts_E))
-    return found.flat_values, found.value_rowids(), dropped
+def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the words of texts, the text number of each, and how many were too long."""
+    words, dropped = drop_long_tokens(split(texts_E))
+    return words.flat_values, words.value_rowids(), dropped
 
 
-def _rows(
+def _read_columns(
     path: str, config: Config, progress: Progress, index: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Yield texts of a CSV or TSV file, some thousands at a time; their labels, and their texts."""
+    """Yield thousands of texts of a CSV or TSV file at a time: texts, labels, label owners."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
     blocks = reading.blocks(
         path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
     )
     lines = delimited.whole_lines(path, map(bytes.decode, blocks))
-    cells = delimited.csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
+    cells = delimited.read_csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
     _, header = next(cells, (0, []))
     header = [name.strip() for name in header]
     for flag in ("text_column", "label_column"):
         name = getattr(settings, flag)
         if name not in header:
             raise UsageError(
-                f"--{flag}={name}: {path} has the columns {delimited.listed(header)}; "
-                f"{_wanted(config)}"
+                f"--{flag}={name}: {path} has the columns {delimited.list_columns(header)}; "
+                f"{_remedy(config)}"
             )
         delimited.check_single(path, header, name)
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
         for number, row in cells:
-            labels = _labels(row[label], settings) if len(row) > max(text, label) else []
+            labels = _split_labels(row[label], settings) if len(row) > max(text, label) else []
             if not labels:
                 raise UsageError(
-                    f"{path}, line {number}: has no label, or too few cells; mend or remove it"
+                    f"{path}, line {number}: has no label, or too few cells; correct or remove it"
                 )
             yield row[text], labels
 
-    for some in _grouped(examples(), config.input.block_bytes):
-        texts, labels = zip(*some, strict=True)
-        owners = [text for text, some in enumerate(labels) for _ in some]
+    for group in _group(examples(), config.input.block_bytes):
+        texts, labels = zip(*group, strict=True)
+        owners = [text for text, group in enumerate(labels) for _ in group]
         yield list(texts), list(itertools.chain(*labels)), owners
 
 
-def _grouped(
-    examples: Iterator[tuple[str, list[str]]], longest: int
+def _group(
+    examples: Iterator[tuple[str, list[str]]], max_characters: int
 ) -> Iterator[list[tuple[str, list[str]]]]:
-    """Some thousand examples at a time, fewer where their texts together reach `longest`."""
+    """Yield thousands of examples at a time, fewer if their texts are long."""
     group, size = [], 0
     for text, labels in examples:
         group.append((text, labels))
         size += len(text)
-        if len(group) == _ROWS or size >= longest:
+        if len(group) == _ROWS or size >= max_characters:
             yield group
             group, size = [], 0
     if group:
         yield group
 
 
-def _labels(cell: str, settings: LabelledConfig) -> list[str]:
-    """The labels of a cell; white space within one is a blank."""
+def _split_labels(cell: str, settings: LabelledConfig) -> list[str]:
+    """Return the labels of a cell, each with single blanks for white space."""
     parts = cell.split(settings.label_separator) if settings.label_separator else [cell]
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
-def _unlabelled(sources: tuple[str, ...], config: Config) -> UsageError:
-    """What is wrong with the first line that has no label."""
+def _explain_missing_label(sources: tuple[str, ...], config: Config) -> UsageError:
+    """Return the error of the first line that has no label."""
     prefix = config.labelled.label_prefix
     size = config.input.block_bytes
     for path in sources:
-        number, is_rest = 1, False  # of the line in hand; whether it began in an earlier block
+        number, is_continued = 1, False  # current line, and whether it began in an earlier block
         for block in reading.blocks(path, "line", block_bytes=size):
             for line in io.StringIO(block.decode()):
                 labels = (piece for piece in line.split() if piece.startswith(prefix))
                 if line.strip() and all(label == prefix for label in labels):
-                    if is_rest:
+                    if is_continued:
                         return UsageError(
-                            f"--block_bytes={size}: {path}, line {number} is longer, so that a "
-                            "part of it has no label; give more, or shorten the line"
+                            f"--block_bytes={size}: {path}, line {number} is longer, so a part of "
+                            "it has no label; give a larger value, or shorten the line"
                         )
-                    return UsageError(f"{path}, line {number}: has no label; {_wanted(config)}")
-                is_rest = not line.endswith("\n")
-                number += not is_rest
-    return UsageError(f"{', '.join(sources)}: a text has no label; {_wanted(config)}")
+                    return UsageError(f"{path}, line {number}: has no label; {_remedy(config)}")
+                is_continued = not line.endswith("\n")
+                number += not is_continued
+    return UsageError(f"{', '.join(sources)}: a text has no label; {_remedy(config)}")
 
 
-def _wanted(config: Config) -> str:
+def _remedy(config: Config) -> str:
+    """Return how to give labelled texts, as the end of a message."""
     if config.labelled.text_column:
         return (
             "name columns of its first line by --text_column and --label_column, or leave both "
@@ -268,7 +289,7 @@ def _wanted(config: Config) -> str:
     )
 
 
-def _known(names_U: np.ndarray, index: dict[bytes, int]) -> np.ndarray:
-    """The id of each name, (U,) int32; new names get the next ones."""
+def _assign_ids(names_U: np.ndarray, index: dict[bytes, int]) -> np.ndarray:
+    """Return the id of each name, (U,) int32; a new name gets the next id."""
     ids = (index.setdefault(name, len(index)) for name in names_U.tolist())
     return np.fromiter(ids, np.int32, len(names_U))

@@ -1,4 +1,4 @@
-"""How a file of ratings is laid out: told by its name, its header and its first lines."""
+"""Detect the layout of a file of ratings from its name, its header and its first lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..text import reading
 from . import delimited, parquet
 from .delimited import Lines
 
-# Column names that need not be given (those of MovieLens among them), without case and signs.
+# Column names that no flag needs to give (also MovieLens's), in lower case without punctuation.
 _NAMES = (
     ("user", "userid"),
     ("item", "itemid", "movieid"),
@@ -22,7 +22,7 @@ _NAMES = (
     ("timestamp", "time"),
 )
 _FLAGS = ("user_column", "item_column", "rating_column", "time_column")
-_LINES = 100  # that are looked at
+_LINES = 100  # lines that are examined
 _BLOCK_BYTES = 16 << 20
 _SEPARATORS = {
     "::": "`::`",
@@ -31,15 +31,19 @@ _SEPARATORS = {
     ";": "semicolons",
     "": "white space",
 }
-_PAIR = (2, 3, 4)  # fields of a line without a header: with a rating, and with a time
+_PAIR = (2, 3, 4)  # fields of a line without a header: a pair, with a rating, and with a time
 
 
 class Layout(NamedTuple):
-    """kind: `pairs`, `lists` or `parquet`. separator: of fields; empty for white space.
+    """The layout of a file.
 
-    header: whether the first line has names. columns: where user, item, rating and time are, the
-    last two None where there are none; names in a Parquet file, else positions. fields: how many a
-    line of pairs has.
+    Attributes:
+        kind: `pairs`, `lists` or `parquet`.
+        separator: Between fields; empty for white space.
+        header: Whether the first line has names.
+        columns: Columns of user, item, rating and time, the last two None if absent. Names for
+            Parquet, else positions.
+        fields: Number of fields of a line of pairs.
     """
 
     kind: str
@@ -49,85 +53,116 @@ class Layout(NamedTuple):
     fields: int = 2
 
     def __str__(self) -> str:
-        """As the banner has it."""
+        """Return the layout as the banner shows it."""
         if self.kind == "lists":
             return f"a user and then items in each line, between {_SEPARATORS[self.separator]}"
         known = zip(("user", "item", "rating", "time"), self.columns, strict=True)
-        names = ", ".join(name for name, place in known if place is not None)
+        names = ", ".join(name for name, column in known if column is not None)
         if self.kind == "parquet":
             return f"{names} from Parquet columns"
         header = " below a header" if self.header else ""
         return f"{names} between {_SEPARATORS[self.separator]}{header}"
 
 
-def detect(path: str, settings: RatingsConfig) -> Layout:
-    """The layout of a file. UsageError where it cannot be told, or lacks a column asked for."""
+def detect_layout(path: str, settings: RatingsConfig) -> Layout:
+    """Return the layout of a file.
+
+    Args:
+        path: The file.
+        settings: Flags that name columns or the layout.
+
+    Raises:
+        UsageError: The layout is unclear, or a named column is missing.
+        RunError: The file cannot be read.
+    """
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
     if path.lower().endswith(".parquet"):
-        return Layout("parquet", columns=_placed(path, parquet.column_names(path), named, list))
+        return Layout(
+            "parquet", columns=_find_columns(path, parquet.column_names(path), named, by_name=True)
+        )
     number, first = _first_line(path)
     separator = _separator(first)
-    some = itertools.islice(delimited.rows(path, texts(path), separator), _LINES)
-    fields = [row for _, row in some]
+    first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
+    fields = [row for _, row in first_rows]
     if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
-        places = _placed(path, fields[0], named, range)
-        return Layout("pairs", separator, True, places, len(fields[0]))
+        columns = _find_columns(path, fields[0], named, by_name=False)
+        return Layout("pairs", separator, True, columns, len(fields[0]))
     counts = {len(row) for row in fields}
     kind = settings.layout
     if kind == "auto":
-        alike = len(counts) == 1 and (len(fields) > 1 or separator)
-        kind = "pairs" if alike and counts <= set(_PAIR) else "lists"
-        if not alike and separator and counts <= set(_PAIR):
+        is_uniform = len(counts) == 1 and (len(fields) > 1 or separator)
+        kind = "pairs" if is_uniform and counts <= set(_PAIR) else "lists"
+        if not is_uniform and separator and counts <= set(_PAIR):
             raise UsageError(
                 f"{path}: lines of {' and '.join(map(str, sorted(counts)))} fields; give "
                 "--layout=lists if each is a user and items, else --layout=pairs"
             )
-        if alike and kind == "lists" and separator:
+        if is_uniform and kind == "lists" and separator:
             raise UsageError(
                 f"{path}: {len(fields[0])} columns; name them with --user_column and "
                 "--item_column, or give --layout=lists"
             )
     if kind == "lists":
         return Layout("lists", separator)
+    return _headerless_pairs(f"{path}, line {number}: {first[:60]!r}", separator, fields)
+
+
+def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> Layout:
+    """Return the layout of pairs without a header; refuse what may be a header after all.
+
+    Args:
+        where: File, number and text of the first line, for messages.
+        separator: Between fields.
+        fields: The first rows.
+    """
     count = min(len(fields[0]), max(_PAIR))
-    named_only = any(
+    has_name_column = any(
         not is_number(name) and len(rest) > 1 and all(map(is_number, rest))
         for name, *rest in zip(*fields, strict=False)
     )
     semicolons = {sum(field.count(";") for field in row) for row in fields}
     if separator == "," and len(semicolons) == 1 and 0 not in semicolons:
         raise UsageError(
-            f"{path}, line {number}: {first[:60]!r} has commas and semicolons; give fields between "
+            f"{where} has commas and semicolons; give fields between "
             "tabs, with points as decimal signs, or name columns with --user_column"
         )
-    if named_only or any(not is_number(field) for field in fields[0][2:count]):
-        what = "number" if named_only else "rating"
+    if has_name_column or any(not is_number(field) for field in fields[0][2:count]):
+        what = "number" if has_name_column else "rating"
         raise UsageError(
-            f"{path}, line {number}: {first[:60]!r} has no {what}, so may be a header; name "
-            "its columns with --user_column and --item_column"
+            f"{where} has no {what}, so it may be a header; name its columns with --user_column "
+            "and --item_column"
         )
-    places = tuple(i if i < count else None for i in range(4))
-    return Layout("pairs", separator, False, places, len(fields[0]))
+    columns = tuple(i if i < count else None for i in range(4))
+    return Layout("pairs", separator, False, columns, len(fields[0]))
 
 
-def _placed(path: str, names: list[str], named: tuple[str, ...], places) -> tuple:
-    """Where the four columns are among those of a header: as `places` has it, or None."""
+def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: bool) -> tuple:
+    """Return the columns of user, item, rating and time in a header.
+
+    Args:
+        path: The file, for messages.
+        names: The header.
+        named: Names that the flags give, or empty strings.
+        by_name: Whether to return names instead of positions.
+    """
     names = [name.strip().strip('"') for name in names]
     simple = [_simple(name) for name in names]
-    found = []
-    for flag, name, known in zip(_FLAGS, named, _NAMES, strict=True):
-        index = next((i for i, other in enumerate(simple) if other in known), None)
+    columns = []
+    for flag, name, usual_names in zip(_FLAGS, named, _NAMES, strict=True):
+        index = next(
+            (i for i, simple_name in enumerate(simple) if simple_name in usual_names), None
+        )
         if name:
             index = names.index(name) if name in names else None
         if index is None and (name or flag in _FLAGS[:2]):
             raise UsageError(
-                f"--{flag}={name}: {path} has no such column, but {delimited.listed(names)}; "
+                f"--{flag}={name}: {path} has no such column, but {delimited.list_columns(names)}; "
                 "give one"
             )
         if index is not None:
             delimited.check_single(path, names, names[index])
-        found.append(None if index is None else names[index] if places is list else index)
-    return tuple(found)
+        columns.append(None if index is None else names[index] if by_name else index)
+    return tuple(columns)
 
 
 def _is_header(fields: list[str]) -> bool:
@@ -140,7 +175,11 @@ def _simple(name: str) -> str:
 
 
 def is_number(field: str) -> bool:
-    """Whether Python reads a number there."""
+    """Return whether Python reads the field as a number.
+
+    Args:
+        field: The text.
+    """
     try:
         float(field)
     except ValueError:
@@ -148,12 +187,15 @@ def is_number(field: str) -> bool:
     return True
 
 
-def texts(path: str) -> Iterator[Lines]:
+def read_lines(path: str) -> Iterator[Lines]:
     """Yield the lines of a text file, some MB at a time.
 
+    Args:
+        path: The file.
+
     Raises:
-        UsageError: A line is too long, or the file is not UTF-8: keys that are replaced by another
-          could fall together.
+        UsageError: A line is too long, or the file is not UTF-8: with replacements, two keys could
+            become equal.
         RunError: The file cannot be read.
     """
     return delimited.whole_lines(path, _decoded(path))
@@ -170,7 +212,7 @@ def _decoded(path: str) -> Iterator[str]:
 
 def _first_line(path: str) -> Lines:
     """Return the first line that is not blank, and its number."""
-    for first, text in texts(path):
+    for first, text in read_lines(path):
         for number, line in enumerate(io.StringIO(text), first):
             if line.strip():
                 return number, line.removesuffix("\n")

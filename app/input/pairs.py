@@ -1,4 +1,4 @@
-"""Pairs of a user and an item to train on and to score: chosen, split, numbered, in batches."""
+"""Split pairs of a user and an item into training and held-out pairs, and make batches of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from ..config import Config, InputConfig
 from ..errors import UsageError
-from ..text.blocks import as_written, without_tuning_thread
-from ..text.names import counted
+from ..text.blocks import without_autograph, without_tuning_thread
+from ..text.names import count_names
 from ..text.vocabulary import Vocabulary
 from ..types import Batches
 from .layouts import is_number
@@ -20,9 +20,13 @@ from .ratings import Ratings
 
 
 class Pairs(NamedTuple):
-    """A batch: users and items, int32; ratings and weights, float32; (B,) each.
+    """A batch of pairs. The last batch of an epoch repeats its last pair with weight 0.
 
-    The last batch of an epoch is filled up by its last pair, of weight 0.
+    Attributes:
+        users: User ids (B,) int32.
+        items: Item ids (B,) int32.
+        ratings: Ratings (B,) float32.
+        weights: Weights (B,) float32.
     """
 
     users: Any
@@ -31,10 +35,12 @@ class Pairs(NamedTuple):
     weights: Any
 
 
-class Known(NamedTuple):
-    """Which items each user has: those of user u are `items_N[starts_U[u] : starts_U[u + 1]]`.
+class KnownItems(NamedTuple):
+    """The items of each user: `items_N[starts_U[u] : starts_U[u + 1]]` for user u.
 
-    starts_U: (U + 1,) int64. items_N: int32, ascending for each user.
+    Attributes:
+        starts_U: Start of each user in `items_N`, (U + 1,) int64.
+        items_N: Item ids, int32, ascending for each user.
     """
 
     starts_U: np.ndarray
@@ -43,72 +49,110 @@ class Known(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
-    """What is trained on and what is scored, by the ids of users and items.
+    """Training and held-out pairs, with ids by descending count of training pairs.
 
-    users, items: those with a pair to train on, by descending count of pairs. train, heldout: their
-    user_keys and item_keys are those. known: the items of `train` by user. repeated: pairs that
-    came more than once. left_out: of the pairs held out, see `new`.
+    Attributes:
+        users: Names of the user ids; each has a training pair.
+        items: Names of the item ids; each has a training pair.
+        train: Training pairs with these ids.
+        heldout: Held-out pairs with these ids.
+        known: Items that each user has in `train`.
+        repeated: Number of repeated pairs that were merged.
+        left_out: Number of held-out pairs that cannot be scored (see `select_scorable`).
     """
 
     users: Vocabulary
     items: Vocabulary
     train: Ratings
     heldout: Ratings
-    known: Known
+    known: KnownItems
     repeated: int
     left_out: int
 
 
-def split(found: Ratings, given: Ratings | None, config: Config) -> Split:
-    """What of the pairs found is trained on and what is scored.
+def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Config) -> Split:
+    """Split pairs into training and held-out pairs, both in the order of the files.
 
-    given: the pairs of --heldout. Their order is that of the files. UsageError where what is
-    asked for needs ratings or times that are not there, and where nothing is left to train on.
+    Args:
+        corpus_pairs: Pairs of --corpus.
+        heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
+        config: The configuration of the run.
+
+    Raises:
+        UsageError: The pairs lack ratings or times that the flags need, or no training pair is
+            left.
     """
     settings = config.ratings
-    adds = settings.weighted and found.ratings_N is not None
-    found = rated(found, settings.min_rating)
-    if adds and (found.ratings_N <= 0).any():
-        raise UsageError("--weighted: some ratings are not above 0; leave them out by --min_rating")
-    found, repeated = _once(found, adds)
-    if given is not None:
-        train, heldout = found, rated(given, settings.min_rating)
+    add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
+    corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating)
+    if add_ratings and (corpus_pairs.ratings_N <= 0).any():
+        raise UsageError(
+            "--weighted: some ratings are not above 0; leave their pairs out with --min_rating"
+        )
+    corpus_pairs, repeated = _merge_repeated(corpus_pairs, add_ratings)
+    if heldout_pairs is not None:
+        train, heldout = corpus_pairs, filter_by_rating(heldout_pairs, settings.min_rating)
     else:
-        is_heldout_N = _is_heldout(found, config)
-        train, heldout = found.some(~is_heldout_N), found.some(is_heldout_N)
-    # What is left out may leave others with nothing.
-    for least in sorted({config.vocabulary.min_count, 1}, reverse=True):
-        users = counted(train.user_keys, train.users_N, least)
-        items = counted(train.item_keys, train.items_N, least)
-        train = _known(_numbered(train, users.tokens, items.tokens))
+        is_heldout_N = _is_heldout(corpus_pairs, config)
+        train, heldout = corpus_pairs.select(~is_heldout_N), corpus_pairs.select(is_heldout_N)
+    # Dropping rare users may leave items without a pair, and the reverse; a second pass drops them.
+    for min_count in sorted({config.vocabulary.min_count, 1}, reverse=True):
+        users = count_names(train.user_keys, train.users_N, min_count)
+        items = count_names(train.item_keys, train.items_N, min_count)
+        train = _select_known(_with_ids(train, users.tokens, items.tokens))
     if not train.users_N.size:
         raise UsageError(
             f"--corpus={config.corpus.corpus}: no pair is left to train on; lower --min_count, "
             "--min_rating or --heldout_share"
         )
-    of_users = known(train, len(users.tokens))
-    heldout, left_out = new(heldout, users, items, of_users)
-    return Split(users, items, train, heldout, of_users, repeated, left_out)
+    known_items = group_by_user(train, len(users.tokens))
+    heldout, left_out = select_scorable(heldout, users, items, known_items)
+    return Split(users, items, train, heldout, known_items, repeated, left_out)
 
 
-def new(pairs: Ratings, users: Vocabulary, items: Vocabulary, known: Known) -> tuple[Ratings, int]:
-    """Those pairs of users and items with an id that are not known, each once; and how many not."""
-    found = _known(_numbered(_once(pairs, adds=False)[0], users.tokens, items.tokens))
+def select_scorable(
+    pairs: Ratings, users: Vocabulary, items: Vocabulary, known: KnownItems
+) -> tuple[Ratings, int]:
+    """Return the pairs of known users and items that are not in training, and the number of others.
+
+    Repeated pairs are counted once.
+
+    Args:
+        pairs: Held-out pairs.
+        users: Names of the user ids.
+        items: Names of the item ids.
+        known: Items that each user has in training.
+    """
+    scorable = _select_known(
+        _with_ids(_merge_repeated(pairs, add_ratings=False)[0], users.tokens, items.tokens)
+    )
     owners_N = np.repeat(np.arange(len(known.starts_U) - 1), np.diff(known.starts_U))
     codes_N = owners_N * len(items.tokens) + known.items_N
-    found = found.some(~np.isin(_codes(found), codes_N))
-    return found, len(pairs.users_N) - len(found.users_N)
+    scorable = scorable.select(~np.isin(_codes(scorable), codes_N))
+    return scorable, len(pairs.users_N) - len(scorable.users_N)
 
 
-def known(pairs: Ratings, users: int) -> Known:
-    """The items of each of so many users."""
+def group_by_user(pairs: Ratings, users: int) -> KnownItems:
+    """Return the items of each user.
+
+    Args:
+        pairs: Pairs whose users and items have ids.
+        users: Number of user ids.
+    """
     order_N = np.lexsort((pairs.items_N, pairs.users_N))
     starts_U = np.searchsorted(pairs.users_N[order_N], np.arange(users + 1))
-    return Known(starts_U, pairs.items_N[order_N])
+    return KnownItems(starts_U, pairs.items_N[order_N])
 
 
-def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
-    """The batches of a run: `Pairs` of (S, B), in another order each epoch."""
+def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
+    """Return the batches of a run: `Pairs` of (S, B), in a new random order each epoch.
+
+    Args:
+        pairs: The training pairs.
+        weighted: Whether the rating of a pair is its weight in the loss.
+        seed: Seed of the run.
+        settings: Batch size and steps per call.
+    """
     steps, size = settings.steps_per_call, settings.batch_tokens
     count = len(pairs.users_N)
     ones_N = np.ones(count, np.float32)
@@ -119,32 +163,32 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
         pairs.ratings_N if weighted else ones_N,
     )
 
-    def shuffled(epoch: np.ndarray) -> np.ndarray:
+    def shuffle(epoch: np.ndarray) -> np.ndarray:
         return np.random.default_rng((seed, int(epoch))).permutation(count).astype(np.int32)
 
-    @as_written
+    @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         with tf.device("CPU:0"):
             tensors = Pairs(*map(tf.constant, columns))
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            order_N = tf.ensure_shape(tf.numpy_function(shuffled, [epoch], tf.int32), [count])
+        def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
+            order_N = tf.ensure_shape(tf.numpy_function(shuffle, [epoch], tf.int32), [count])
 
-            def call(number: tf.Tensor) -> tuple[tf.Tensor, Pairs]:
-                places = number * steps * size + tf.range(steps * size, dtype=tf.int64)
-                chosen = tf.gather(order_N, tf.minimum(places, count - 1))
-                found = Pairs(*(tf.gather(tensor, chosen) for tensor in tensors))
-                weights = tf.where(places < count, found.weights, 0.0)
-                found = found._replace(weights=weights)
-                return epoch, Pairs(*(tf.reshape(part, (steps, size)) for part in found))
+            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, Pairs]:
+                positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
+                chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
+                batch = Pairs(*(tf.gather(tensor, chosen) for tensor in tensors))
+                weights = tf.where(positions < count, batch.weights, 0.0)
+                batch = batch._replace(weights=weights)
+                return epoch, Pairs(*(tf.reshape(part, (steps, size)) for part in batch))
 
-            left_out = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
-            numbers = tf.data.Dataset.range(left_out, calls(count, settings))
-            return numbers.map(call, name="pairs")
+            skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
+            numbers = tf.data.Dataset.range(skipped, count_batches(count, settings))
+            return numbers.map(make_call, name="pairs")
 
         numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
-        found = numbers.flat_map(of_epoch, name="epochs").prefetch(settings.prefetch, name="ahead")
-        return without_tuning_thread(found)
+        calls = numbers.flat_map(epoch_calls, name="epochs")
+        return without_tuning_thread(calls.prefetch(settings.prefetch, name="ahead"))
 
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
@@ -155,40 +199,58 @@ def batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) ->
     return epoch_batches
 
 
-def calls(pairs: int, settings: InputConfig) -> int:
-    """The batches of an epoch."""
+def count_batches(pairs: int, settings: InputConfig) -> int:
+    """Return the number of batches of an epoch.
+
+    Args:
+        pairs: Number of training pairs.
+        settings: Batch size and steps per call.
+    """
     return -(-pairs // (settings.steps_per_call * settings.batch_tokens))
 
 
-def rated(pairs: Ratings, least: str) -> Ratings:
-    """Those with at least such a rating."""
-    if not least:
+def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:
+    """Return the pairs with at least the rating of --min_rating.
+
+    Args:
+        pairs: Pairs with or without ratings.
+        min_rating: The value of the flag; empty for all pairs.
+
+    Raises:
+        UsageError: The pairs have no ratings, or the value is not a number.
+    """
+    if not min_rating:
         return pairs
     if pairs.ratings_N is None:
-        raise UsageError(f"--min_rating={least}: the pairs have no ratings; leave it out")
-    if not is_number(least) or not np.isfinite(float(least)):
-        raise UsageError(f"--min_rating={least}: give a number")
-    return pairs.some(pairs.ratings_N >= float(least))
+        raise UsageError(f"--min_rating={min_rating}: the pairs have no ratings; leave it out")
+    if not is_number(min_rating) or not np.isfinite(float(min_rating)):
+        raise UsageError(f"--min_rating={min_rating}: give a number")
+    return pairs.select(pairs.ratings_N >= float(min_rating))
 
 
-def _once(pairs: Ratings, adds: bool) -> tuple[Ratings, int]:
-    """Each pair once, the last by time, and how many came more often. adds: ratings add up."""
+def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
+    """Return each pair once, the latest by time, and the number of repetitions.
+
+    Args:
+        pairs: Pairs.
+        add_ratings: Whether to add up the ratings of repeated pairs.
+    """
     times_N = np.zeros(len(pairs.users_N), np.int8) if pairs.times_N is None else pairs.times_N
     codes_N = _codes(pairs)
-    order_N = np.lexsort((times_N, codes_N))  # stable: of the same time, the last in the file
+    order_N = np.lexsort((times_N, codes_N))  # stable: at equal times, in the order of the file
     codes_N = codes_N[order_N]
     is_last_N = np.append(codes_N[1:] != codes_N[:-1], True)[: len(codes_N)]
-    kept = pairs.some(order_N[is_last_N])
-    repeated = len(codes_N) - len(kept.users_N)
-    if adds and repeated:
+    merged = pairs.select(order_N[is_last_N])
+    repeated = len(codes_N) - len(merged.users_N)
+    if add_ratings and repeated:
         first_N = np.flatnonzero(np.append(True, is_last_N[:-1]))
         sums_N = np.add.reduceat(pairs.ratings_N[order_N], first_N)
-        kept = kept._replace(ratings_N=sums_N)
-    return kept.some(np.argsort(order_N[is_last_N])), repeated
+        merged = merged._replace(ratings_N=sums_N)
+    return merged.select(np.argsort(order_N[is_last_N])), repeated
 
 
 def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
-    """Which pairs are held out by --split, (N,) bool."""
+    """Return which pairs --split holds out, (N,) bool."""
     rule, share = config.ratings.split, config.input.heldout_share
     count = len(pairs.users_N)
     is_heldout_N = np.zeros(count, bool)
@@ -208,27 +270,28 @@ def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
     order_N = order_N[np.argsort(pairs.users_N[order_N], kind="stable")]
     users_N = pairs.users_N[order_N]
     is_last_N = np.append(users_N[1:] != users_N[:-1], True)
-    is_only_N = is_last_N & np.append(True, is_last_N[:-1])  # who would have nothing to train on
+    is_only_N = is_last_N & np.append(True, is_last_N[:-1])  # users without another pair
     is_heldout_N[order_N[is_last_N & ~is_only_N]] = True
     return is_heldout_N
 
 
-def _numbered(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
-    """The same with places in other lists of keys; -1 for one that is not there."""
-    users, items = _places(pairs.user_keys, user_keys), _places(pairs.item_keys, item_keys)
+def _with_ids(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
+    """Return the pairs with ids of other lists of names; -1 for a name that is not there."""
+    users, items = _positions(pairs.user_keys, user_keys), _positions(pairs.item_keys, item_keys)
     return Ratings(user_keys, item_keys, users[pairs.users_N], items[pairs.items_N], *pairs[4:])
 
 
-def _known(pairs: Ratings) -> Ratings:
-    return pairs.some((pairs.users_N >= 0) & (pairs.items_N >= 0))
+def _select_known(pairs: Ratings) -> Ratings:
+    """Return the pairs whose user and item have an id."""
+    return pairs.select((pairs.users_N >= 0) & (pairs.items_N >= 0))
 
 
-def _places(keys: list[str], others: list[str]) -> np.ndarray:
-    """The place of each key among others, int32; -1 where it is not, and at last for the -1."""
-    places = {key: place for place, key in enumerate(others)}
-    return np.array([*(places.get(key, -1) for key in keys), -1], np.int32)
+def _positions(keys: list[str], others: list[str]) -> np.ndarray:
+    """Return the position of each key among others, int32; -1 if absent. A final -1 maps id -1."""
+    positions = {key: position for position, key in enumerate(others)}
+    return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
 
 
 def _codes(pairs: Ratings) -> np.ndarray:
-    """A number for each user and item, (N,) int64."""
+    """Return a number for each (user, item), (N,) int64."""
     return pairs.users_N.astype(np.int64) * len(pairs.item_keys) + pairs.items_N

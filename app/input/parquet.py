@@ -1,4 +1,4 @@
-"""Columns of Parquet files: keys, numbers and times."""
+"""Read columns of Parquet files: keys, numbers and times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 
 def column_names(path: str) -> list[str]:
-    """Return the names of the columns of a file."""
+    """Return the names of the columns of a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: It is not a Parquet file, or pyarrow is not installed.
+    """
     return _open(path).schema_arrow.names
 
 
-def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows of some columns, some thousands at a time.
+
+    Args:
+        path: The file.
+        names: The columns.
 
     Raises:
         RunError: The file is damaged.
@@ -31,11 +42,16 @@ def batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         yield from file.iter_batches(columns=list(dict.fromkeys(names)))
 
 
-def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
-    """Return the distinct keys of a column as text, and the position among them for each row.
+def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
+    """Return the unique keys of a column as text, and the position among them for each row.
+
+    Args:
+        path: The file, for messages.
+        batch: Some rows of it.
+        name: The column.
 
     Raises:
-        UsageError: A cell is empty, or its type is not one of keys.
+        UsageError: A cell is empty, or the type of the column cannot be a key.
     """
     import pyarrow
     from pyarrow import types
@@ -49,18 +65,23 @@ def keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], n
         if types.is_binary(column.type) or types.is_large_binary(column.type):
             column = column.cast(pyarrow.large_string())
         encoded = column.dictionary_encode()
-        distinct = encoded.dictionary.to_pylist()
+        unique = encoded.dictionary.to_pylist()
     except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: column {name} is not UTF-8; convert it") from error
-    if types.is_floating(column.type):  # pandas makes such of integers with empty cells
-        if not np.isfinite(distinct).all():
+    if types.is_floating(column.type):  # pandas writes integers with empty cells as floats
+        if not np.isfinite(unique).all():
             raise UsageError(f"{path}: column {name} has empty cells; remove their rows")
-        distinct = [int(key) if key.is_integer() else key for key in distinct]
-    return list(map(str, distinct)), encoded.indices.to_numpy()
+        unique = [int(key) if key.is_integer() else key for key in unique]
+    return list(map(str, unique)), encoded.indices.to_numpy()
 
 
-def cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
+def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     """Return the cells of a column as text; dates and times are seconds since 1970 (UTC).
+
+    Args:
+        path: The file, for messages.
+        batch: Some rows of it.
+        name: The column.
 
     Raises:
         UsageError: A cell is empty.
@@ -95,7 +116,9 @@ def _open(path: str) -> ParquetFile:
     try:
         return ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path}: no Parquet file ({_line(error)}); check or rename it") from error
+        raise UsageError(
+            f"{path}: not a Parquet file ({_line(error)}); check or rename it"
+        ) from error
 
 
 @contextlib.contextmanager

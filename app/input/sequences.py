@@ -1,13 +1,13 @@
-"""From text to rows of consecutive tokens, for a model that carries its state along a text.
+"""Turn text into rows of consecutive tokens, for a model that carries its state along a text.
 
-Every token of the text is there: one without an id of its own has that of `<unk>`, and `<eos>`
-follows each document that has a token. The tokens of a block of text are cut into contiguous
-streams, and those into rows of T tokens with the one before them, so that each token is predicted
-once, from the one before it. What a block gives is a function of the block alone.
+Every token of the text is used: a token without an id of its own has the id of `<unk>`, and `<eos>`
+follows each document that has a token. The tokens of a block are cut into contiguous streams, and
+the streams into rows of T tokens plus the token before them. So each token is predicted once, from
+the token before it. The rows of a block depend on the block alone.
 
 A stream begins with an empty state: its first row begins with the bitwise complement of an id (see
-`input.tokens`). The token before the first one of a block is taken for `<eos>`. Documents do not
-end a stream: that is for the model to learn from `<eos>`.
+`input.tokens`). The token before the first token of a block is taken to be `<eos>`. The end of a
+document does not reset the state; the model learns it from `<eos>`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import as_written, split_documents
+from ..text.blocks import split_documents, without_autograph
 from ..text.reading import Progress
-from ..text.tokenize import tokenizer
+from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
 from .tokens import PAD
@@ -34,14 +34,22 @@ def token_blocks(
     progress: Progress,
     share: pipeline.Share = pipeline.ALL,
 ) -> tf.data.Dataset:
-    """A share of the corpus as blocks of ids, (M,) int32.
+    """Return a dataset of ids (M,) int32, one element per block of a share of the corpus.
 
-    vocabulary: with `<unk>` and `<eos>`. Iterate inside `text.blocks.reported(progress)`.
+    Iterate inside `text.blocks.raise_read_errors(progress)`.
+
+    Args:
+        sources: Paths of the text files.
+        vocabulary: Tokens that have an id, with `<unk>` and `<eos>`.
+        corpus: How to read and split the text.
+        settings: Block size and parallelism.
+        progress: Updated while the files are read.
+        share: Blocks to return.
     """
-    tokenize, table = tokenizer(corpus), lookup_table(vocabulary)
+    tokenize, table = make_tokenizer(corpus), lookup_table(vocabulary)
     unknown, end = map(vocabulary.tokens.index, (UNK, EOS))
 
-    def of_block(text: tf.Tensor) -> tf.Tensor:
+    def tokenize_block(text: tf.Tensor) -> tf.Tensor:
         words = tokenize(split_documents(text, corpus.documents))
         ids = table.lookup(words.flat_values)
         documents = words.with_flat_values(tf.where(ids < 0, unknown, ids))
@@ -49,71 +57,99 @@ def token_blocks(
         ends = tf.fill(tf.stack([documents.nrows(), 1]), end)
         return tf.concat([documents, tf.cast(ends, tf.int32)], axis=1).flat_values
 
-    return pipeline.tokenized(sources, corpus, settings, progress, of_block, share)
+    return pipeline.map_blocks(sources, corpus, settings, progress, tokenize_block, share)
 
 
-def rows(
+def make_epoch_rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
 ) -> pipeline.EpochRows:
-    """From the number of an epoch, int64, to the rows of each block, (R, T + 1) int32.
+    """Return a function from an epoch to its rows, (R, T + 1) int32 per block; epochs are equal.
 
-    blocks: of ids. share: of each block, at its end, that is left out (see `heldout_rows`). end:
-    the id of `<eos>`. B rows of a micro-batch, one of each stream, follow one another, then B with
-    what comes next in each: R is a multiple of B. Epochs do not differ.
+    B rows of a micro-batch, one of each stream, follow one another; then B rows with the next
+    tokens of each stream. R is a multiple of B.
+
+    Args:
+        blocks: Dataset of ids (M,) int32.
+        share: Share of each block, at its end, that is held out (see `make_heldout_rows`).
+        end: The id of `<eos>`.
+        settings: Batch size, row length and parallelism.
     """
 
-    def of_block(ids_M: tf.Tensor) -> tf.Tensor:
-        trained = tf.size(ids_M) - _heldout(ids_M, share)
+    def training_rows(ids_M: tf.Tensor) -> tf.Tensor:
+        trained = tf.size(ids_M) - _count_heldout(ids_M, share)
         return _rows(ids_M[:trained], end, settings)
 
-    return lambda epoch: _mapped(blocks, of_block, settings)
+    return lambda epoch: _map_blocks(blocks, training_rows, settings)
 
 
-def heldout_rows(
+def make_heldout_rows(
     blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
 ) -> pipeline.EpochRows:
-    """As `rows`, of what those leave out: floor(share M) tokens at the end of a block of M."""
+    """Return a function from an epoch to the rows that `make_epoch_rows` holds out.
 
-    def of_block(ids_M: tf.Tensor) -> tf.Tensor:
-        trained = tf.size(ids_M) - _heldout(ids_M, share)
+    They have the last floor(share M) tokens of a block of M tokens.
+
+    Args:
+        blocks: Dataset of ids (M,) int32.
+        share: Share of each block that is held out.
+        end: The id of `<eos>`.
+        settings: Batch size, row length and parallelism.
+    """
+
+    def heldout_rows(ids_M: tf.Tensor) -> tf.Tensor:
+        trained = tf.size(ids_M) - _count_heldout(ids_M, share)
         before = tf.concat([[end], ids_M], axis=0)[trained]
         return _rows(ids_M[trained:], before, settings)
 
-    return lambda epoch: _mapped(blocks, of_block, settings)
+    return lambda epoch: _map_blocks(blocks, heldout_rows, settings)
 
 
-def expected_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
-    """About how many batches an epoch of so many tokens and blocks has: at least 1."""
-    # The last rows of a block are half full, as things go.
-    steps = tokens * (1 - left_out(settings)) / settings.batch_tokens + blocks / 2
-    steps *= pipeline.unevenness(blocks, settings)
+def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
+    """Return the approximate number of batches of an epoch, at least 1.
+
+    Args:
+        tokens: Tokens of the corpus.
+        settings: Batch size, steps per call and the held-out share.
+        blocks: Blocks of the corpus.
+    """
+    # On average the last rows of a block are half full.
+    steps = tokens * (1 - heldout_share(settings)) / settings.batch_tokens + blocks / 2
+    steps *= pipeline.share_imbalance(blocks, settings)
     return max(1, math.ceil(steps / settings.steps_per_call))
 
 
-def left_out(settings: InputConfig) -> float:
-    """The share of every block that is not trained on."""
+def heldout_share(settings: InputConfig) -> float:
+    """Return the share of every block that is held out from training.
+
+    Args:
+        settings: Has --heldout, which replaces --heldout_share.
+    """
     return 0.0 if settings.heldout else settings.heldout_share
 
 
-def _heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
-    """How many of a block's tokens are held out, an int32 scalar."""
+def _count_heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
+    """Return how many of a block's tokens are held out, an int32 scalar."""
     return tf.cast(tf.cast(tf.size(ids_M), tf.float64) * share, tf.int32)
 
 
-@as_written
-def _mapped(
-    blocks: tf.data.Dataset, of_block: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
+@without_autograph
+def _map_blocks(
+    blocks: tf.data.Dataset, make_rows: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
 ) -> tf.data.Dataset:
     return blocks.map(
-        of_block, num_parallel_calls=settings.map_parallelism, deterministic=True, name="rows"
+        make_rows, num_parallel_calls=settings.map_parallelism, deterministic=True, name="rows"
     )
 
 
 def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> tf.Tensor:
-    """The ids as rows of B streams, filled up by `PAD`: (rows, T + 1).
+    """Return ids as rows of B streams, (rows, T + 1), filled with `PAD`.
 
-    Streams are as long as fills a whole number of rows, so that the last ones may be short or
-    empty. before: the id before the first.
+    Streams have a whole number of rows, so the last streams may be short or empty.
+
+    Args:
+        ids_M: Ids of a block, int32.
+        before: The id before the first.
+        settings: Row length T and tokens of a micro-batch.
     """
     length = settings.row_tokens
     streams = settings.micro_tokens // length
@@ -127,5 +163,5 @@ def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> t
     begin_RB1 = tf.range(count)[:, tf.newaxis, tf.newaxis] == 0
     first_RB1 = rows_RBL[:, :, :1]
     first_RB1 = tf.where(begin_RB1 & (first_RB1 != PAD), ~first_RB1, first_RB1)
-    found = tf.concat([first_RB1, rows_RBL[:, :, 1:]], axis=2)
-    return tf.reshape(found, (-1, length + 1))
+    marked_RBL = tf.concat([first_RB1, rows_RBL[:, :, 1:]], axis=2)
+    return tf.reshape(marked_RBL, (-1, length + 1))

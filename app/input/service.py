@@ -1,15 +1,12 @@
-"""The rows of an epoch, made by the workers of a tf.data service, in the order of a run without.
+"""Rows of an epoch that the workers of a tf.data service make, in the order of a local run.
 
-TensorFlow's service gives each block to one worker and comes with no order; what a dying worker
-held is lost. The number of each block puts them back in order, and tells what is missing: that is
-made here, by the same function. So every row is seen once, whatever dies.
+TensorFlow's service sends each block from one worker, in any order, and loses the blocks of a
+worker that dies. Each block has a number, so this process sorts the blocks, and makes missing
+blocks itself with the same function. Every row is therefore seen once, whichever worker dies.
 """
 
 from __future__ import annotations
 
-import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -21,33 +18,33 @@ from ..config import Config, InputConfig
 from ..config.settings import service_address
 from ..errors import RunError, UsageError
 from ..text import spans
-from ..text.blocks import as_written, without_tuning_thread
+from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.reading import Progress
 from ..text.vocabulary import Vocabulary, lookup_table
-from . import pipeline
+from . import pipeline, token_rows
+from .block_receiver import BlockReceiver, first_line
 
-# A block that others have overtaken for so long, or while nothing came at all, is made here: many
-# times what a worker takes for a block.
-PATIENCE_SECONDS = 3.0
-# Silence for so long, and the service is given up until the next epoch; a worker that is started
-# again is there in about 10. One that has sent nothing at all in an epoch is given up at once.
-SILENCE_SECONDS = 30.0
-# More for the first block: a worker gets the vocabulary and makes its table. A million tokens
-# took 10 seconds or less, and 22 once, on a machine that was busy with other work.
-START_SECONDS = 30.0
 _PROBE_SECONDS = 5.0  # for an answer that takes a millisecond
-# Blocks held until their turn, and asked for at a time of all workers together; their text has at
-# most so many bytes, and their rows have hardly more.
-_AHEAD, _REQUESTED, _AHEAD_BYTES = 64, 16, 128 << 20
+# Most blocks that wait for their turn, most requests to all workers together, and most bytes of the
+# text of the waiting blocks, whose rows are hardly larger.
+_MAX_WAITING, _MAX_REQUESTS, _MAX_WAITING_BYTES = 64, 16, 128 << 20
 
-# From an epoch and the number of a block, int64 scalars, to the rows of the block, (R, L) int32.
+# Function (epoch, block number), int64 scalars, -> rows of the block, (R, L) int32.
 BlockRows = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def check(data_service: str, sources: tuple[str, ...]) -> None:
-    """Raises UsageError where the service does not answer, or the sources cannot be shared."""
+def check_service(data_service: str, sources: tuple[str, ...]) -> None:
+    """Check that the service answers and that its workers can read the files in blocks.
+
+    Args:
+        data_service: The value of --data_service.
+        sources: Paths of the text files.
+
+    Raises:
+        UsageError: The service does not answer, or a file is compressed.
+    """
     flag = f"--data_service={data_service}"
-    reason = _unreachable(service_address(data_service))
+    reason = _why_unreachable(service_address(data_service))
     if reason:
         raise UsageError(
             f"{flag}: {reason}; start it with: python -m {PACKAGE}.cluster --data_workers=2 "
@@ -56,99 +53,64 @@ def check(data_service: str, sources: tuple[str, ...]) -> None:
     for path in sources:
         if not spans.is_cuttable(path):
             raise UsageError(
-                f"{flag}: {path} is compressed, and cannot be read in blocks by several; "
+                f"{flag}: {path} is compressed, and workers cannot read parts of it; "
                 "decompress it, or leave out --data_service"
             )
 
 
-def block_rows(
+def make_block_rows(
     sources: tuple[str, ...], vocabulary: Vocabulary, keep_V: np.ndarray, config: Config
 ) -> tuple[int, BlockRows]:
-    """Return the number of blocks of the corpus, and the function that makes the rows of any.
+    """Return the number of blocks of the corpus, and a function that makes the rows of any block.
 
-    The function is of TensorFlow's operations alone. It holds the tokens of the vocabulary, which
-    so reach the workers with it: there may be no file of them yet. The workers must see the
-    sources.
+    The function has TensorFlow operations only, and contains the vocabulary, so workers need no
+    file of it. They must see the text files.
+
+    Args:
+        sources: Paths of the text files.
+        vocabulary: Tokens that have an id.
+        keep_V: Probability that a token of each id is kept, (V,) float32.
+        config: The configuration of the run.
     """
-    read, corpus = config.input, config.corpus
-    index_N4 = spans.index(
-        sources, corpus.documents, corpus.invalid_utf8, read.block_bytes, read.readers
+    settings, corpus = config.input, config.corpus
+    index_N4 = spans.build_index(
+        sources, corpus.documents, corpus.invalid_utf8, settings.block_bytes, settings.readers
     )
-    text = spans.reader(sources, index_N4)
-    tokens = pipeline.block_tokens(corpus, lookup_table(vocabulary).lookup)
-    rows_of = pipeline.block_rows(keep_V, config.model.window, read, config.run.seed)
-    return len(index_N4), lambda epoch, number: rows_of(epoch, number, tokens(text(number)))
+    read_text = spans.make_block_reader(sources, index_N4)
+    tokenize = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    make_rows = token_rows.make_block_rows(keep_V, config.model.window, settings, config.run.seed)
+    return len(index_N4), lambda epoch, number: make_rows(
+        epoch, number, tokenize(read_text(number))
+    )
 
 
-def rows(
+def make_epoch_rows(
     settings: InputConfig,
     blocks: int,
     make: BlockRows,
     progress: Progress,
     share: pipeline.Share = pipeline.ALL,
 ) -> pipeline.EpochRows:
-    """As `pipeline.rows`: the same rows in the same order.
+    """Return the same rows in the same order as `pipeline.make_epoch_rows`.
 
-    blocks, make: see `block_rows`. share: of the blocks. Iterate inside
-    `text.blocks.reported(progress)`.
+    Iterate inside `text.blocks.raise_read_errors(progress)`.
+
+    Args:
+        settings: Address of the service, block size and parallelism.
+        blocks: Number of blocks of the corpus.
+        make: Makes the rows of a block (see `make_block_rows`).
+        progress: Gets the error of a file that cannot be read.
+        share: Blocks to return.
     """
-    address = service_address(settings.data_service)
-    ahead = min(_AHEAD, max(4, _AHEAD_BYTES // settings.block_bytes))
-    make_one = tf.function(make, autograph=False)
-
-    @as_written
-    def numbered(epoch: tf.Tensor, first: int) -> tf.data.Dataset:
-        """(number, rows) of the blocks from `first` on, made by whichever process iterates."""
-        return tf.data.Dataset.range(first, blocks, share.of).map(
-            lambda number: (number, make(epoch, number)),
-            num_parallel_calls=settings.map_parallelism,
-            deterministic=True,
-            name="rows",
-        )
-
-    def here(epoch: tf.Tensor, first: int) -> Iterator[np.ndarray]:
-        for _, found in without_tuning_thread(numbered(epoch, first)).as_numpy_iterator():
-            yield found
-
-    def of_epoch(epoch: tf.Tensor) -> Iterator[np.ndarray]:
-        reason = _unreachable(address)
-        if reason:
-            _say_gone(address, reason)
-            yield from here(epoch, share.number)
-            return
-        arrivals = Arrivals(
-            lambda: _distributed(numbered(epoch, share.number), address, ahead), ahead
-        )
-        made = 0
-        try:
-            for number in range(share.number, blocks, share.of):
-                found = arrivals.take(number)
-                if found is None and arrivals.gone():
-                    _say_gone(address, arrivals.gone())
-                    yield from here(epoch, number)
-                    return
-                if found is None:
-                    made += 1
-                    if made == 1:
-                        logging.warning(
-                            "the data service at %s has not sent block %d of %d in time; making "
-                            "it, and others like it, here",
-                            address,
-                            number,
-                            blocks,
-                        )
-                    found = make_one(epoch, tf.constant(number, tf.int64)).numpy()
-                yield found
-        finally:
-            arrivals.close()
-            if made > 1:
-                logging.info("%d blocks that the data service did not send were made here", made)
+    reader = _EpochReader(settings, blocks, make, share)
 
     def read(epoch: np.ndarray) -> Iterator[np.ndarray]:
         try:
-            yield from of_epoch(tf.constant(epoch, tf.int64))
+            yield from reader.read(tf.constant(epoch, tf.int64))
         except tf.errors.OpError as error:
-            progress.error = RunError(f"cannot read the text again: {_line(error)}; is it changed?")
+            progress.error = RunError(
+                f"cannot read the text again: {first_line(error)}; check whether it was changed"
+            )
 
     signature = tf.TensorSpec([None, None], tf.int32)
     return lambda epoch: tf.data.Dataset.from_generator(
@@ -156,97 +118,84 @@ def rows(
     )
 
 
-class Arrivals:
-    """What a dataset of (number, rows) gives, in any order, taken by number.
+class _EpochReader:
+    """Reads the rows of an epoch from the service, or makes them in this process."""
 
-    The dataset is made and iterated in a thread of its own, since TensorFlow's client waits for
-    ever where nobody is left to answer. Nothing ends such a wait but the end of the process, which
-    it does not delay. ahead: how many are held until their turn.
-    """
+    def __init__(self, settings: InputConfig, blocks: int, make: BlockRows, share: pipeline.Share):
+        self._settings, self._blocks, self._make, self._share = settings, blocks, make, share
+        self._make_one = tf.function(make, autograph=False)
+        self._address = service_address(settings.data_service)
+        self._capacity = min(_MAX_WAITING, max(4, _MAX_WAITING_BYTES // settings.block_bytes))
 
-    def __init__(self, dataset: Callable[[], tf.data.Dataset], ahead: int):
-        self._dataset, self._ahead = dataset, ahead
-        self._changed = threading.Condition()
-        self._held: dict[int, tuple[float, np.ndarray]] = {}  # the oldest first
-        self._turn = 0
-        self._last = time.monotonic() + START_SECONDS  # when anything came
-        self._came = self._ended = self._closed = False
-        self._error = ""
-        threading.Thread(target=self._pull, name="data service", daemon=True).start()
-
-    def take(self, number: int) -> np.ndarray | None:
-        """The rows of a block, or None when they do not come in time. Numbers only grow."""
-        with self._changed:
-            self._turn = number
-            for passed in [other for other in self._held if other < number]:
-                del self._held[passed]
-            self._changed.notify_all()
-            while number not in self._held:
-                left = self._since() + PATIENCE_SECONDS - time.monotonic()
-                if left <= 0 or self._ended or len(self._held) >= self._ahead:
-                    return None
-                self._changed.wait(left)
-            return self._held.pop(number)[1]
-
-    def gone(self) -> str:
-        """Why nothing more is to be expected; empty while something is."""
-        with self._changed:
-            limit = SILENCE_SECONDS if self._came else PATIENCE_SECONDS
-            silent = not (self._ended or self._held) and time.monotonic() - self._last >= limit
-            return self._error or ("it sends nothing" if silent else "")
-
-    def close(self) -> None:
-        """Lets the thread end, as soon as TensorFlow lets it."""
-        with self._changed:
-            self._closed = True
-            self._held.clear()
-            self._changed.notify_all()
-
-    def _since(self) -> float:
-        """Since when the block in turn is overdue: a later one has come, or nothing comes."""
-        return next((came for came, _ in self._held.values()), self._last)
-
-    def _pull(self) -> None:
+    def read(self, epoch: tf.Tensor) -> Iterator[np.ndarray]:
+        """Yield the rows of each block in order."""
+        reason = _why_unreachable(self._address)
+        if reason:
+            _warn_of_lost_service(self._address, reason)
+            yield from self._read_locally(epoch, self._share.number)
+            return
+        receiver = BlockReceiver(lambda: self._distributed(epoch), self._capacity)
+        missing = 0
         try:
-            for number, found in self._dataset():
-                self._last, self._came = time.monotonic(), True
-                if not self._put(int(number), found.numpy()):
+            for number in range(self._share.number, self._blocks, self._share.total):
+                rows_RL = receiver.take(number)
+                if rows_RL is None and receiver.why_lost():
+                    _warn_of_lost_service(self._address, receiver.why_lost())
+                    yield from self._read_locally(epoch, number)
                     return
-        except tf.errors.OpError as error:
-            self._error = _line(error)
+                if rows_RL is None:
+                    missing += 1
+                    if missing == 1:
+                        self._warn_of_missing_block(number)
+                    rows_RL = self._make_one(epoch, tf.constant(number, tf.int64)).numpy()
+                yield rows_RL
         finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+            receiver.close()
+            if missing > 1:
+                logging.info("made %d blocks that the data service did not send", missing)
 
-    def _put(self, number: int, found: np.ndarray) -> bool:
-        """Waits until there is room, or it is the block's turn; False when nobody wants more."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or len(self._held) < self._ahead or number <= self._turn
-            )
-            self._last = time.monotonic()
-            if number >= self._turn and not self._closed:  # else it was made here meanwhile
-                self._held[number] = (self._last, found)
-                self._changed.notify_all()
-            return not self._closed
+    @without_autograph
+    def _numbered_rows(self, epoch: tf.Tensor, first: int) -> tf.data.Dataset:
+        """Return a dataset of (number, rows) of the blocks from `first` on.
 
-
-def _distributed(dataset: tf.data.Dataset, address: str, ahead: int) -> tf.data.Dataset:
-    service = tf.data.experimental.service
-    found = dataset.apply(
-        service.distribute(
-            service.ShardingPolicy.DYNAMIC,
-            f"grpc://{address}",
-            max_outstanding_requests=min(_REQUESTED, ahead),
+        The process that iterates makes the rows, such as a worker of the service.
+        """
+        return tf.data.Dataset.range(first, self._blocks, self._share.total).map(
+            lambda number: (number, self._make(epoch, number)),
+            num_parallel_calls=self._settings.map_parallelism,
+            deterministic=True,
+            name="rows",
         )
-    )
-    return without_tuning_thread(found)
+
+    def _read_locally(self, epoch: tf.Tensor, first: int) -> Iterator[np.ndarray]:
+        dataset = without_tuning_thread(self._numbered_rows(epoch, first))
+        for _, rows_RL in dataset.as_numpy_iterator():
+            yield rows_RL
+
+    def _distributed(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """Return the dataset of (number, rows) that the workers of the service make."""
+        service = tf.data.experimental.service
+        distribute = service.distribute(
+            service.ShardingPolicy.DYNAMIC,
+            f"grpc://{self._address}",
+            max_outstanding_requests=min(_MAX_REQUESTS, self._capacity),
+        )
+        dataset = self._numbered_rows(epoch, self._share.number)
+        return without_tuning_thread(dataset.apply(distribute))
+
+    def _warn_of_missing_block(self, number: int) -> None:
+        logging.warning(
+            "the data service at %s has not sent block %d of %d in time; this process makes it, "
+            "and other late blocks",
+            self._address,
+            number,
+            self._blocks,
+        )
 
 
-def _unreachable(address: str) -> str:
-    """Why no work can be given to the service; empty if it can."""
-    import grpc  # TensorFlow needs it as well; only where a service is asked for
+def _why_unreachable(address: str) -> str:
+    """Return why the service cannot do work; empty if it can."""
+    import grpc  # comes with TensorFlow; imported only if a service is used
 
     try:
         with grpc.insecure_channel(address) as channel:
@@ -256,20 +205,15 @@ def _unreachable(address: str) -> str:
             )
     except grpc.RpcError as error:
         unknown = error.code() == grpc.StatusCode.UNIMPLEMENTED
-        return "what answers there is no data service" if unknown else "nobody answers there"
+        return "another program answers there" if unknown else "nobody answers there"
     return "" if workers else "it has no workers"
 
 
-def _say_gone(address: str, reason: str) -> None:
+def _warn_of_lost_service(address: str, reason: str) -> None:
     logging.warning(
-        "the data service at %s is gone (%s); reading the rest of this epoch here; start it again "
-        f"with: python -m {PACKAGE}.cluster --data_workers=2 --port=%s",
+        "the data service at %s is gone (%s); this process reads the rest of the epoch; start the "
+        f"service again with: python -m {PACKAGE}.cluster --data_workers=2 --port=%s",
         address,
         reason,
         address.rpartition(":")[2],
     )
-
-
-def _line(error: tf.errors.OpError) -> str:
-    lines = re.sub(r"\{\{.*?\}\}", "", error.message).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__

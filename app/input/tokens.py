@@ -1,7 +1,8 @@
-"""How a stream of token ids is written in one int32 each, boundaries and padding included.
+"""Encode token ids, document starts and padding in one int32 each.
 
-An id is written as itself; the first token of a document as its bitwise complement, ~id, which is
-negative; a place without a token as `PAD`. So a batch of ids is all that crosses to the device.
+A batch needs no other tensor, so only 4 bytes per token cross to the device. An id is stored as
+itself. The first token of a document is stored as `~id`, the bitwise complement, which is negative.
+A position without a token is stored as `PAD`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ PAD = 2**31 - 1
 
 
 class Decoded(NamedTuple):
-    """ids: int32, 0 where there is no token. real: bool, a token is there. document: int32, equal
-    for tokens of one document within a row."""
+    """Token ids of a batch, with masks.
+
+    Attributes:
+        ids: Token ids (B, L) int32; 0 where there is no token.
+        real: Bool (B, L), true where there is a token.
+        document: Number of the document within its row (B, L) int32.
+    """
 
     ids: tf.Tensor
     real: tf.Tensor
@@ -25,12 +31,24 @@ class Decoded(NamedTuple):
 
 
 def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Ids (N,) int32 and whether each is the first of its document, (N,) bool, as tokens (N,)."""
+    """Return tokens for ids.
+
+    Args:
+        ids: Token ids (N,) int32.
+        first: Bool (N,), true for the first token of a document.
+
+    Returns:
+        Tokens (N,) int32.
+    """
     return tf.where(first, ~ids, ids)
 
 
 def decode(tokens_BL: tf.Tensor) -> Decoded:
-    """Tokens (B, L) as ids, their presence and a number for their document."""
+    """Return ids, mask and document numbers of tokens.
+
+    Args:
+        tokens_BL: Tokens (B, L) int32.
+    """
     with tf.device(HOST):
         first = tokens_BL < 0
         real = tokens_BL != PAD

@@ -1,1 +1,1 @@
-"""The tasks, a folder each: what can be trained, from settings to a `training.job.Job`."""
+"""The tasks of --task, one folder each: each builds a `training.job.Job` from the configuration."""

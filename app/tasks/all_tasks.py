@@ -1,4 +1,4 @@
-"""From --task to what it does in each command: the only place that knows all tasks."""
+"""Map the values of --task to the functions of each task. Only this module knows all tasks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from ..config import Config
 from ..training.job import Job
 from .classify import classify_job
 from .language_model import language_model_job
-from .recommend import recommend_job
+from .recommend import item_export, recommend_job
 from .words import words_job
 
 JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
-    "words": words_job.job,
-    "classify": classify_job.job,
-    "language_model": language_model_job.job,
-    "recommend": recommend_job.job,
+    "words": words_job.make_job,
+    "classify": classify_job.make_job,
+    "language_model": language_model_job.make_job,
+    "recommend": recommend_job.make_job,
 }
 
-# Scores a trained run on files: for people, and for programs.
+# Functions that score a trained run on files. They return text for people and values for JSON.
 SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] = {
     "language_model": language_model_job.evaluate,
     "classify": classify_job.evaluate,
     "recommend": recommend_job.evaluate,
 }
 
-# Writes a trained run, by format, to a path, and tells what was written; besides word vectors.
+# By --format, functions that write a trained run to a path and return a message. Formats of word
+# vectors that all tasks share are in app.export.
 EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
     "classify": classify_job.EXPORTS,
-    "recommend": recommend_job.EXPORTS,
+    "recommend": item_export.EXPORTS,
 }

@@ -1,4 +1,4 @@
-"""The vectors of a workdir: of its words, or of its items."""
+"""Load the trained vectors of a workdir: of its words, or of its items."""
 
 from __future__ import annotations
 
@@ -16,36 +16,41 @@ from .words import growing_words
 
 
 def load(path: str | Path) -> WordVectors:
-    """Return the rows of words, or of items that are recommended, in the newest checkpoint.
+    """Return the vectors of words or of recommended items in the newest checkpoint.
+
+    Args:
+        path: The folder of a run.
 
     Raises:
-        UsageError: The folder holds no run.
-        RunError: The run has no whole checkpoint yet, or it cannot be read.
+        UsageError: The folder has no run.
+        RunError: The run has no complete checkpoint yet, or it cannot be read.
     """
     workdir = Workdir(path)
-    trained = workdir.trained  # tells first of a folder that cannot be read
+    trained = workdir.trained  # raises first if the folder cannot be read
     if not checkpoint.list_checkpoints(trained) and not any(
-        map(Path.exists, _names(workdir).values())
+        map(Path.exists, _name_files(workdir).values())
     ):
         raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
-    return checkpoint.read_newest(trained, lambda folder: _of_checkpoint(folder, workdir))
+    return checkpoint.read_newest(trained, lambda folder: _load_checkpoint(folder, workdir))
 
 
-def _names(workdir: Workdir) -> dict[str, Path]:
-    """Return the files that may name the rows of a run, by table."""
+def _name_files(workdir: Workdir) -> dict[str, Path]:
+    """Return the file that names the rows of each table."""
     return {"input": workdir.vocabulary, "items": workdir.items}
 
 
-def _of_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
-    if (folder / growing_words.NAME).is_dir():
+def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
+    """Return the vectors in the folder of a checkpoint."""
+    if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
     table = "items" if read_flags(workdir.flags).get("task") == "recommend" else "input"
-    path = _names(workdir)[table]
-    workdir.has(path)  # or it is told that the file is missing
-    known = names.load(path) if table == "items" else vocabulary.load(str(path))
+    path = _name_files(workdir)[table]
+    workdir.has(path)  # raises if the file is missing beside a checkpoint
+    named_rows = names.load(path) if table == "items" else vocabulary.load(str(path))
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and read_flags(workdir.flags).get("model") == "mf":
-        rows_ND = rows_ND[:, :-1]  # without the bias, which is no direction
-    named = np.searchsorted(ids_N, len(known.tokens))  # a classifier has n-grams after its words
-    tokens = [known.tokens[number] for number in ids_N[:named]]
-    return WordVectors(tokens, rows_ND[:named], known.counts[ids_N[:named]])
+        rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
+    # The ids of a classifier's n-grams follow those of its words.
+    count = np.searchsorted(ids_N, len(named_rows.tokens))
+    tokens = [named_rows.tokens[number] for number in ids_N[:count]]
+    return WordVectors(tokens, rows_ND[:count], named_rows.counts[ids_N[:count]])

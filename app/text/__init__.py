@@ -1,1 +1,1 @@
-"""What words are: reading a corpus, splitting it into tokens, counting a vocabulary."""
+"""Read a corpus, split it into tokens and count its vocabulary."""

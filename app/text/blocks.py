@@ -11,9 +11,10 @@ import tensorflow as tf
 from ..errors import RunError
 from . import reading
 
-# What makes a dataset, and the functions of its maps: tf.data would have autograph rewrite them,
-# tensorflow_text's included, in a second or two. They have no branches by tensors.
-as_written = tf.autograph.experimental.do_not_convert
+# Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
+# functions of maps, tensorflow_text's included, which takes a second or two. None of them branches
+# on a tensor, so autograph has nothing to do.
+without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def block_dataset(
@@ -24,37 +25,52 @@ def block_dataset(
     block_bytes: int = reading.BLOCK_BYTES,
     readers: int = 4,
 ) -> tf.data.Dataset:
-    """A dataset of string scalars: the `reading.blocks` of every source.
+    """Return a dataset of the `reading.blocks` of every source, string scalars.
 
-    The blocks of `readers` sources at a time are taken in turn, in an order that depends on nothing
-    but the arguments. No document goes on in another block: one that is longer than a block is cut
-    into documents of a block each (at white space). That loses the pairs of words across the cut,
-    at most window · (window + 1) for a block; a MiB of text has about a million.
+    The blocks of `readers` sources are taken in turn. The order depends only on the arguments. No
+    document continues in another block: a document longer than a block becomes documents of a block
+    each, cut at white space. That loses the word pairs across the cut, at most window (window + 1)
+    per block; a MiB of text has about a million.
 
-    `progress` (of the same sources) is kept up to date. A source that cannot be read ends the
-    dataset early and quietly (tf.data would print tracebacks): iterate inside `reported`.
+    A source that cannot be read ends the dataset early and without a message, since tf.data would
+    print tracebacks. So iterate inside `raise_read_errors`.
+
+    Args:
+        sources: Paths of the files.
+        documents: Value of --documents: "line", "file" or "none".
+        invalid_utf8: Value of --invalid_utf8: "replace" or "error".
+        progress: Of these sources; updated while they are read.
+        block_bytes: Largest size of a block.
+        readers: Number of sources to read at a time.
     """
 
     def read(index: int) -> Iterator[bytes]:
         return reading.blocks(sources[index], documents, invalid_utf8, block_bytes, progress, index)
 
-    return in_turn(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
+    return interleave_sources(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
 
 
-@as_written
-def in_turn(
+@without_autograph
+def interleave_sources(
     sources: int,
     read: Callable[[int], Iterator[Any]],
     signature: tf.TensorSpec,
     progress: reading.Progress,
     readers: int,
 ) -> tf.data.Dataset:
-    """What `read` yields for each of so many sources, in the order of `block_dataset`.
+    """Return a dataset of the elements of each source, in the order of `block_dataset`.
 
-    signature: of what it yields. A RunError of `read` ends the dataset early and quietly.
+    A RunError of `read` ends the dataset early and without a message.
+
+    Args:
+        sources: Number of sources.
+        read: Function from the number of a source to its elements.
+        signature: Shape and dtype of an element.
+        progress: Gets the error.
+        readers: Number of sources to read at a time.
     """
 
-    def guarded(index: int) -> Iterator[Any]:
+    def read_until_error(index: int) -> Iterator[Any]:
         try:
             for item in read(index):
                 if progress.error is not None:
@@ -63,13 +79,13 @@ def in_turn(
         except RunError as error:
             progress.error = error
 
-    def items_of(index: tf.Tensor) -> tf.data.Dataset:
+    def make_source(index: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.from_generator(
-            guarded, args=(index,), output_signature=signature, name="read"
+            read_until_error, args=(index,), output_signature=signature, name="read"
         )
 
     items = tf.data.Dataset.range(sources).interleave(
-        items_of,
+        make_source,
         cycle_length=min(readers, sources),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
@@ -78,11 +94,15 @@ def in_turn(
 
 
 def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset, and what is made of it, without the thread that tunes tf.data's parameters.
+    """Return the dataset without the thread that tunes tf.data's parameters.
 
     In TensorFlow 2.21 an iterator that is deleted waits until that thread wakes, which takes longer
-    and longer: 4 seconds after an epoch of 8, up to a minute later. AUTOTUNE then means as many
-    calls at a time as there are threads; a prefetch still finds its own depth.
+    and longer: 4 seconds after an epoch of 8 seconds, up to a minute later. Without the thread,
+    AUTOTUNE means as many parallel calls as there are threads. A prefetch still finds its own
+    depth.
+
+    Args:
+        dataset: The dataset; datasets made from the result have no such thread either.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -90,8 +110,12 @@ def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def reported(progress: reading.Progress) -> Iterator[None]:
-    """Raises, at the end of the block, the RunError that ended a dataset early."""
+def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
+    """Raise the error that ended a dataset early, when the block of code ends.
+
+    Args:
+        progress: Of the sources of the dataset.
+    """
     try:
         yield
     finally:
@@ -100,9 +124,13 @@ def reported(progress: reading.Progress) -> Iterator[None]:
 
 
 def split_documents(text: tf.Tensor, documents: str) -> tf.Tensor:
-    """The documents of a block: (N,) strings, N at least 1.
+    """Return the documents of a block, (N,) strings, N at least 1.
 
-    text: a string scalar. An empty line, and what follows the last line end, is an empty document.
+    An empty line is an empty document, and so is the rest after the last line end.
+
+    Args:
+        text: The text of a block, a string scalar.
+        documents: Value of --documents.
     """
     if documents == "line":
         return tf.strings.split(text, "\n")

@@ -1,7 +1,8 @@
-"""The files that a value of --corpus stands for, and a fingerprint that tells when they change."""
+"""Resolve a value of --corpus to files, and compute a fingerprint that changes with their text."""
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import hashlib
 import os
@@ -11,30 +12,35 @@ from typing import Any
 from ..config import CorpusConfig
 from ..errors import UsageError
 from . import docstrings, download, reading
-from .meter import meter
+from .meter import show_progress
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".zst")
 
-# Where and how much of a file is hashed to see in a millisecond that it is another one.
+# Number and size of the parts of a file that are hashed, to recognize a changed file quickly.
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
 
 
 def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
-    """The files that `config.corpus` names, in order, each once.
+    """Return the files that `config.corpus` names, in order, each once.
 
-    The value is a comma-separated list of files, globs (sorted; `**` crosses folders), `text8`
-    (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). The names after
-    `docstrings:` run to the end of the value, so it comes last: `mine.txt,docstrings:numpy,scipy`.
-    A file that is called text8 is `./text8`. flag: what the value was given by, for messages.
+    The value is a comma-separated list of files, globs (sorted; `**` matches nested folders),
+    `text8` (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). The
+    names after `docstrings:` run to the end of the value, so it comes last:
+    `mine.txt,docstrings:numpy,scipy`. A file that is called text8 is `./text8`.
 
-    Raises UsageError when the value names nothing that can be read, RunError when a download or
-    an extraction fails.
+    Args:
+        config: Has the value and the folder of downloads.
+        flag: Name of the flag, for messages.
+
+    Raises:
+        UsageError: The value names nothing that can be read.
+        RunError: A download or an extraction fails.
     """
     items = _items(config.corpus, flag)
-    # Names are checked first: what is wrong should show before minutes of download.
-    files = {item: _files(item, flag) for item in items if not _is_made(item)}
+    # Names are checked first, so that errors show before minutes of download.
+    files = {item: _files(item, flag) for item in items if not _is_builtin(item)}
     sources: list[str] = []
     for item in items:
         if item in files:
@@ -48,22 +54,32 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources))
 
 
-def outline(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of a fingerprint that needs no whole read.
-
-    Take it before the text is read, so that an edit made meanwhile shows in `modified`.
+def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
+    """Return the files of --heldout, which are named as by --corpus (see `resolve`).
 
     Args:
-        sources: the files of a corpus.
+        config: Has the folder of downloads.
+        files: The value of --heldout.
+    """
+    return resolve(dataclasses.replace(config, corpus=files), flag="heldout")
+
+
+def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
+    """Return the part of a fingerprint that does not need to read the whole text.
+
+    Compute it before the text is read, so that an edit during the read changes `modified`.
+
+    Args:
+        sources: Paths of the files.
 
     Returns:
-        A value for JSON. files, bytes: numbers. sha256: a hash of the names (without folders), the
-        sizes and samples of the contents. modified: a hash of the times of the last changes, in
-        nanoseconds; a copy on another machine has others.
+        A value for JSON. `files` and `bytes` are numbers. `sha256` is a hash of the names (without
+        folders), the sizes and samples of the contents. `modified` is a hash of the modification
+        times in nanoseconds; a copy on another machine has others.
     """
     digest, modified, sizes = hashlib.sha256(), hashlib.sha256(), []
     for path in sources:
-        with reading.opened(path) as file:
+        with reading.open_source(path) as file:
             status = os.fstat(file.fileno())
             size = status.st_size
             sizes.append(size)
@@ -80,60 +96,71 @@ def outline(sources: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def contents(progress: reading.Progress) -> str:
-    """Return the hash of all the text of a corpus, from a pass that has read it to its end."""
+def hash_contents(progress: reading.Progress) -> str:
+    """Return the hash of all the text of a corpus.
+
+    Args:
+        progress: Of a pass that has read the text to its end, with digests.
+    """
     return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
 
 
 def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return the `outline` of the files with `contents`, the hash of all their text.
+    """Return `sample_fingerprint` of the files, with `contents`, the hash of all their text.
+
+    Args:
+        sources: Paths of the files.
 
     Raises:
-        RunError: a file cannot be read.
+        RunError: A file cannot be read.
     """
-    return {**outline(sources), "contents": _read_contents(sources)}
+    return {**sample_fingerprint(sources), "contents": _read_contents(sources)}
 
 
 def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fingerprint of the files if they have the text of a known one, else None.
+    """Return the fingerprint of the files if they have the text of a known fingerprint, else None.
 
-    A file that was touched, moved or copied since is read whole to tell. A known fingerprint of an
-    older version may have no `contents`; it is compared by size and samples.
+    Files that were touched, moved or copied are read whole to decide. A fingerprint of an earlier
+    version may have no `contents`; it is compared by size and samples.
+
+    Args:
+        sources: Paths of the files.
+        known: The fingerprint to compare with.
 
     Raises:
-        RunError: a file cannot be read.
+        RunError: A file cannot be read.
     """
-    found = outline(sources)
-    if any(known.get(name) != found[name] for name in ("files", "bytes", "sha256")):
+    sample = sample_fingerprint(sources)
+    if any(known.get(name) != sample[name] for name in ("files", "bytes", "sha256")):
         return None
-    if "contents" in known and known.get("modified") == found["modified"]:
+    if "contents" in known and known.get("modified") == sample["modified"]:
         return known
-    read = _read_contents(sources)
-    return {**found, "contents": read} if known.get("contents", read) == read else None
+    contents = _read_contents(sources)
+    return {**sample, "contents": contents} if known.get("contents", contents) == contents else None
 
 
 def _read_contents(sources: tuple[str, ...]) -> str:
-    progress = reading.Progress.of(sources, hashed=True)
+    progress = reading.Progress.make(sources, hashed=True)
     size = sum(map(os.path.getsize, sources))
-    with meter("reading the text to see whether it has changed", size, "B") as show:
+    with show_progress("reading the text to see whether it has changed", size, "B") as show:
         for index, path in enumerate(sources):
             for _ in reading.raw_blocks(path, "none", reading.BLOCK_BYTES, progress, index):
                 show(sum(progress.positions))
-    return contents(progress)
+    return hash_contents(progress)
 
 
 def _items(value: str, flag: str) -> list[str]:
-    named = _DOCSTRINGS.fullmatch(value)
-    listed = (named["listed"] or "") if named else value
-    items = [item for item in map(str.strip, listed.split(",")) if item]
-    if named:
-        items.append(named["item"])
+    match = _DOCSTRINGS.fullmatch(value)
+    before = (match["listed"] or "") if match else value
+    items = [item for item in map(str.strip, before.split(",")) if item]
+    if match:
+        items.append(match["item"])
     if not items:
         raise UsageError(f"--{flag}={value}: nothing named; give files, `docstrings` or `text8`")
     return items
 
 
-def _is_made(item: str) -> bool:
+def _is_builtin(item: str) -> bool:
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 
@@ -143,14 +170,14 @@ def _files(item: str, flag: str) -> list[str]:
         pattern = os.path.join(glob.escape(item), "*")
         raise UsageError(f"--{flag}={item} is a folder; name its files: {pattern}")
     if not os.path.exists(path) and glob.has_magic(path):
-        found = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
-        if not found:
+        files = sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
+        if not files:
             raise UsageError(f"--{flag}={item} matches no file; check the pattern (and quote it)")
     else:
-        found = [path]
-    for file in found:
+        files = [path]
+    for file in files:
         _check(file, item, flag)
-    return found
+    return files
 
 
 def _check(path: str, item: str, flag: str) -> None:
@@ -159,9 +186,9 @@ def _check(path: str, item: str, flag: str) -> None:
     if not os.path.isfile(path):
         raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):
-        raise UsageError(f"--{flag}={item}: {path} may not be read; change its permissions")
+        raise UsageError(f"--{flag}={item}: no permission to read {path}; change its permissions")
     if path.lower().endswith(_ARCHIVES):
         raise UsageError(
-            f"--{flag}={item}: {path} is an archive that is not read; unpack it, "
+            f"--{flag}={item}: {path} is an archive, which cannot be read; unpack it, "
             "or compress the text by gzip, bzip2 or xz"
         )

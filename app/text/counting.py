@@ -1,4 +1,4 @@
-"""The vocabulary of a corpus, counted in one parallel pass."""
+"""Count the vocabulary of a corpus in one parallel pass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from absl import logging
 
 from ..config import CorpusConfig, VocabularyConfig
 from ..errors import UsageError
-from .blocks import as_written, block_dataset, reported, split_documents
-from .meter import meter
+from .blocks import block_dataset, raise_read_errors, split_documents, without_autograph
+from .meter import show_progress
 from .reading import BLOCK_BYTES, Progress
-from .tokenize import splitter, warn_of_dropped, without_long
+from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
 
 
@@ -26,22 +26,29 @@ def count(
     close: bool = False,
     progress: Progress | None = None,
 ) -> Vocabulary:
-    """The tokens of the sources that are frequent enough, and how often each occurs.
+    """Return the tokens that are frequent enough, with their counts.
 
-    close: whether every token is to have an id, that of `<unk>` if none of its own, and `<eos>` is
-    to follow every document that has a token, as one more token of the corpus. Both are placed by
-    their counts, at least 1, and are among the `settings.max_vocab_size` tokens. Where the corpus
-    has such tokens itself, they are taken for what they stand for. progress: of the sources, is
-    kept up to date.
+    Counts are exact unless there are more than `settings.vocab_memory_entries` unique tokens. Then
+    the rarest tokens are dropped during the pass, as in word2vec.c and gensim, and this is logged.
 
-    Counts are exact unless more than `settings.vocab_memory_entries` distinct tokens turn up: the
-    rarest are then dropped as the pass goes on, as word2vec.c and gensim do, and this is logged.
+    Args:
+        sources: Paths of the files.
+        corpus: How to read and split the text.
+        settings: Limits of the vocabulary.
+        block_bytes: Largest size of a block.
+        readers: Number of sources to read at a time.
+        close: Whether to add `<unk>`, for tokens without an id, and `<eos>`, counted once after
+            each document that has a token. They are placed by their counts, at least 1, and are
+            among the `settings.max_vocab_size` tokens. The same strings in the corpus are counted
+            as these tokens.
+        progress: Of the sources; updated during the pass.
 
-    Raises UsageError when there is no token, or none that reaches `settings.min_count`; RunError
-    when a source cannot be read.
+    Raises:
+        UsageError: There is no token, or none that reaches `settings.min_count`.
+        RunError: A source cannot be read.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
-    return (_closed if close else _select)(held, total, settings)
+    tally, total = _count_tokens(sources, corpus, settings, block_bytes, readers, close, progress)
+    return (_select_closed if close else _select)(tally, total, settings)
 
 
 def recount(
@@ -54,27 +61,40 @@ def recount(
     close: bool = False,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, int]:
-    """How often each token of a vocabulary occurs in other sources, and how many tokens those have.
+    """Return the counts of a vocabulary's tokens in other sources, and the number of all tokens.
 
-    The counts are (V,) int64. close, progress: as of `count`; with close, the vocabulary has
-    `<unk>` and `<eos>`.
-    Raises UsageError when no token occurs, else as `count` does.
+    Args:
+        vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
+        sources: Paths of the files.
+        corpus: How to read and split the text.
+        settings: Has the memory limit.
+        block_bytes: Largest size of a block.
+        readers: Number of sources to read at a time.
+        close: Whether `<unk>` and `<eos>` are counted, as in `count`.
+        progress: Of the sources; updated during the pass.
+
+    Returns:
+        Counts (V,) int64, and the number of tokens.
+
+    Raises:
+        UsageError: No token of the vocabulary occurs.
+        RunError: A source cannot be read.
     """
-    held, total = _tally(sources, corpus, settings, block_bytes, readers, close, progress)
-    found = {token: held.get(token.encode(), 0) for token in vocabulary.tokens}
-    marks = (UNK, EOS) if close else ()
-    if not any(count for token, count in found.items() if token not in marks):
+    tally, total = _count_tokens(sources, corpus, settings, block_bytes, readers, close, progress)
+    known_counts = {token: tally.get(token.encode(), 0) for token in vocabulary.tokens}
+    special_tokens = (UNK, EOS) if close else ()
+    if not any(count for token, count in known_counts.items() if token not in special_tokens):
         raise UsageError(
             f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
-            "give --vocab of such text, tokenised in the same way"
+            "give --vocab of such text, tokenized in the same way"
         )
     if close:
-        found[UNK] += total - sum(found.values())
-    return np.array([*found.values()], np.int64), total
+        known_counts[UNK] += total - sum(known_counts.values())
+    return np.array([*known_counts.values()], np.int64), total
 
 
-@as_written
-def _tally(
+@without_autograph
+def _count_tokens(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
     settings: VocabularyConfig,
@@ -83,96 +103,108 @@ def _tally(
     close: bool,
     progress: Progress | None,
 ) -> tuple[dict[bytes, int], int]:
-    """The count of every token, as far as memory allows, and how many there are in all.
+    """Return the count of every token, as far as memory allows, and the number of all tokens."""
+    split = make_splitter(corpus)
 
-    close: whether the end of a document that has a token is a token as well.
-    """
-    split = splitter(corpus)
-
-    def distinct(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        # Within a block, so that few strings cross to Python. Line ends are white space to every
-        # tokenizer, so documents need splitting only where they are counted.
+    def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        # Counted within a block, so that few strings cross to Python. Line ends are white space to
+        # every tokenizer, so documents are split only if they are counted.
         texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
-        words, dropped = without_long(split(texts))
+        words, dropped = drop_long_tokens(split(texts))
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 
-    progress = progress or Progress.of(sources)
+    progress = progress or Progress.make(sources)
     dataset = block_dataset(
         sources, corpus.documents, corpus.invalid_utf8, progress, block_bytes, readers
-    ).map(distinct, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    held: dict[bytes, int] = {}
+    ).map(count_block, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    tally: dict[bytes, int] = {}
     end = EOS.encode()
     total = threshold = too_long = 0
     size = sum(map(os.path.getsize, sources))
-    with reported(progress), meter("counting words", size, "B") as show:
+    with raise_read_errors(progress), show_progress("counting words", size, "B") as show:
         for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
             for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
-                held[token] = held.get(token, 0) + occurrences
+                tally[token] = tally.get(token, 0) + occurrences
             total += int(counts.sum())
             too_long += int(dropped)
             if close:
-                held[end] = held.get(end, 0) + int(documents)
+                tally[end] = tally.get(end, 0) + int(documents)
                 total += int(documents)
-            held, threshold = prune(held, settings.vocab_memory_entries, threshold)
+            tally, threshold = drop_rare_tokens(tally, settings.vocab_memory_entries, threshold)
             show(sum(progress.positions))
-    _tell_replaced(sources, progress)
-    warn_of_dropped(too_long)
+    _warn_about_invalid_utf8(sources, progress)
+    warn_about_long_tokens(too_long)
     if total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
-    return held, total
+    return tally, total
 
 
-def prune(held: dict[bytes, int], limit: int, threshold: int) -> tuple[dict[bytes, int], int]:
-    """Raises the threshold by one, dropping tokens with that count, until `limit` are held.
+def drop_rare_tokens(
+    tally: dict[bytes, int], limit: int, threshold: int
+) -> tuple[dict[bytes, int], int]:
+    """Drop the tokens with the lowest counts until at most `limit` are left.
 
-    Returns what is left and the last threshold.
+    Args:
+        tally: Count of each token.
+        limit: Largest number of tokens.
+        threshold: Tokens with this count or less were dropped before.
+
+    Returns:
+        The counts that are left, and the new threshold.
     """
-    while len(held) > limit:
+    while len(tally) > limit:
         threshold += 1
-        before = len(held)
-        held = {token: count for token, count in held.items() if count > threshold}
+        before = len(tally)
+        tally = {token: count for token, count in tally.items() if count > threshold}
         logging.warning(
             "--vocab_memory_entries=%d exceeded: dropped %d tokens seen %d times or fewer so far; "
-            "counts of rare tokens are now lower bounds",
+            "counts of rare tokens may be too low from now on",
             limit,
-            before - len(held),
+            before - len(tally),
             threshold,
         )
-    return held, threshold
+    return tally, threshold
 
 
 def _select(
-    held: dict[bytes, int], total: int, settings: VocabularyConfig, others: int = 0
+    tally: dict[bytes, int], total: int, settings: VocabularyConfig, reserved: int = 0
 ) -> Vocabulary:
-    """The most frequent tokens, where `others` of the greatest number are taken already."""
-    kept = [(-count, token) for token, count in held.items() if count >= settings.min_count]
+    """Return the most frequent tokens.
+
+    Args:
+        tally: Count of each token.
+        total: Tokens of the corpus.
+        settings: Limits of the vocabulary.
+        reserved: Number of tokens of the vocabulary that are not selected here.
+    """
+    kept = [(-count, token) for token, count in tally.items() if count >= settings.min_count]
     if not kept:
-        count, token = max(((count, token) for token, count in held.items()), default=(0, b""))
+        count, token = max(((count, token) for token, count in tally.items()), default=(0, b""))
         raise UsageError(
             f"--min_count={settings.min_count}: no token is seen that often; the most frequent, "
             f"{token.decode()!r}, is seen {count} times: lower --min_count or give more text"
         )
     kept.sort()
     if settings.max_vocab_size:
-        del kept[settings.max_vocab_size - others :]
+        del kept[settings.max_vocab_size - reserved :]
     tokens = [token.decode() for _, token in kept]
     return Vocabulary(tokens, np.array([-count for count, _ in kept], np.int64), total)
 
 
-def _closed(held: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
-    """The most frequent tokens, with `<unk>` and `<eos>` among them; it takes these out of held."""
-    held.pop(UNK.encode(), None)
-    ends = held.pop(EOS.encode(), 0)
-    words = _select(held, total, settings, others=2)
-    marks = [(-max(ends, 1), EOS), (-max(total - ends - int(words.counts.sum()), 1), UNK)]
-    ranked = sorted([*zip((-words.counts).tolist(), words.tokens, strict=True), *marks])
+def _select_closed(tally: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
+    """Return the most frequent tokens with `<unk>` and `<eos>`; changes `tally`."""
+    tally.pop(UNK.encode(), None)
+    ends = tally.pop(EOS.encode(), 0)
+    words = _select(tally, total, settings, reserved=2)
+    special_tokens = [(-max(ends, 1), EOS), (-max(total - ends - int(words.counts.sum()), 1), UNK)]
+    ranked = sorted([*zip((-words.counts).tolist(), words.tokens, strict=True), *special_tokens])
     return Vocabulary(
         [token for _, token in ranked], np.array([-count for count, _ in ranked], np.int64), total
     )
 
 
-def _tell_replaced(sources: tuple[str, ...], progress: Progress) -> None:
+def _warn_about_invalid_utf8(sources: tuple[str, ...], progress: Progress) -> None:
     for path, replaced in zip(sources, progress.replaced, strict=True):
         if replaced:
             logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)

@@ -1,4 +1,4 @@
-"""The corpus that is always there: the English in the docstrings of installed packages."""
+"""Extract a corpus of English from the docstrings of installed packages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from absl import logging
 
 from ..errors import UsageError
 from ..system.files import replacing
-from .meter import meter
+from .meter import show_progress
 
-# `stdlib` stands for the standard library, which is no package.
+# `stdlib` means the standard library, which is not a package.
 PACKAGES = ("tensorflow", "keras", "numpy", "stdlib")
 
-# Part of the file's name: raise it when other text is extracted from the same packages.
+# Part of the file's name. Increase it when a change here extracts other text from a package.
 _VERSION = 1
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _TEST_FILE = re.compile(r"test_.*|.*_test\.py")
@@ -31,13 +31,19 @@ _BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 
 
 def extract(packages: tuple[str, ...], data_dir: str) -> str:
-    """The path of a text file in `data_dir`, one paragraph of a docstring a line, made if missing.
+    """Return the path of a text file with a paragraph of a docstring per line.
 
-    The packages' sources are parsed, never imported; tests are left out. The name of the file
-    changes with the packages and their contents, so another version makes another file.
+    The file is made if it is missing. The packages are parsed, never imported, and tests are left
+    out. The name of the file depends on the packages and their contents, so another version makes
+    another file.
 
-    Raises UsageError for a package that is not installed or has no Python source, RunError when
-    the file cannot be written.
+    Args:
+        packages: Names of packages or modules; `stdlib` for the standard library.
+        data_dir: Folder of the file.
+
+    Raises:
+        UsageError: A package is not installed or has no Python source.
+        RunError: The file cannot be written.
     """
     files = [file for package in packages for file in _sources(package)]
     path = os.path.join(data_dir, f"docstrings-{_key(packages, files)}.txt")
@@ -45,7 +51,7 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
         return path
     logging.info("extracting the docstrings of %s to %s", ", ".join(packages), path)
     with (
-        meter("docstrings", len(files), " files") as show,
+        show_progress("docstrings", len(files), " files") as show,
         replacing(path) as temporary,
         # A docstring may hold lone surrogates, which have no encoding.
         open(temporary, "w", encoding="utf-8", errors="replace", newline="\n") as output,
@@ -58,41 +64,44 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
-    """The paragraphs of a docstring, each one line; examples and underlines are left out.
+    """Yield the paragraphs of a docstring, each as one line, without examples and underlines.
 
-    An example is a fenced block of code, or what follows a `>>>` up to the next empty line.
+    An example is a fenced block of code, or a `>>>` with the lines up to the next empty line.
+
+    Args:
+        docstring: The text.
     """
     lines: list[str] = []
-    fenced = example = False
+    in_fence = in_example = False
     for line in inspect.cleandoc(docstring).splitlines():
         text = line.strip()
         if "```" in text:
-            fenced ^= text.count("```") % 2 == 1
-        elif fenced:
+            in_fence ^= text.count("```") % 2 == 1
+        elif in_fence:
             continue
         elif not text:
             if lines:
                 yield " ".join(lines)
-            lines, example = [], False
+            lines, in_example = [], False
         else:
-            example = example or text.startswith(">>>")
-            if not example and not _UNDERLINE.fullmatch(text):
+            in_example = in_example or text.startswith(">>>")
+            if not in_example and not _UNDERLINE.fullmatch(text):
                 lines.append(text)
     if lines:
         yield " ".join(lines)
 
 
 def _docstrings(path: str) -> Iterator[str]:
-    """The docstrings of a Python file in their order; none for a file that does not parse."""
+    """Yield the docstrings of a Python file in order; none if it does not parse."""
     with open(path, "rb") as file:
         source = file.read()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the strings of other people's code
+            warnings.simplefilter("ignore")  # such as on invalid escapes in other people's code
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return
-    # Docstrings hang on statements alone, and most of a tree is expressions.
+    # Only statements have docstrings, and most nodes of a tree are expressions.
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -103,7 +112,7 @@ def _docstrings(path: str) -> Iterator[str]:
 
 
 def _sources(package: str) -> list[str]:
-    """The Python files of a package or module, sorted, without its tests."""
+    """Return the Python files of a package or module, sorted, without its tests."""
     files = [file for root in _roots(package) for file in _python_files(root)]
     if not files:
         raise UsageError(f"--corpus=docstrings:{package} has no Python source; leave it out")
@@ -113,7 +122,7 @@ def _sources(package: str) -> list[str]:
 def _roots(package: str) -> list[str]:
     if package == "stdlib":
         return [sysconfig.get_path("stdlib")]
-    # A dotted name would import the package that holds it.
+    # find_spec of a dotted name would import the parent package.
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None:
         raise UsageError(
@@ -134,9 +143,9 @@ def _python_files(root: str) -> Iterator[str]:
 
 
 def _key(packages: tuple[str, ...], files: list[str]) -> str:
-    """Twelve hex digits that follow the packages and the names and sizes of their files.
+    """Return twelve hex digits that depend on the packages, and the names and sizes of their files.
 
-    Versions would need the distribution's name, which need not be the package's.
+    Versions would need the name of the distribution, which may differ from the package's.
     """
     listing = [f"{os.path.basename(file)} {os.path.getsize(file)}" for file in files]
     text = "\n".join([str(_VERSION), *packages, *listing])

@@ -1,4 +1,4 @@
-"""Corpora that are fetched once, checked by their hash, and kept."""
+"""Download a corpus once, and check it by its hash."""
 
 from __future__ import annotations
 
@@ -19,14 +19,21 @@ from absl import logging
 
 from ..errors import RunError
 from ..system.files import replacing
-from .meter import meter
+from .meter import show_progress
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
 
 
 class Archive(NamedTuple):
-    """A zip at `url` whose file `member`, `size` bytes of hash `sha256`, is wanted."""
+    """A zip file to download, and the file in it to keep.
+
+    Attributes:
+        url: Address of the zip file.
+        member: Name of the file in it.
+        size: Bytes of that file.
+        sha256: Hash of that file, in hex.
+    """
 
     url: str
     member: str
@@ -45,9 +52,14 @@ TEXT8 = Archive(
 
 
 def fetch(archive: Archive, data_dir: str) -> str:
-    """The path of the archive's member in `data_dir`, downloaded if it is not there yet.
+    """Return the path of the archive's member in `data_dir`; download it if it is missing.
 
-    Raises RunError when it cannot be fetched or is not the file that was published.
+    Args:
+        archive: The zip file.
+        data_dir: Folder of the file.
+
+    Raises:
+        RunError: It cannot be downloaded, or is not the published file.
     """
     path = os.path.join(data_dir, archive.member)
     if os.path.exists(path):
@@ -76,13 +88,13 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
-            with meter(os.path.basename(path), total, "B") as show:
+            with show_progress(os.path.basename(path), total, "B") as show:
                 for chunk in _chunks(response):
                     target.write(chunk)
                     show(target.tell())
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # an error that is an open answer as well
+            error.close()  # the error is also an open response
         raise RunError(
             f"cannot download {url}: {getattr(error, 'reason', error)}; check the network, "
             f"or put the unpacked file at {path}"

@@ -1,4 +1,4 @@
-"""How far a long pass has come: a bar on a terminal, a line now and then elsewhere."""
+"""Show the progress of a long pass: a bar on a terminal, else a log line from time to time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ _INTERVAL_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def meter(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yields `show(position)`, where `position` counts units (such as "B") from 0 to `total`.
+def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function `show(position)`, where `position` counts from 0 to `total`.
 
-    On a terminal a bar moves; elsewhere one line is logged for each interval of 30 seconds, so a
-    short pass logs nothing.
+    On a terminal a bar moves. Elsewhere a line is logged every 30 seconds, so a short pass logs
+    nothing.
+
+    Args:
+        what: Name of the pass.
+        total: Largest position.
+        unit: Unit of the position, such as "B".
     """
     if sys.stderr.isatty():
         with tqdm.tqdm(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:

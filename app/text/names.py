@@ -1,4 +1,4 @@
-"""Names that may hold blanks, such as labels, users and items: counted, and kept by their ids."""
+"""Names that may have blanks, such as labels, users and items: counting them, and their files."""
 
 from __future__ import annotations
 
@@ -18,30 +18,38 @@ _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 _LONGEST_NAME = LONGEST_LINE - 32
 
 
-def counted(
+def count_names(
     names: Sequence[str], ids_M: np.ndarray, min_count: int = 1, most: int = 0
 ) -> Vocabulary:
-    """The names by descending count, then by code point; `most` of them at most if that is not 0.
+    """Return the names by descending count, then by code point.
 
-    ids_M: each occurrence.
+    Args:
+        names: The names; their positions are ids.
+        ids_M: The id of each occurrence.
+        min_count: Occurrences that a name needs.
+        most: Largest number of names; 0 for all.
     """
     counts_V = np.bincount(ids_M, minlength=len(names))
-    kept = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
-    kept = kept[: most or None]
-    counts = np.array([-count for count, _ in kept], np.int64)
-    return Vocabulary([name for _, name in kept], counts, len(ids_M))
+    ranked = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
+    ranked = ranked[: most or None]
+    counts = np.array([-count for count, _ in ranked], np.int64)
+    return Vocabulary([name for _, name in ranked], counts, len(ids_M))
 
 
 def save(names: Vocabulary, path: Path) -> None:
-    """Write a line `name<TAB>count` for each id in turn.
+    """Write a line `name<TAB>count` for each id in order.
+
+    Args:
+        names: The names and their counts.
+        path: File to write.
 
     Raises:
         UsageError: A name has a line break "\\n", or is longer than a line may be; any other
-            character is kept as it is.
+            character is kept.
     """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:
-        raise UsageError(f"{broken!r} holds a line break, which {path.name} cannot; rename it")
+        raise UsageError(f"{broken!r} has a line break, which {path.name} cannot have; rename it")
     long = next((name for name in names.tokens if len(name.encode()) > _LONGEST_NAME), None)
     if long is not None:
         raise UsageError(
@@ -55,7 +63,10 @@ def save(names: Vocabulary, path: Path) -> None:
 
 
 def load(path: Path) -> Vocabulary:
-    """Read what `save` wrote.
+    """Read a file that `save` wrote.
+
+    Args:
+        path: File to read.
 
     Raises:
         DamagedError: The file is missing or damaged.
@@ -64,9 +75,9 @@ def load(path: Path) -> Vocabulary:
     names, counts = [], []
     for number, line in enumerate(read_lines(path, LONGEST_LINE), 1):
         name, tab, count = line.removesuffix(b"\n").rpartition(b"\t")
-        count = count.removesuffix(b"\r")  # of a file that went through an editor
+        count = count.removesuffix(b"\r")  # an editor may have changed the line ends
         if not tab or not _COUNT.fullmatch(count):
-            raise damaged(path, f"line {number} is no name, tab and count")
+            raise damaged(path, f"line {number} is not a name, tab and count")
         try:
             names.append(name.decode())
         except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""One file as a stream of blocks: bounded, valid UTF-8, never cut inside a token."""
+"""Read a file as a stream of blocks of bounded size, valid UTF-8, not cut inside a token."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from ..system.files import BYTE_ORDER_MARK, open_regular, opener
 
 BLOCK_BYTES = 1 << 20
 
-# The ASCII characters that every tokenizer takes for white space (Unicode property White_Space).
+# ASCII characters that are white space for every tokenizer (Unicode property White_Space).
 _WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclasses.dataclass
 class Progress:
-    """What the readers of a corpus have met, one entry a source; a new pass starts them afresh.
+    """State of the readers of a corpus. Reader threads write it, and anyone may read it.
 
-    positions: bytes read from disk. replaced: sequences that were not UTF-8. digests: SHA-256 of
-    the text of each source that was read to its end, in hex; None if nobody wants them. error: what
-    stopped a reader. Written by the reader threads, read by anyone.
+    Each list has an entry per source. A new pass over a source resets its entries.
+
+    Attributes:
+        positions: Bytes read from disk.
+        replaced: Number of sequences that were not UTF-8.
+        digests: SHA-256 of the text of each source that was read to its end, in hex; None to skip
+            it.
+        error: The error that stopped a reader.
     """
 
     positions: list[int]
@@ -35,8 +40,13 @@ class Progress:
     error: Exception | None = None
 
     @classmethod
-    def of(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
-        """A fresh one for these sources. hashed: whether the digests are wanted."""
+    def make(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
+        """Return a new object for some sources.
+
+        Args:
+            sources: Paths of the files.
+            hashed: Whether to compute the digests.
+        """
         count = len(sources)
         return cls([0] * count, [0] * count, [""] * count if hashed else None)
 
@@ -49,21 +59,29 @@ def blocks(
     progress: Progress | None = None,
     index: int = 0,
 ) -> Iterator[bytes]:
-    """Reads a plain, .gz, .bz2 or .xz file as blocks of valid UTF-8, its whole text in order.
+    """Yield the text of a plain, .gz, .bz2 or .xz file in blocks of valid UTF-8.
 
-    A block has at most `block_bytes` bytes before replacement. documents: "line" cuts blocks after
-    the last line end in reach, so that a line shorter than a block stays whole; "file" and "none"
-    cut after white space, and so does "line" where a line is longer than a block: it becomes
-    documents of a block each. Only a token that fills a block is cut, between two characters.
-    `progress`, if given, is kept up to date at `index`.
+    "line" cuts blocks after the last line end that fits, so a line shorter than a block stays
+    whole. "file" and "none" cut after white space, and so does "line" if a line is longer than a
+    block: it becomes documents of a block each. Only a token that fills a block is cut, between two
+    characters.
 
-    Raises RunError when the file cannot be read or decompressed, and when it has bytes that are
-    not UTF-8 and invalid_utf8 is "error".
+    Args:
+        path: The file.
+        documents: Value of --documents: "line", "file" or "none".
+        invalid_utf8: Value of --invalid_utf8: "replace" or "error".
+        block_bytes: Largest size of a block, before replacement.
+        progress: Updated while the file is read, if given.
+        index: Number of the source in `progress`.
+
+    Raises:
+        RunError: The file cannot be read or decompressed, or it is not UTF-8 and `invalid_utf8` is
+            "error".
     """
     progress = progress or Progress([0], [0])
     progress.replaced[index] = 0
     for offset, text in raw_blocks(path, documents, block_bytes, progress, index):
-        block, replaced = valid(text, invalid_utf8, path, offset)
+        block, replaced = to_valid_utf8(text, invalid_utf8, path, offset)
         progress.replaced[index] += replaced
         yield block
 
@@ -71,23 +89,33 @@ def blocks(
 def raw_blocks(
     path: str, documents: str, block_bytes: int, progress: Progress | None = None, index: int = 0
 ) -> Iterator[tuple[int, bytes]]:
-    """The `blocks` as they are in the file: the offset of each in the decompressed file, its bytes.
+    """Yield the bytes of `blocks` before the check of UTF-8, each after its offset.
 
-    Raises RunError when the file cannot be read or decompressed, or is no regular file.
+    The offset is the position in the decompressed file.
+
+    Args:
+        path: The file.
+        documents: Value of --documents.
+        block_bytes: Largest size of a block.
+        progress: Updated while the file is read, if given.
+        index: Number of the source in `progress`.
+
+    Raises:
+        RunError: The file cannot be read or decompressed.
     """
     progress = progress or Progress([0], [0])
     progress.positions[index] = 0
     digest = None if progress.digests is None else hashlib.sha256()
     decompress = opener(path, plain=contextlib.nullcontext)
-    with opened(path) as raw, decompress(raw) as stream:
+    with open_source(path) as raw, decompress(raw) as stream:
         start = stream.read(len(BYTE_ORDER_MARK))
         rest = start.removeprefix(BYTE_ORDER_MARK)
         offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
         more = True
         while more:
             buffer = rest + stream.read(block_bytes - len(rest))
-            more = len(buffer) == block_bytes  # only the end of the file is read short
-            end = _cut(buffer, documents) if more else len(buffer)
+            more = len(buffer) == block_bytes  # only the end of the file gives fewer bytes
+            end = _block_length(buffer, documents) if more else len(buffer)
             rest = buffer[end:]
             progress.positions[index] = raw.tell()
             if digest is not None:
@@ -99,24 +127,31 @@ def raw_blocks(
         progress.digests[index] = digest.hexdigest()
 
 
-def _cut(buffer: bytes, documents: str) -> int:
-    """Where to end the block, at least 1."""
+def _block_length(buffer: bytes, documents: str) -> int:
+    """Return the length of the block that `buffer` begins with, at least 1."""
     end = buffer.rfind(b"\n") + 1 if documents == "line" else 0
     end = end or max(map(buffer.rfind, _WHITE_SPACE)) + 1
     if end:
         return end
     # One token fills the block. A character has at most three continuation bytes (RFC 3629), so
-    # four of them in a row are not UTF-8 and may be parted.
+    # four of them in a row are not UTF-8 and may be separated.
     for end in range(len(buffer) - 1, max(len(buffer) - 5, 0), -1):
         if buffer[end] & 0xC0 != 0x80:
             return end
     return len(buffer)
 
 
-def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
-    """The text as valid UTF-8, and the number of sequences replaced by U+FFFD.
+def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
+    """Return the text as valid UTF-8, and the number of sequences replaced by U+FFFD.
 
-    path, offset: where it lies. RunError if it is not UTF-8 and invalid_utf8 is "error".
+    Args:
+        text: Bytes of a block.
+        invalid_utf8: Value of --invalid_utf8.
+        path: The file, for messages.
+        offset: Position of the block in the decompressed file, for messages.
+
+    Raises:
+        RunError: The text is not UTF-8 and `invalid_utf8` is "error".
     """
     if text.isascii():
         return text, 0
@@ -135,11 +170,14 @@ def valid(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """Open a regular file to read its bytes; errors of the system and the decompressors are told.
+def open_source(path: str) -> Iterator[BinaryIO]:
+    """Open a regular file to read its bytes, and convert read errors to RunError.
+
+    Args:
+        path: The file.
 
     Raises:
-        RunError: the file cannot be opened, or the block raised an error of reading it.
+        RunError: The file cannot be opened, or the block of code raised a read error.
     """
     try:
         with open_regular(path) as file:

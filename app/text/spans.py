@@ -1,6 +1,6 @@
-"""Where the blocks of a corpus lie, and their text by operations of TensorFlow alone.
+"""Positions of the blocks of a corpus, and a function of TensorFlow operations that reads a block.
 
-So that any process which sees the files can make the n-th block, without the Python of this one.
+Any process that sees the files can so make the n-th block, without the Python objects of this one.
 """
 
 from __future__ import annotations
@@ -14,57 +14,77 @@ import tensorflow as tf
 
 from ..system.files import opener
 from . import reading
-from .blocks import in_turn, reported
+from .blocks import interleave_sources, raise_read_errors
 
 
 def is_cuttable(path: str) -> bool:
-    """Whether a block can be read from the middle of the file: not of a compressed one."""
+    """Return whether a block can be read from the middle of the file: not if it is compressed.
+
+    Args:
+        path: The file.
+    """
     return opener(path, plain=None) is None
 
 
-def index(
+def build_index(
     sources: tuple[str, ...], documents: str, invalid_utf8: str, block_bytes: int, readers: int
 ) -> np.ndarray:
-    """The blocks of `blocks.block_dataset`, in its order: (N, 4) int64.
+    """Return the positions of the blocks of `blocks.block_dataset`, in its order, (N, 4) int64.
 
-    Of each its source, the offset of its first byte there, its bytes, and the sequences in it that
-    are not UTF-8. Reads the whole text, by the rule that makes the blocks themselves. RunError
-    when a source cannot be read, and where it is not UTF-8 if invalid_utf8 is "error".
+    The columns are the number of the source, the offset of the first byte, the number of bytes, and
+    the number of sequences that are not UTF-8. The whole text is read, with the rule that makes the
+    blocks.
+
+    Args:
+        sources: Paths of the files.
+        documents: Value of --documents.
+        invalid_utf8: Value of --invalid_utf8.
+        block_bytes: Largest size of a block.
+        readers: Number of sources to read at a time.
+
+    Raises:
+        RunError: A source cannot be read, or it is not UTF-8 and `invalid_utf8` is "error".
     """
-    progress = reading.Progress.of(sources)
+    progress = reading.Progress.make(sources)
 
     def read(source: int) -> Iterator[list[int]]:
         path = sources[source]
         for offset, text in reading.raw_blocks(path, documents, block_bytes, progress, source):
-            _, replaced = reading.valid(text, invalid_utf8, path, offset)
+            _, replaced = reading.to_valid_utf8(text, invalid_utf8, path, offset)
             yield [source, offset, len(text), replaced]
 
     signature = tf.TensorSpec([4], tf.int64)
-    found = in_turn(len(sources), read, signature, progress, readers)
-    with reported(progress):
-        return np.array(list(found.as_numpy_iterator()), np.int64).reshape(-1, 4)
+    positions = interleave_sources(len(sources), read, signature, progress, readers)
+    with raise_read_errors(progress):
+        return np.array(list(positions.as_numpy_iterator()), np.int64).reshape(-1, 4)
 
 
-def reader(sources: tuple[str, ...], index_N4: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
-    """From the number of a block, an int64 scalar, to its text, valid UTF-8: see `index`.
+def make_block_reader(
+    sources: tuple[str, ...], index_N4: np.ndarray
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function from the number of a block, an int64 scalar, to its text, valid UTF-8.
 
-    Raises tf.errors.OpError where a source is not what it was.
+    The function raises tf.errors.OpError if a source has changed.
+
+    Args:
+        sources: Paths of the files.
+        index_N4: Positions of the blocks (see `build_index`).
     """
     paths = tf.constant([os.path.abspath(path) for path in sources])
     sizes = tf.constant([os.path.getsize(path) for path in sources], tf.int64)
-    places = tf.constant(index_N4)
+    positions = tf.constant(index_N4)
 
-    def text(number: tf.Tensor) -> tf.Tensor:
-        source, offset, count, replaced = tf.unstack(places[number])
+    def read_text(number: tf.Tensor) -> tf.Tensor:
+        source, offset, count, replaced = tf.unstack(positions[number])
         record = tf.data.FixedLengthRecordDataset(
             paths[source],
             record_bytes=count,
             header_bytes=offset,
             footer_bytes=sizes[source] - offset - count,
         )
-        found = record.get_single_element()
-        # ICU replaces the sequences that Python does (the Unicode standard, 3.9, U+FFFD).
-        mended = functools.partial(tf.strings.unicode_transcode, found, "UTF-8", "UTF-8")
-        return tf.cond(replaced > 0, mended, lambda: found)
+        block = record.get_single_element()
+        # ICU replaces the same sequences as Python (the Unicode standard, 3.9, U+FFFD).
+        replace_invalid = functools.partial(tf.strings.unicode_transcode, block, "UTF-8", "UTF-8")
+        return tf.cond(replaced > 0, replace_invalid, lambda: block)
 
-    return text
+    return read_text

@@ -1,4 +1,4 @@
-"""The tokens that have a row, most frequent first, and their file."""
+"""The vocabulary of a run, most frequent token first, and its file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from ..system.checked_files import COUNT
 from ..system.files import read_lines, replacing
 
 UNKNOWN = -1
-# Tokens of a closed vocabulary: any token that has no id of its own, and the end of a document.
+# Tokens of a closed vocabulary: any token without an id of its own, and the end of a document.
 UNK, EOS = "<unk>", "<eos>"
 
-# No tokenizer makes a token with these, and the files of tokens that people exchange are cut there.
+# No tokenizer makes a token with these characters, and word2vec files are split at them.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """V tokens by descending count, then by code point; the position of a token is its id.
+    """V tokens by descending count, then by code point. The position of a token is its id.
 
-    tokens: V strings without white space. counts: (V,) int64. total: tokens of the corpus, those
-    without an id included; a vocabulary from a file knows only the sum of its counts.
+    Attributes:
+        tokens: V strings without white space.
+        counts: Occurrences of each token, (V,) int64.
+        total: Tokens of the corpus, including those without an id. For a vocabulary from a file it
+            is the sum of the counts.
     """
 
     tokens: list[str]
@@ -35,7 +38,16 @@ class Vocabulary:
 
 
 def save(vocabulary: Vocabulary, path: str) -> None:
-    """Writes a line `token<TAB>count` for each id in turn. Raises RunError when it cannot."""
+    """Write a line `token<TAB>count` for each id in order.
+
+    Args:
+        vocabulary: The tokens and their counts.
+        path: File to write.
+
+    Raises:
+        RunError: The file cannot be written.
+        ValueError: A token is empty or has white space.
+    """
     for token in vocabulary.tokens:
         if not token or _WHITE_SPACE.search(token):
             raise ValueError(f"token {token!r} is empty or holds white space")
@@ -44,17 +56,21 @@ def save(vocabulary: Vocabulary, path: str) -> None:
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
-        # `load` skips a byte-order mark, which may also be the beginning of the first token.
+        # `load` skips a byte-order mark. If the first token starts with one, write it twice.
         if any(token.startswith("\ufeff") for token in vocabulary.tokens[:1]):
             file.write("\ufeff")
         file.writelines(f"{token}\t{count}\n" for token, count in lines)
 
 
 def load(path: str) -> Vocabulary:
-    """Reads what `save` wrote, or anyone's file of the same form (LF or CRLF).
+    """Read a file that `save` wrote, or any file of the same form (LF or CRLF).
 
-    Raises UsageError, naming the file, the line and the remedy, when it is missing, empty,
-    malformed, not by descending count, or names a token twice.
+    Args:
+        path: File to read.
+
+    Raises:
+        UsageError: The file is missing, empty or malformed, is not sorted by descending count, or
+            has a token twice.
     """
     lines: dict[str, int] = {}
     counts: list[int] = []
@@ -76,12 +92,16 @@ def load(path: str) -> Vocabulary:
         raise UsageError(f"{path} is empty; give a file of token<TAB>count lines")
     total = sum(counts)
     if total not in COUNT:
-        raise UsageError(f"{path}: its counts add up to {total}, which is too much; mend them")
+        raise UsageError(f"{path}: the counts add up to {total}, which is too large; correct them")
     return Vocabulary(list(lines), np.array(counts, np.int64), total)
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
-    """A table from tokens to their ids, int32; `UNKNOWN` (-1) for any other."""
+    """Return a table from tokens to ids, int32; `UNKNOWN` (-1) for other strings.
+
+    Args:
+        vocabulary: The tokens.
+    """
     ids = tf.range(len(vocabulary.tokens), dtype=tf.int32)
     initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
     return tf.lookup.StaticHashTable(initializer, default_value=UNKNOWN)
@@ -96,6 +116,6 @@ def _parse(line: bytes, where: str) -> tuple[str, int]:
     if fields is None or int(fields[2]) == 0:
         shown = text.rstrip("\r\n")[:60]
         raise UsageError(
-            f"{where}: {shown!r} is not token<TAB>count with a count above 0; mend or remove it"
+            f"{where}: {shown!r} is not token<TAB>count with a count above 0; correct or remove it"
         )
     return fields[1], int(fields[2])

@@ -196,7 +196,9 @@ def test_words_that_no_machine_holds_are_refused_before_anything_of_their_size_i
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match="do not fit.* give less than --table_gb=1000000.0"):
-            words_job.job(Config(corpus=corpus, table=table, run=run), Workdir(tmp_path), False)
+            words_job.make_job(
+                Config(corpus=corpus, table=table, run=run), Workdir(tmp_path), False
+            )
         taken = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from app.config import InputConfig
 from app.input import bags
-from app.input.bags import Features, Packing
+from app.input.bags import Packing
+from app.input.features import Features
 from app.input.labelled import Examples
 
 WORDS, BUCKETS, LABELS = 40, 1000, 5
@@ -55,13 +56,13 @@ def test_features(ngrams):
     features = Features(WORDS, ngrams, BUCKETS)
     lengths = np.array([*map(len, texts)])
     owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-    ids_N, owners_N = features.of(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
+    ids_N, owners_N = features.extract(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
     assert ids_N.numpy().tolist() == sum(expected, [])
     assert owners_N.numpy().tolist() == np.repeat(range(len(texts)), [*map(len, expected)]).tolist()
     assert features.sizes(lengths, 99).tolist() == [*map(len, expected)]
     assert features.rows == WORDS + (BUCKETS if ngrams > 1 else 0)
     none = tf.zeros([0], tf.int32)
-    assert features.of(none, none)[0].shape == (0,)
+    assert features.extract(none, none)[0].shape == (0,)
 
 
 def test_the_longest_text():
@@ -76,10 +77,10 @@ def test_the_longest_text():
 def make(examples, ngrams=2, all_labels=False, weights=None, seed=7):
     features = Features(WORDS, ngrams, BUCKETS)
     settings = InputConfig(batch_tokens=30, steps_per_call=2)
-    shape = bags.packing(examples, features, settings, all_labels)
+    shape = bags.make_packing(examples, features, settings, all_labels)
     shape = shape._replace(features=30, bags=9)
     weights = np.ones(LABELS) if weights is None else weights
-    return shape, bags.batches(examples, features, shape, weights, settings, seed)
+    return shape, bags.make_batches(examples, features, shape, weights, settings, seed)
 
 
 def steps_of(batches, epochs, first=0):
@@ -158,7 +159,7 @@ def test_few_examples_have_small_steps():
     features = Features(WORDS, 1, BUCKETS)
     for count, most, expected in ((60, 30, 8), (60, 5, 5), (2000, 4096, 200), (2000, 30, 30)):
         examples, settings = make_examples(count), InputConfig(batch_tokens=most)
-        shape = bags.packing(examples, features, settings, all_labels=False)
+        shape = bags.make_packing(examples, features, settings, all_labels=False)
         total = features.sizes(examples.lengths_E, most).sum()
         assert shape.features == min(most, max(8, total // 50)) == pytest.approx(expected, rel=0.1)
         assert shape.bags < 1.25 * shape.features * count / total + 2
@@ -175,18 +176,18 @@ def test_long_texts_are_cut():
 def test_steps_are_filled():
     sizes_E = np.random.default_rng(0).integers(1, 30, size=5000)
     shape = Packing(steps=4, features=1000, bags=90, labels=1)
-    planned = bags.plan(sizes_E, shape, seed=1, epoch=0)
+    planned = bags.plan_epoch(sizes_E, shape, seed=1, epoch=0)
     flat = planned.reshape(-1, 90)
     assert sorted(flat[flat >= 0]) == [*range(5000)]
     of_steps = np.where(flat >= 0, sizes_E[flat], 0).sum(axis=1)
     assert (of_steps <= 1000).all() and of_steps[: sizes_E.sum() // 1000 - 2].mean() > 980
     # No room for so many texts of one word.
-    planned = bags.plan(np.ones(500, int), shape, seed=1, epoch=0)
+    planned = bags.plan_epoch(np.ones(500, int), shape, seed=1, epoch=0)
     assert (planned >= 0).sum(axis=2).max() == 90 and (planned >= 0).sum() == 500
 
 
 def test_the_number_of_batches_is_about_as_expected():
     examples, features = make_examples(2000), Features(WORDS, 2, BUCKETS)
-    shape = bags.packing(examples, features, InputConfig(batch_tokens=300), all_labels=False)
-    calls = len(bags.plan(features.sizes(examples.lengths_E, 300), shape, seed=1, epoch=0))
-    assert abs(calls - bags.expected_batches(examples, features, shape)) <= 1
+    shape = bags.make_packing(examples, features, InputConfig(batch_tokens=300), all_labels=False)
+    calls = len(bags.plan_epoch(features.sizes(examples.lengths_E, 300), shape, seed=1, epoch=0))
+    assert abs(calls - bags.estimate_batches(examples, features, shape)) <= 1

@@ -79,7 +79,7 @@ def test_a_tokenizer_does_not_see_labels(tmp_path):
     given = written(tmp_path / "a.txt", text)
     found = labelled_files.read(given, config(tokenizer="unicode"))
     assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
-    words_M, owners_M = labelled_files.words_of(config(tokenizer="unicode"))(
+    words_M, owners_M = labelled_files.make_word_splitter(config(tokenizer="unicode"))(
         ["", "__label__x Fine day"]
     )
     assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]
@@ -131,7 +131,7 @@ def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
 
 def test_long_cells_are_read_a_few_at_a_time():
     cells = [("x" * size, ["a"]) for size in (1, 2, 9, 1, 10, 1)]
-    found = list(labelled_files._grouped(iter(cells), 10))
+    found = list(labelled_files._group(iter(cells), 10))
     assert [[len(text) for text, _ in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 
@@ -140,7 +140,7 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, to
     given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
     found = labelled_files.read(given, config(tokenizer=tokenizer))
     assert shown(found) == [(["one"], ["a"]), ([], ["b"])]
-    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1
+    assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1
 
 
 def test_a_file_that_is_cut(tmp_path):
@@ -156,7 +156,7 @@ def test_the_first_line_without_a_label(tmp_path):
         ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
     ):
         given = written(tmp_path / "a.txt", text)
-        told = str(labelled_files._unlabelled(given, config()))
+        told = str(labelled_files._explain_missing_label(given, config()))
         assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
 
 
@@ -182,7 +182,7 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(delimited, "LONGEST", 2000)
     path = tmp_path / "a.csv"
     given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
-    rows = labelled_files._rows(str(path), config(**COLUMNS), Progress.of(given), 0)
+    rows = labelled_files._read_columns(str(path), config(**COLUMNS), Progress.make(given), 0)
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
         list(rows)
 
@@ -202,18 +202,18 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
         ("", "--text_column=review: {path} has the columns none; name"),
-        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; mend"),
+        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; correct"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
         ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
         ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
-        ("kind,review,kind\na,one,b\n", "{path}: column kind is there 2 times; remove or rename"),
+        ("kind,review,kind\na,one,b\n", "{path}: 2 columns are named kind; remove or rename"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, text, told):
     path = tmp_path / "a.csv"
-    progress = Progress.of(written(path, text))
+    progress = Progress.make(written(path, text))
     with pytest.raises(UsageError) as error:
-        [*labelled_files._rows(str(path), config(**COLUMNS), progress, 0)]
+        [*labelled_files._read_columns(str(path), config(**COLUMNS), progress, 0)]
     assert told.format(path=path) in str(error.value)
 
 
@@ -226,10 +226,10 @@ def test_columns_are_refused_in_one_line(tmp_path, capfd):
 
 def test_examples_are_chosen_cut_and_renamed(tmp_path):
     found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
-    assert shown(found.some(np.array([False, True, False, True]))) == EXPECTED[1::2]
+    assert shown(found.select(np.array([False, True, False, True]))) == EXPECTED[1::2]
     assert shown(found.part(1, 3)) == EXPECTED[1:3]
     assert len(found.part(3, 9)) == 1
-    renamed = found.named(["three", "two", "none"], ["c", "b"])
+    renamed = found.with_names(["three", "two", "none"], ["c", "b"])
     assert renamed.tokens_M.tolist() == [1, 1, 1, 0]
     assert renamed.lengths_E.tolist() == [1, 3, 0, 0]
     assert renamed.labels_N.tolist() == [-1, 1, -1, 1, 0]

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from app.config import CorpusConfig, InputConfig
-from app.input import pipeline
+from app.input import pipeline, token_rows
 from app.input.tokens import PAD, decode
-from app.text.blocks import reported
+from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 
@@ -33,14 +33,16 @@ def dataset(blocks):
 
 def batches(blocks, settings=SMALL, keep=None, seed=1, epoch=0):
     keep = np.ones(1000, np.float32) if keep is None else np.asarray(keep, np.float32)
-    found = pipeline.rows(dataset(blocks), keep, WINDOW, settings, seed)
+    found = pipeline.make_epoch_rows(dataset(blocks), keep, WINDOW, settings, seed)
     return of_epoch(found, epoch, settings)
 
 
 def of_epoch(found, epoch, settings, first=0):
     """The batches of one epoch, as arrays."""
     epochs = range(epoch, epoch + 1)
-    pairs = list(pipeline.batches([found], epochs, first, 2 * WINDOW, settings).as_numpy_iterator())
+    pairs = list(
+        pipeline.make_batches([found], epochs, first, 2 * WINDOW, settings).as_numpy_iterator()
+    )
     assert {number for number, _ in pairs} <= {epoch}
     return [batch for _, batch in pairs]
 
@@ -187,26 +189,26 @@ def test_the_chance_to_be_kept_is_gensims(subsample):
     model = Word2Vec(vector_size=1, min_count=1, sample=subsample)
     model.build_vocab_from_freq({f"w{i}": int(count) for i, count in enumerate(COUNTS)})
     theirs = [model.wv.get_vecattr(f"w{i}", "sample_int") / (2**32 - 1) for i in range(8)]
-    ours = pipeline.keep_probability(COUNTS, subsample)
+    ours = token_rows.keep_probability(COUNTS, subsample)
     assert ours.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert ours.max() <= 1
 
 
 def test_no_subsampling_keeps_all():
-    np.testing.assert_array_equal(pipeline.keep_probability(COUNTS, 0), np.ones(8))
+    np.testing.assert_array_equal(token_rows.keep_probability(COUNTS, 0), np.ones(8))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 1), (159, 10), (160, 10), (161, 11), (48, 3)])
 def test_batches_are_foretold(size, expected):
     counts = np.array([size])
-    assert pipeline.expected_batches(counts, np.ones(1), SMALL) == expected
+    assert pipeline.estimate_batches(counts, np.ones(1), SMALL) == expected
     assert len(batches([block([0] * size)])) == expected
 
 
 def test_the_expected_number_of_batches_allows_for_subsampling():
     keep = np.array([0.25, 0.5])
-    assert pipeline.expected_batches(np.array([6400, 3200]), keep, SMALL) == 200
+    assert pipeline.estimate_batches(np.array([6400, 3200]), keep, SMALL) == 200
 
 
 WORDS = ["the", "cat", "sat", "mat", "éclair"]
@@ -216,12 +218,12 @@ VOCABULARY = Vocabulary(WORDS, np.array([5, 4, 3, 2, 1], np.int64), 15)
 def read(paths, vocabulary=VOCABULARY, corpus=None, **settings):
     """The blocks of files as lists of (word, first of its document)."""
     sources = tuple(map(str, paths))
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     blocks = pipeline.token_blocks(
         sources, vocabulary, corpus or CorpusConfig(), InputConfig(**settings), progress
     )
     gc.collect()  # what the dataset needs must not hang on this function's caller
-    with reported(progress):
+    with raise_read_errors(progress):
         return [
             [(vocabulary.tokens[~token if token < 0 else token], token < 0) for token in tokens]
             for tokens in blocks.as_numpy_iterator()
@@ -267,15 +269,15 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat\non the mat\n" * 100)
     sources = (str(path),)
-    progress = Progress.of(sources)
+    progress = Progress.make(sources)
     blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
-    keep = pipeline.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
-    found = pipeline.rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
-    with reported(progress):
+    keep = token_rows.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
+    found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
+    with raise_read_errors(progress):
         one, again, other = (
             np.concatenate(of_epoch(found, epoch, SHUFFLED)) for epoch in (0, 0, 1)
         )
-        joined = pipeline.batches([found], range(3), 2, 2 * WINDOW, SHUFFLED)
+        joined = pipeline.make_batches([found], range(3), 2, 2 * WINDOW, SHUFFLED)
         several = list(joined.as_numpy_iterator())
     np.testing.assert_array_equal(one, again)
     assert one.shape != other.shape or (one != other).any()

@@ -93,33 +93,33 @@ def test_many_files_share_their_keys(tmp_path):
         ("", {}, "is empty; give"),
         ("\n\n", {}, "is empty; give"),
         ("1\n2\n", {}, "no pair of a user and an item"),
-        ("1\t2\t3\n1\t2\tx\n", {}, "line 2: 'x' is no rating; mend"),
-        ("1\t2\t3\n\n1\t2\tnan\n", {}, "line 3: 'nan' is no rating"),
+        ("1\t2\t3\n1\t2\tx\n", {}, "line 2: 'x' is not a rating; correct"),
+        ("1\t2\t3\n\n1\t2\tnan\n", {}, "line 3: 'nan' is not a rating"),
         ("1\t2\t3\n1\t2\n", {"layout": "pairs"}, "line 2: 2 of 3 fields"),
         ("1\t2\t3\n1\t2\n", {}, "lines of 2 and 3 fields; give --layout=lists if"),
-        ("1,2,1e39\n1,3,4\n", {}, "line 1: '1e39' is no rating"),
-        ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so may be a header"),
-        ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so may be"),
+        ("1,2,1e39\n1,3,4\n", {}, "line 1: '1e39' is not a rating"),
+        ("who,what\n1,2\n1,3\n", {}, "line 1: 'who,what' has no number, so it may be a header"),
+        ("who,what,stars\n1,2,3\n", {}, "line 1: 'who,what,stars' has no rating, so it may be"),
         ("who,what,stars\n1,2,3\n", {"user_column": "whom"}, "--user_column=whom: .* who, what"),
         ("who,what,stars\n1,2,3\n", {"user_column": "who"}, "--item_column=: .* who, what, stars"),
-        ("user,item,rating\n1,2,3\n1,2,?\n", {}, "line 3: '\\?' is no rating"),
-        ("user,item,time\n1,2,3\n1,2,noon\n", {}, "line 3: 'noon' is no time"),
-        ("user,item,time\n1,2,3\n1,2,\n1,3,4\n", {}, "line 3: '' is no time"),
-        ("user,item,time\n1,2,3\n1,2,nan\n", {}, "line 3: 'nan' is no time"),
-        ("user,item,time\n1,2,2020-01-01\n1,2,\n", {}, "line 3: '' is no time"),
+        ("user,item,rating\n1,2,3\n1,2,?\n", {}, "line 3: '\\?' is not a rating"),
+        ("user,item,time\n1,2,3\n1,2,noon\n", {}, "line 3: 'noon' is not a time"),
+        ("user,item,time\n1,2,3\n1,2,\n1,3,4\n", {}, "line 3: '' is not a time"),
+        ("user,item,time\n1,2,3\n1,2,nan\n", {}, "line 3: 'nan' is not a time"),
+        ("user,item,time\n1,2,2020-01-01\n1,2,\n", {}, "line 3: '' is not a time"),
         ("1,2,3,4,5\n1,2,3,4,5\n", {}, "5 columns; name them with --user_column"),
         ("user,item\n,2\n", {}, "line 2: the name of a user is empty; fill it in or remove"),
         ("u,i,3\nu,,3\n", {}, "line 2: the name of an item is empty"),
         ("u i\n" * 101 + "u i j\n", {}, "line 102: 3 fields where the first one has 2; quote"),
         ("u,i,3\n" * 101 + "u,i, j,3\n", {}, "line 102: 4 fields where the first one has 3; quote"),
-        ('user,item\nu,"i\nj"\n', {}, r"line 2: 'i\\nj' holds a line break, which a name cannot"),
+        ('user,item\nu,"i\nj"\n', {}, r"line 2: 'i\\nj' has a line break, which a name cannot"),
         ('user,item\nu,i\nv,"i\nw,j\n', {}, "line 3: unexpected end of data; close, double or"),
         ('user,item\nu,"i"j\n', {}, "line 2: ',' expected after '\"'; close, double or"),
-        ("user,item,user\nu,i,v\n", {}, "column user is there 2 times; remove or rename"),
-        ("who,what,what\n1,2,3\n", NAMED, "column what is there 2 times; remove or rename"),
+        ("user,item,user\nu,i,v\n", {}, "2 columns are named user; remove or rename"),
+        ("who,what,what\n1,2,3\n", NAMED, "2 columns are named what; remove or rename"),
         ("1;2;3,5\n1;3;4,0\n", {}, "line 1: '1;2;3,5' has commas and semicolons; give"),
-        ("1,2,1_0\n1,3,4\n", {}, "line 1: '1_0' is no rating"),
-        ("1,2,3,1e300\n1,3,4,5\n", {}, "line 1: '1e300' is no time"),
+        ("1,2,1_0\n1,3,4\n", {}, "line 1: '1_0' is not a rating"),
+        ("1,2,3,1e300\n1,3,4,5\n", {}, "line 1: '1e300' is not a time"),
     ],
 )
 def test_what_is_refused(tmp_path, text, settings, message):
@@ -199,7 +199,7 @@ def test_parquet(tmp_path):
     with pytest.raises(UsageError, match="--item_column=: .* userId, what, rating, time; give one"):
         ratings.read([str(path)], RatingsConfig())
     path.write_text("no")
-    with pytest.raises(UsageError, match="no Parquet file"):
+    with pytest.raises(UsageError, match="not a Parquet file"):
         ratings.read([str(path)], RatingsConfig(item_column="what"))
 
 
@@ -232,7 +232,7 @@ def test_keys_of_parquet_files(tmp_path):
         ([1, None, 3], "column user has empty cells"),
         ([1.0, float("nan"), 3.0], "column user has empty cells"),
         (["1", "", "3"], "column user: key 2: the name of a user is empty"),
-        (["1", "a\nb", "3"], r"column user: key 2: 'a\\nb' holds a line break"),
+        (["1", "a\nb", "3"], r"column user: key 2: 'a\\nb' has a line break"),
         ([["1"], ["2"], ["3"]], "column user is of list"),
         ([b"1", b"\xff", b"3"], "column user is not UTF-8; convert it"),
     ],

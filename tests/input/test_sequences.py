@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.config import CorpusConfig, InputConfig
 from app.input import pipeline, sequences
 from app.input.tokens import PAD
-from app.text.blocks import reported
+from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
 from app.text.vocabulary import EOS, UNK, Vocabulary
 
@@ -23,7 +23,7 @@ def dataset(blocks):
 
 
 def batches(found, settings=SMALL):
-    pairs = pipeline.batches([found], range(1), 0, 1, settings).as_numpy_iterator()
+    pairs = pipeline.make_batches([found], range(1), 0, 1, settings).as_numpy_iterator()
     return np.concatenate([batch for _, batch in pairs])
 
 
@@ -47,7 +47,7 @@ def read(batches_SBL):
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 11, 12, 13, 25, 48, 100])
 def test_every_token_is_predicted_once_from_the_one_before_it(size):
     ids = np.arange(size, dtype=np.int32)
-    found = sequences.rows(dataset([ids]), 0.0, END, SMALL)
+    found = sequences.make_epoch_rows(dataset([ids]), 0.0, END, SMALL)
     if not size:
         assert list(found(tf.constant(0, tf.int64)).unbatch()) == []
         return
@@ -62,7 +62,7 @@ def test_every_token_is_predicted_once_from_the_one_before_it(size):
 
 def test_streams_go_on_from_batch_to_batch_and_begin_anew_with_a_block():
     blocks = [np.arange(first, first + size, dtype=np.int32) for first, size in ((0, 50), (60, 7))]
-    found = batches(sequences.rows(dataset(blocks), 0.0, END, SMALL))
+    found = batches(sequences.make_epoch_rows(dataset(blocks), 0.0, END, SMALL))
     rows = -(-50 // (STREAMS * STEPS))
     assert found.shape == (6, STREAMS, STEPS + 1)
     assert (found[[0, rows], 0, 0] < 0).all()
@@ -82,9 +82,9 @@ def test_what_is_held_out_is_the_end_of_every_block_and_nothing_else(share):
     blocks = [np.arange(size, dtype=np.int32) + 100 * size for size in (30, 9, 1)]
     trained, held = (
         read(batches(make(dataset(blocks), share, END, SMALL)))
-        if 0 < share < 1 or (make is sequences.rows) == (share == 0)
+        if 0 < share < 1 or (make is sequences.make_epoch_rows) == (share == 0)
         else []
-        for make in (sequences.rows, sequences.heldout_rows)
+        for make in (sequences.make_epoch_rows, sequences.make_heldout_rows)
     )
     cuts = [len(block) - int(share * len(block)) for block in blocks]
     before = {
@@ -105,11 +105,11 @@ def test_batches_are_about_as_many_as_expected():
     blocks = [np.zeros(size, np.int32) for size in (200, 200, 130)]
     for share in (0.0, 0.2):
         settings = dataclasses.replace(SMALL, heldout_share=share)
-        found = batches(sequences.rows(dataset(blocks), share, END, settings))
-        expected = sequences.expected_batches(530, settings, len(blocks))
+        found = batches(sequences.make_epoch_rows(dataset(blocks), share, END, settings))
+        expected = sequences.estimate_batches(530, settings, len(blocks))
         assert len(found) / SMALL.steps_per_call == pytest.approx(expected, abs=1)
     everything = dataclasses.replace(SMALL, heldout_share=0.2, heldout="a.txt")
-    assert sequences.left_out(everything) == 0
+    assert sequences.heldout_share(everything) == 0
 
 
 TOKENS = ["the", EOS, UNK, "cat", "sat"]
@@ -119,12 +119,12 @@ VOCABULARY = Vocabulary(TOKENS, np.array([5, 4, 3, 2, 1], np.int64), 15)
 def test_text_becomes_ids_of_all_its_tokens(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("dog the cat\n\n \nnone of them\n<unk> sat\n")
-    progress = Progress.of((str(path),))
+    progress = Progress.make((str(path),))
 
     def words(documents):
         corpus = CorpusConfig(documents=documents)
         blocks = sequences.token_blocks((str(path),), VOCABULARY, corpus, InputConfig(), progress)
-        with reported(progress):
+        with raise_read_errors(progress):
             (ids,) = blocks.as_numpy_iterator()
         return " ".join(TOKENS[token] for token in ids)
 

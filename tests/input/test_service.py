@@ -12,7 +12,7 @@ import pytest
 from app.checkpoints.workdir import Workdir
 from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
-from app.input import service
+from app.input import block_receiver, service
 from app.tasks.words import words_data
 from tests.integration.commands import write_corpus
 from tests.services import running
@@ -23,9 +23,9 @@ EPOCHS = range(2)
 @pytest.fixture
 def impatient(monkeypatch):
     """A service that dies is known to be dead sooner."""
-    monkeypatch.setattr(service, "PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(service, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(service, "START_SECONDS", 1.0)
+    monkeypatch.setattr(block_receiver, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(block_receiver, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(block_receiver, "START_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -56,8 +56,10 @@ def served(config, address):
 
 
 def batches(config, place):
-    text = words_data.text(config, place, finished=False)  # of which nothing is in the workdir yet
-    return words_data.batches(text, config, place)
+    text = words_data.load_text(
+        config, place, finished=False
+    )  # of which nothing is in the workdir yet
+    return words_data.make_batches(text, config, place)
 
 
 def arrays(found):
@@ -81,7 +83,7 @@ def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog):
         first = len(expected) // 3  # a run that is resumed in its first epoch
         assert same(arrays(mine(EPOCHS, first)), expected[first:])
         assert expected[first][0] == 0
-    assert "here" not in caplog.text
+    assert "this process" not in caplog.text
 
 
 @pytest.mark.slow
@@ -119,7 +121,7 @@ def test_no_row_is_lost_or_doubled(tmp_path, plain, place, caplog, impatient, ki
 
 
 def test_a_worker_that_comes_later_goes_on(tmp_path, plain, place, caplog, monkeypatch):
-    monkeypatch.setattr(service, "SILENCE_SECONDS", 1e9)
+    monkeypatch.setattr(block_receiver, "SILENCE_SECONDS", 1e9)
     expected = arrays(batches(plain, place)(EPOCHS, 0))
     with running(tmp_path, workers=1) as servers:
         found = []
@@ -137,7 +139,9 @@ def test_text_that_changes_meanwhile_is_told(tmp_path, plain, place):
         found = batches(served(plain, servers.address), place)(EPOCHS, 0)
         next(found)
         (tmp_path / "0.txt").write_bytes(b"other text")
-        with pytest.raises(RunError, match="^cannot read the text again: .* is it changed"):
+        with pytest.raises(
+            RunError, match="^cannot read the text again: .* check whether it was changed"
+        ):
             list(found)
 
 
@@ -148,14 +152,14 @@ def test_an_address_where_no_service_answers(tmp_path):
         message = f"^--data_service={address}: nobody answers there; start it with: "
         message += "python -m app.cluster --data_workers=2 "
         with pytest.raises(UsageError, match=message):
-            service.check(address, ())
+            service.check_service(address, ())
     with running(tmp_path, workers=0) as servers:
         with pytest.raises(UsageError, match=f"{servers.address}: it has no workers; start"):
-            service.check(servers.address, ())
+            service.check_service(servers.address, ())
 
 
 def test_compressed_text_is_refused(tmp_path):
     with running(tmp_path, workers=1) as servers:
-        service.check(servers.address, ("a.txt",))
+        service.check_service(servers.address, ("a.txt",))
         with pytest.raises(UsageError, match="a.gz is compressed, .*; decompress it, or leave out"):
-            service.check(f"grpc://{servers.address}", ("a.txt", "a.gz"))
+            service.check_service(f"grpc://{servers.address}", ("a.txt", "a.gz"))

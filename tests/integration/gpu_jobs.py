@@ -66,7 +66,7 @@ def pretend(monkeypatch) -> None:
         return [f"GPU:{number}" for number in range(config.model.class_devices)]
 
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
-    monkeypatch.setattr(devices, "several", several)
+    monkeypatch.setattr(devices, "shard_devices", several)
     monkeypatch.setattr(placing, "_gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
@@ -126,7 +126,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
         for name, table in tables.items():
             if job.model.tables()[name].trained and config.table.table != "host":
                 slots(job.optimizer, table)
-            move_to_gpu(table, devices.several(config)[job.model.tables()[name].device])
+            move_to_gpu(table, devices.shard_devices(config)[job.model.tables()[name].device])
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:

@@ -66,7 +66,7 @@ def main() -> None:
             runners[strategy] = strategies.runner(config, of_environment(strategy, cluster))
         train(config, runners[strategy])
     runners[strategy].leave(Workdir(config.run.workdir))
-    # A start would take seconds longer; see `app.text.blocks.as_written`.
+    # A start would take seconds longer; see `app.text.blocks.without_autograph`.
     assert not [name for name in sys.modules if name.startswith("__autograph_generated")]
 
 

@@ -187,7 +187,7 @@ def test_patience_keeps_the_best_epoch(tmp_path):
 
 
 BAD = [
-    ("--class_weights=neg=2,none=3", "--class_weights=neg=2,none=3: 'none' is no label; give"),
+    ("--class_weights=neg=2,none=3", "--class_weights=neg=2,none=3: 'none' is not a label; give"),
     ("--text_column=text", "--text_column=text --label_column=: name both, or neither"),
     ("--label_separator=|", "--label_separator=| is of the cells of --label_column"),
     ("--loss=negative_sampling", "--loss=negative_sampling: not one of softmax, one_vs_all"),
@@ -212,7 +212,7 @@ def test_odd_texts(tmp_path):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, *more))
     assert "1 texts without a known word or label are left out" in ended.err
     assert "1 texts have more words and n-grams than --batch_tokens=128: cut to 128" in ended.err
-    assert "1 of 3 texts held out have a label that no text to train on has" in ended.err
+    assert "1 of 3 held-out texts have a label that no training text has" in ended.err
     assert logged(tmp_path / "run")[-1]["heldout_accuracy"] in (
         pytest.approx(1 / 3),
         pytest.approx(2 / 3),

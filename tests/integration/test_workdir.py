@@ -54,7 +54,7 @@ def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
     other = write_corpus(tmp_path / "other.txt", 1000, seed=5)
     more = (f"--workdir={workdir}", f"--corpus={other}", "--epochs=3")
     ended = done(tmp_path, "app.train", *more)
-    assert "--corpus is other text now; the vocabulary stays as it is" in ended.err
+    assert "other text than before; the vocabulary of --workdir is kept" in ended.err
     assert (workdir / "vocab.tsv").read_bytes() == vocabulary
     steps, former = newest_step(workdir) - newest_step(trained), newest_step(trained) / 2
     assert 1.5 < steps / former < 2.5
@@ -159,7 +159,7 @@ def test_a_full_disk_while_caching(tmp_path, corpus):
     ended = run(tmp_path, *train(tmp_path / "run", corpus, "--cache=disk"), file_limit=20_000)
     assert ended.code == 0 and "Traceback" not in ended.err
     told = f"--cache=disk: cannot write {tmp_path}/run/cache/"
-    assert ended.err.count(told) == ended.err.count("going on without a cache") == 1
+    assert ended.err.count(told) == ended.err.count("the run continues without a cache") == 1
     assert list((tmp_path / "run/cache").iterdir()) == []
 
 

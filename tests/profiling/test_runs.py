@@ -42,7 +42,7 @@ def config(tmp_path):
 @pytest.fixture
 def sleeping(monkeypatch):
     """Makes the pipeline sleep for each block that it tokenises."""
-    splitter = pipeline.splitter
+    splitter = pipeline.make_splitter
 
     def slow(corpus):
         def sleep(text):
@@ -56,13 +56,13 @@ def sleeping(monkeypatch):
         inner = splitter(corpus)
         return tokenize
 
-    monkeypatch.setattr(pipeline, "splitter", slow)
+    monkeypatch.setattr(pipeline, "make_splitter", slow)
 
 
 def job(config):
     place = Workdir(config.run.workdir)
     place.path.mkdir(parents=True, exist_ok=True)
-    return words_job.job(config, place, finished=False), place
+    return words_job.make_job(config, place, finished=False), place
 
 
 def diagnosed(config):

@@ -17,7 +17,7 @@ from app.config import Config, settings
 from app.errors import RunError, UsageError
 from app.tasks import all_tasks, trained_vectors
 from app.tasks.classify import classify_job
-from app.tasks.recommend import recommend_job
+from app.tasks.recommend import recommend_model
 from app.training import loop
 
 TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
@@ -122,9 +122,9 @@ def resume(run: Run) -> None:
 def use(run: Run) -> None:
     """Loads a run as the commands that use one do."""
     if run.config.run.task == "classify":
-        classify_job.load(run.config, run.place)
+        classify_job.load_classifier(run.config, run.place)
     elif run.config.run.task == "recommend":
-        recommend_job.trained(run.config, run.place)
+        recommend_model.load_recommender(run.config, run.place)
     else:
         trained_vectors.load(run.place.path)
 

@@ -64,7 +64,7 @@ def test_made_corpora(texts, monkeypatch):
         ("deep", "--corpus=deep is a folder; name its files: deep/\\*"),
         ("d[1]", r"--corpus=d\[1\] is a folder; name its files: d\[\[\]1\]/\*$"),
         ("/dev/null", "/dev/null is no regular file; save"),
-        ("words.tar.gz", "words.tar.gz is an archive that is not read; unpack"),
+        ("words.tar.gz", "words.tar.gz is an archive, which cannot be read; unpack"),
         ("docstrings:no_such_package_", "docstrings:no_such_package_: no such .* install"),
     ],
 )
@@ -79,7 +79,7 @@ def test_bad_values_are_refused_in_one_line(texts, value, message):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_file_is_refused(texts):
     (texts / "a.txt").chmod(0)
-    with pytest.raises(UsageError, match="may not be read"):
+    with pytest.raises(UsageError, match="no permission to read"):
         resolve("a.txt")
 
 
@@ -135,7 +135,7 @@ def edit(path, modified=None):
 def test_an_edit_that_keeps_the_size_is_seen(long_text):
     path, known = long_text
     edit(path, path.stat().st_mtime_ns + 1)
-    assert corpus.outline((str(path),))["sha256"] == known["sha256"]
+    assert corpus.sample_fingerprint((str(path),))["sha256"] == known["sha256"]
     assert corpus.recognize((str(path),), known) is None
 
 
@@ -166,8 +166,8 @@ def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
     sources = tuple(map(str, paths))
     expected = corpus.fingerprint(sources)["contents"]
     for size, readers in ((64, 1), (1000, 2)):
-        progress = reading.Progress.of(sources, hashed=True)
+        progress = reading.Progress.make(sources, hashed=True)
         found = blocks.block_dataset(sources, "line", "replace", progress, size, readers)
         assert len(list(found)) > 50
-        assert corpus.contents(progress) == expected
+        assert corpus.hash_contents(progress) == expected
     assert corpus.fingerprint(sources[::-1])["contents"] != expected

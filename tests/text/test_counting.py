@@ -69,10 +69,10 @@ def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
 
 def test_prune_raises_the_threshold_until_enough_is_dropped():
     held = {b"a": 1, b"b": 2, b"c": 3, b"d": 9}
-    assert counting.prune(held, 4, 0) == (held, 0)
-    assert counting.prune(held, 3, 0) == ({b"b": 2, b"c": 3, b"d": 9}, 1)
-    assert counting.prune(held, 1, 0) == ({b"d": 9}, 3)
-    assert counting.prune(held, 3, 2) == ({b"d": 9}, 3)
+    assert counting.drop_rare_tokens(held, 4, 0) == (held, 0)
+    assert counting.drop_rare_tokens(held, 3, 0) == ({b"b": 2, b"c": 3, b"d": 9}, 1)
+    assert counting.drop_rare_tokens(held, 1, 0) == ({b"d": 9}, 3)
+    assert counting.drop_rare_tokens(held, 3, 2) == ({b"d": 9}, 3)
 
 
 @pytest.mark.parametrize("text", ["", " \n\n \t"])
@@ -179,4 +179,4 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, cl
         found = counting.count((source,), CorpusConfig(), settings, close=close)
     assert [token for token in found.tokens if not token.startswith("<")] == ["word"]
     assert found.total == (4 if close else 2)
-    assert caplog.text.count("2 tokens of more than 1000 bytes are no words; dropped") == 1
+    assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1

@@ -10,7 +10,10 @@ def test_lines_are_logged_at_intervals_where_there_is_no_terminal(monkeypatch, c
     monkeypatch.setattr(meter, "_INTERVAL_SECONDS", 10.0)
     clock = iter([0.0, 5.0, 12.0, 20.0, 23.0])
     monkeypatch.setattr(meter.time, "monotonic", lambda: next(clock))
-    with caplog.at_level(logging.INFO, logger="absl"), meter.meter("reading", 4000, "B") as show:
+    with (
+        caplog.at_level(logging.INFO, logger="absl"),
+        meter.show_progress("reading", 4000, "B") as show,
+    ):
         for position in (1000, 2000, 3000, 4000):
             show(position)
     assert caplog.messages == ["reading: 2,000 of 4,000 B", "reading: 4,000 of 4,000 B"]
@@ -18,7 +21,7 @@ def test_lines_are_logged_at_intervals_where_there_is_no_terminal(monkeypatch, c
 
 def test_a_bar_moves_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with meter.meter("reading", 4000, "B") as show:
+    with meter.show_progress("reading", 4000, "B") as show:
         show(1000)
         show(4000)
     assert "reading" in capsys.readouterr().err

@@ -13,10 +13,10 @@ from app.text.vocabulary import Vocabulary
 
 def test_names_are_counted():
     known, ids = ["d", "b", "a", "c"], np.array([0, 0, 3, 3, 2, 1, 1])
-    found = names.counted(known, ids)
+    found = names.count_names(known, ids)
     assert found.tokens == ["b", "c", "d", "a"]
     assert found.counts.tolist() == [2, 2, 2, 1] and found.total == 7
-    assert names.counted(known, ids, min_count=2, most=2).tokens == ["b", "c"]
+    assert names.count_names(known, ids, min_count=2, most=2).tokens == ["b", "c"]
 
 
 def test_labels_are_kept(tmp_path):
@@ -48,7 +48,7 @@ def test_every_name_of_one_line_is_kept(tmp_path):
 
 
 def test_a_name_of_two_lines_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"^'a\\nb' holds a line break, which users.tsv cannot"):
+    with pytest.raises(UsageError, match=r"^'a\\nb' has a line break, which users.tsv cannot"):
         names.save(Vocabulary(["a\nb"], np.array([1]), 1), tmp_path / "users.tsv")
     assert not list(tmp_path.iterdir())
 
@@ -69,8 +69,8 @@ def test_a_damaged_file_is_named(tmp_path):
         (b"", "it is empty"),
         (b"a\t3\nb\t2", "its last line is cut short"),
         (b"a\t3\n" + bytes(LONGEST_LINE + 1), "line 2 is longer than 1,048,576 bytes"),
-        (b"a 3\n", "line 1 is no name, tab and count"),
-        (b"a\t3\nb\t-2\n", "line 2 is no name, tab and count"),
+        (b"a 3\n", "line 1 is not a name, tab and count"),
+        (b"a\t3\nb\t-2\n", "line 2 is not a name, tab and count"),
         (b"a\t3\n\xff\t2\n", "line 2 is not UTF-8"),
         (b"a\t9223372036854775807\nb\t1\n", "its counts add up to 9223372036854775808"),
     ):

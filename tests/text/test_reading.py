@@ -99,7 +99,7 @@ def test_compressed_files_read_as_their_contents(tmp_path, suffix):
     joined = compress(data[:1234]) + compress(b"") + compress(data[1234:])
     for contents in (compress(data), joined):
         packed = written(tmp_path, contents, f"text{suffix}")
-        progress = reading.Progress.of((packed,))
+        progress = reading.Progress.make((packed,))
         assert list(reading.blocks(packed, block_bytes=1000, progress=progress)) == plain
         assert progress.positions == [len(contents)]
 
@@ -130,7 +130,7 @@ def test_invalid_utf8_is_replaced_and_counted(tmp_path):
     # A stray byte, a cut sequence, an encoded surrogate (three sequences), and a valid U+FFFD.
     data = b"a\xffb \xe2\x82 c\n\xed\xa0\x80 \xef\xbf\xbd\n"
     path = written(tmp_path, data)
-    progress = reading.Progress.of((path,))
+    progress = reading.Progress.make((path,))
     for size in (16, 1 << 20):
         blocks = list(reading.blocks(path, block_bytes=size, progress=progress))
         assert b"".join(blocks) == data.decode(errors="replace").encode()
@@ -140,7 +140,7 @@ def test_invalid_utf8_is_replaced_and_counted(tmp_path):
 def test_stray_continuation_bytes_count_the_same_in_any_block(tmp_path):
     path = written(tmp_path, b"\x80" * 100)
     for size in (8, 9, 1 << 20):
-        progress = reading.Progress.of((path,))
+        progress = reading.Progress.make((path,))
         found = b"".join(reading.blocks(path, block_bytes=size, progress=progress))
         assert found.decode() == "\ufffd" * 100
         assert progress.replaced == [100]
@@ -189,13 +189,13 @@ def test_the_digest_is_that_of_the_text_however_it_is_cut(tmp_path, documents):
     ):
         path = written(tmp_path, data, name)
         for size in (32, 1000, 1 << 20):
-            progress = reading.Progress.of((path,), hashed=True)
+            progress = reading.Progress.make((path,), hashed=True)
             list(reading.blocks(path, documents, block_bytes=size, progress=progress))
             assert progress.digests == [hashlib.sha256(text).hexdigest()]
 
 
 def test_a_file_that_is_not_read_to_its_end_has_no_digest(tmp_path):
     path = written(tmp_path, b"one two three\n" * 100)
-    progress = reading.Progress.of((path,), hashed=True)
+    progress = reading.Progress.make((path,), hashed=True)
     next(reading.blocks(path, block_bytes=32, progress=progress))
     assert progress.digests == [""]

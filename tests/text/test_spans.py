@@ -41,11 +41,11 @@ def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged)
     draw = random.Random(4)
     for size, readers in ((64, 2), (200, 4), (1 << 20, 9)):
         sources = random_sources(tmp_path, draw, damaged)
-        progress = reading.Progress.of(sources)
+        progress = reading.Progress.make(sources)
         dataset = blocks.block_dataset(sources, documents, "replace", progress, size, readers)
         expected = list(dataset.as_numpy_iterator())
-        index = spans.index(sources, documents, "replace", size, readers)
-        text = tf.function(spans.reader(sources, index))
+        index = spans.build_index(sources, documents, "replace", size, readers)
+        text = tf.function(spans.make_block_reader(sources, index))
         assert [text(tf.constant(number, tf.int64)).numpy() for number in range(len(index))] == (
             expected
         )
@@ -58,25 +58,25 @@ def test_what_is_not_utf8_is_replaced_as_python_does(tmp_path):
     heads = [0x41, 0x80, 0xBF, 0xC1, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF, 0xA0, 0x90]
     data = b"\n".join(bytes(draw.choices(heads, k=draw.randrange(12))) for _ in range(5000))
     sources = (write(tmp_path, "a.txt", data),)
-    index = spans.index(sources, "line", "replace", 1 << 20, 1)
-    found = spans.reader(sources, index)(tf.constant(0, tf.int64)).numpy()
+    index = spans.build_index(sources, "line", "replace", 1 << 20, 1)
+    found = spans.make_block_reader(sources, index)(tf.constant(0, tf.int64)).numpy()
     assert found == data.decode(errors="replace").encode()
 
 
 def test_no_text_has_no_blocks(tmp_path):
     sources = (write(tmp_path, "a.txt", b""), write(tmp_path, "b.txt", b"\xef\xbb\xbf"))
-    assert spans.index(sources, "line", "replace", 64, 4).shape == (0, 4)
+    assert spans.build_index(sources, "line", "replace", 64, 4).shape == (0, 4)
 
 
 def test_what_is_not_utf8_can_be_refused(tmp_path):
     sources = (write(tmp_path, "a.txt", b"fine\n"), write(tmp_path, "b.txt", b"word \xff"))
     with pytest.raises(RunError, match=r"b.txt: byte 0xff at offset 5 is not UTF-8; convert"):
-        spans.index(sources, "line", "error", 64, 4)
+        spans.build_index(sources, "line", "error", 64, 4)
 
 
 def test_a_source_that_has_changed_is_an_error(tmp_path):
     sources = (write(tmp_path, "a.txt", b"some words\n" * 20),)
-    text = spans.reader(sources, spans.index(sources, "line", "replace", 64, 1))
+    text = spans.make_block_reader(sources, spans.build_index(sources, "line", "replace", 64, 1))
     write(tmp_path, "a.txt", b"other")
     with pytest.raises(tf.errors.OpError):
         text(tf.constant(3, tf.int64))

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from app.config import CorpusConfig
-from app.text.tokenize import LONGEST_TOKEN, tokenizer
+from app.text.tokenize import LONGEST_TOKEN, make_tokenizer
 
 # A curly quote, a ligature, a wide space, Han before Latin, an Arabic digit.
 TEXT = "The don\u2019t (1,000) 3.14, x2! \ufb01ne STRA\u00dfE\u3000\u4e2d\u6587abc - $5 \u0661"
@@ -15,7 +15,7 @@ TEXT = "The don\u2019t (1,000) 3.14, x2! \ufb01ne STRA\u00dfE\u3000\u4e2d\u6587a
 
 def tokens(texts, **settings):
     dataset = tf.data.Dataset.from_tensors(tf.constant(texts))
-    ragged = next(iter(dataset.map(tokenizer(CorpusConfig(**settings)))))
+    ragged = next(iter(dataset.map(make_tokenizer(CorpusConfig(**settings)))))
     return [[token.decode() for token in row] for row in ragged.to_list()]
 
 
@@ -70,7 +70,7 @@ def test_whitespace_is_the_same_in_any_locale(monkeypatch, safe):
     if not safe:
         # As where the C library takes bytes above 0x7F for white space.
         monkeypatch.setattr(tf.strings, "split", lambda texts: tf.ragged.constant([["x", "y"]]))
-    found = tokenizer(CorpusConfig())(tf.constant(["\u00e0 b\u3000c\u00a0\u00e0", ""]))
+    found = make_tokenizer(CorpusConfig())(tf.constant(["\u00e0 b\u3000c\u00a0\u00e0", ""]))
     assert found.to_list() == [["\u00e0".encode(), b"b", b"c", "\u00e0".encode()], []]
 
 

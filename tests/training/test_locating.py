@@ -168,7 +168,7 @@ def operations(function):
 def job_of(folder, **values):
     config = config_of(folder, blocks(), learning_rate=0.05, heldout_share=0.0, **values)
     workdir = Workdir(config.run.workdir)
-    return config, workdir, recommend_job.job(config, workdir, False)
+    return config, workdir, recommend_job.make_job(config, workdir, False)
 
 
 def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):

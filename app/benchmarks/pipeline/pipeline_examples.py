@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...config import CorpusConfig
 from ...text.blocks import without_tuning_thread
-from ...text.tokenize import Tokenizer, tokenizer
+from ...text.tokenize import Tokenizer, make_tokenizer
 from ...text.vocabulary import Vocabulary, lookup_table
 
 WORDS = 20
@@ -66,7 +66,7 @@ def heavy(examples: Examples) -> Preprocessing:
     That is NFKC, folding of case, a regular expression for white space, UnicodeScriptTokenizer, and
     a regular expression for punctuation at the ends of each token.
     """
-    return _preprocessing(examples, tokenizer(CorpusConfig(tokenizer="unicode")))
+    return _preprocessing(examples, make_tokenizer(CorpusConfig(tokenizer="unicode")))
 
 
 def _preprocessing(examples: Examples, tokenize: Tokenizer) -> Preprocessing:

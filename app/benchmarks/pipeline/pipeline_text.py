@@ -19,9 +19,9 @@ import tensorflow as tf
 from ...config import CorpusConfig, InputConfig
 from ...input import cache, pipeline
 from ...text import vocabulary
-from ...text.blocks import reported
+from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
-from ...text.tokenize import tokenizer
+from ...text.tokenize import make_tokenizer
 from ...text.vocabulary import Vocabulary, lookup_table
 
 # Passes are doubled until they take so long together.
@@ -39,7 +39,7 @@ def main(job: dict[str, Any]) -> None:
     and `known`, the tokens of a pass that have an id.
     """
     corpus = CorpusConfig(corpus=job["text"], tokenizer=job["tokenizer"])
-    progress = Progress.of((job["text"],))
+    progress = Progress.make((job["text"],))
     ids = SIDES[job["side"]](corpus, vocabulary.load(job["vocabulary"]), progress)
     first, known = timed(ids, 1, progress)
     passes, seconds = 0, 0.0
@@ -64,7 +64,7 @@ def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float,
     from a tenth of a second to a second.
     """
     began = time.perf_counter()
-    with reported(progress):
+    with raise_read_errors(progress):
         count = ids.repeat(passes).reduce(
             np.int64(0), lambda count, ids_M: count + tf.size(ids_M, tf.int64)
         )
@@ -87,7 +87,7 @@ def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> t
 def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
     if corpus.tokenizer == "whitespace":
         return str.split
-    tokenize = tokenizer(corpus)  # which Python has no counterpart of
+    tokenize = make_tokenizer(corpus)  # which Python has no counterpart of
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
     def tokens(line: tf.Tensor) -> tf.Tensor:
@@ -101,7 +101,7 @@ def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
 
 def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
     """A line at a time."""
-    tokenize, table = tokenizer(corpus), lookup_table(known)
+    tokenize, table = make_tokenizer(corpus), lookup_table(known)
 
     def ids(line: tf.Tensor) -> tf.Tensor:
         found = table.lookup(tokenize(line[tf.newaxis]).flat_values)
@@ -117,7 +117,7 @@ def _vectorised(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> 
 
 def _cached(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
     """Ours, from the ids that the first pass has kept."""
-    return cache.in_memory(_vectorised(corpus, known, progress), progress)
+    return cache.cache_in_memory(_vectorised(corpus, known, progress), progress)
 
 
 SIDES: dict[str, Make] = {

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...config import Config, CorpusConfig, VocabularyConfig
 from ...input import pairs, ratings
-from ...input.pairs import Known, Split
+from ...input.pairs import KnownItems, Split
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...tables.device import DeviceTable
@@ -25,7 +25,7 @@ class Data(NamedTuple):
 
     corpus: str
     split: Split
-    heldout: Known
+    heldout: KnownItems
     arrays: Path
 
 
@@ -37,10 +37,10 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
     }
     config = Config(vocabulary=VocabularyConfig(min_count=1))
     read = {flag: ratings.read(paths, config.ratings) for flag, paths in sources.items()}
-    found = pairs.split(read["corpus"], read["heldout"], config)
+    found = pairs.split_pairs(read["corpus"], read["heldout"], config)
     shape = len(found.users.tokens), len(found.items.tokens)
     np.savez(arrays, users=found.train.users_N, items=found.train.items_N, shape=shape)
-    known = pairs.known(found.heldout, shape[0])
+    known = pairs.group_by_user(found.heldout, shape[0])
     return Data(",".join(sources["corpus"]), found, known, arrays)
 
 

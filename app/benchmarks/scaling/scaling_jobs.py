@@ -12,14 +12,14 @@ import tensorflow as tf
 from ...build import updates
 from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, settings
-from ...input import pipeline
+from ...input import token_rows
 from ...models.base import Model
 from ...optimizers.row_updates import slots
 from ...system import devices
 from ...tables.base import Table
 from ...tables.device import DeviceTable
 from ...tables.row_reads import unique
-from ...tasks import text_tasks as texts
+from ...tasks import text_tasks
 from ...tasks.words import words_data
 from ...tasks.words.words_data import Text
 from ...tasks.words.words_job import MODELS
@@ -47,7 +47,7 @@ def _typed(kind: type, text: str) -> Any:
 
 def text_of(config: Config) -> Text:
     """The text of that run, with the vocabulary that it has counted."""
-    return words_data.text(config, Workdir(config.run.workdir), finished=False)
+    return words_data.load_text(config, Workdir(config.run.workdir), finished=False)
 
 
 def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
@@ -72,7 +72,7 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
         tables=tables,
         optimizer=optimizer,
         learning_rate=updates.learning_rate(config.optimizer),
-        batches=words_data.batches(text, whole, Workdir(config.run.workdir)),
+        batches=words_data.make_batches(text, whole, Workdir(config.run.workdir)),
         expected_batches=text.batches,
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
@@ -87,7 +87,7 @@ def make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
         size=len(counts_V),
         dim=columns,
         window=config.model.window,
-        output=texts.output(config, counts_V, columns),
+        output=text_tasks.make_loss(config, counts_V, columns),
         seed=config.run.seed,
         dtype=devices.compute_dtype(config.model, devices.name(config.run)),
     )
@@ -102,7 +102,7 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
     settings = config.input
     counts_V = 10 * size // np.arange(1, size + 1)
     model = make_model(config, counts_V, columns)
-    kept_V = np.cumsum(counts_V * pipeline.keep_probability(counts_V, settings.subsample))
+    kept_V = np.cumsum(counts_V * token_rows.keep_probability(counts_V, settings.subsample))
     random = np.random.default_rng(config.run.seed)
     length = settings.row_tokens + 2 * config.model.window
     shape = (count, settings.micro_tokens // settings.row_tokens, length)

@@ -1,4 +1,4 @@
-"""A SavedModel that tells the labels of raw texts, for TensorFlow Serving and Python."""
+"""Export a classifier of raw texts as a SavedModel, for TensorFlow Serving and Python."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from ...errors import RunError
 from ...system.files import replacing_folder
 
 
-class Parts(NamedTuple):
-    """What a classifier is made of.
+class ClassifierParts(NamedTuple):
+    """The parts of a trained classifier.
 
-    words, labels: their names. rows_VD, outputs_CD: float32. words_of: from texts (E,) to their
-    words and the text of each. features: from ids of words and the text of each to the same of
-    features. chances: from scores (E, C) to probabilities.
+    Attributes:
+        words: Names of the word ids.
+        labels: Names of the label ids.
+        rows_VD: Vectors of words and n-grams, float32.
+        outputs_CD: Vectors of the labels, float32.
+        words_of: Function from texts (E,) to their words and the text number of each.
+        features: Function from word ids and their text numbers to feature ids and theirs.
+        chances: Function from scores (E, C) to probabilities.
     """
 
     words: Sequence[str]
@@ -31,9 +36,9 @@ class Parts(NamedTuple):
 
 
 class _Classifier(tf.Module):
-    """Texts (E,) string -> labels (E, C) and their probabilities (E, C), the likeliest first."""
+    """Classifies texts (E,): labels (E, C) and their probabilities (E, C), most probable first."""
 
-    def __init__(self, parts: Parts, words_file: str, labels_file: str):
+    def __init__(self, parts: ClassifierParts, words_file: str, labels_file: str):
         super().__init__()
         self._parts = parts
         with tf.device("CPU"):  # hash tables have no GPU kernel
@@ -58,22 +63,29 @@ class _Classifier(tf.Module):
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def write(parts: Parts, folder: str | Path) -> None:
-    """Writes a SavedModel with the signature `classify`, which is also the serving default.
+def write(parts: ClassifierParts, folder: str | Path) -> None:
+    """Write a SavedModel with the signature `classify`, which is also the serving default.
 
-    It takes `texts`, (E,) strings in UTF-8, and gives `labels`, (E, C) strings, and
-    `probabilities`, (E, C) float32, of each text the likeliest label first. A program that loads it
-    needs TensorFlow alone if texts are split at white space, else tensorflow_text too. An earlier
-    SavedModel in `folder` is replaced. UsageError if the folder holds anything else; RunError if it
-    cannot be written.
+    The signature takes `texts`, (E,) strings in UTF-8. It returns `labels`, (E, C) strings, and
+    `probabilities`, (E, C) float32, the most probable label of each text first. To load it a
+    program needs only TensorFlow if texts are split at white space, else also tensorflow_text. An
+    earlier SavedModel in `folder` is replaced.
+
+    Args:
+        parts: The trained classifier.
+        folder: Where to write.
+
+    Raises:
+        UsageError: The folder has other files.
+        RunError: The SavedModel cannot be written.
     """
     with (
         replacing_folder(folder, "saved_model.pb") as temporary,
         tempfile.TemporaryDirectory() as assets,
     ):
         files = []
-        for kind, names in (("words", parts.words), ("labels", parts.labels)):
-            path = Path(assets) / f"{kind}.txt"
+        for file_name, names in (("words", parts.words), ("labels", parts.labels)):
+            path = Path(assets) / f"{file_name}.txt"
             path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
             files.append(str(path))
         module = _Classifier(parts, *files)
@@ -86,7 +98,7 @@ def write(parts: Parts, folder: str | Path) -> None:
 
 
 def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.StaticHashTable:
-    """From the lines of a file to their numbers, or the other way."""
+    """Return a table from the lines of a file to their numbers, or the reverse."""
     index = {
         tf.string: tf.lookup.TextFileIndex.WHOLE_LINE,
         tf.int64: tf.lookup.TextFileIndex.LINE_NUMBER,

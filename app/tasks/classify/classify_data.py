@@ -1,8 +1,7 @@
-"""The text side of a classifier: its examples, those held out, and the names of its ids."""
+"""Load the labelled texts of a classifier, the held-out texts, and the names of its ids."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,15 @@ _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
 
 
 class Data(NamedTuple):
-    """The examples of a run, and the names of their ids. fingerprint: of the files of --corpus."""
+    """The labelled texts of a run.
+
+    Attributes:
+        fingerprint: Of the files of --corpus (see `corpus.fingerprint`).
+        training: Texts to train on; each has a known word and only known labels.
+        heldout: Texts to score, or None.
+        words: Names of the word ids.
+        labels: Names of the label ids.
+    """
 
     fingerprint: dict[str, Any]
     training: Examples
@@ -32,102 +39,138 @@ class Data(NamedTuple):
     labels: Vocabulary
 
 
-def data(config: Config, workdir: Workdir, finished: bool) -> Data:
-    """What a run is trained on and scored on, with the names of the workdir, if it has such.
+def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
+    """Return the texts of a run; names come from the workdir if it has them.
 
-    finished: whether all epochs asked for before are done; only then may another corpus follow.
-    UsageError where it is not, and for texts that cannot be; RunError when they cannot be read.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        finished: Whether the run has completed all its epochs. Only then may the corpus change.
+
+    Raises:
+        UsageError: The texts cannot be used, or the corpus changed during a run.
+        RunError: A file cannot be read.
     """
     sources = corpus.resolve(config.corpus)
     known = None
     if workdir.has(workdir.corpus):
         known = files.read_json(workdir.corpus, {"fingerprint": dict})
-    same = corpus.recognize(sources, known["fingerprint"]) if known else None
-    if known and same is None and not finished:
+    recognized = corpus.recognize(sources, known["fingerprint"]) if known else None
+    if known and recognized is None and not finished:
         raise UsageError(
             f"--corpus={config.corpus.corpus} is not the text that --workdir="
             f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
         )
-    fingerprint = same or corpus.fingerprint(sources)
-    found, heldout = labelled_files.read(sources, config), None
+    fingerprint = recognized or corpus.fingerprint(sources)
+    examples, heldout = labelled_files.read(sources, config), None
     if config.input.heldout:
-        heldout = of_files(config.input.heldout, config)
+        heldout = read_heldout(config.input.heldout, config)
     elif config.input.heldout_share:
-        found, heldout = _parted(found, config)
-    words, labels = _names(found, config, workdir)
-    training = found.named(words.tokens, labels.tokens)
+        examples, heldout = _split_heldout(examples, config)
+    words, labels = _load_or_count_names(examples, config, workdir)
+    training = examples.with_names(words.tokens, labels.tokens)
     if heldout is not None:
-        heldout = heldout.named(words.tokens, labels.tokens)
-        tell_unseen(heldout)
-    return Data(fingerprint, _usable(training, config), heldout, words, labels)
+        heldout = heldout.with_names(words.tokens, labels.tokens)
+        warn_about_unseen_labels(heldout)
+    return Data(fingerprint, _select_usable(training, config), heldout, words, labels)
 
 
-def record(found: Data, workdir: Workdir) -> None:
-    """Keeps the names of ids and what the corpus was in the workdir."""
-    vocabulary.save(found.words, str(workdir.vocabulary))
-    text_names.save(found.labels, workdir.labels)
-    files.write_json(workdir.corpus, {"fingerprint": found.fingerprint})
+def record(data: Data, workdir: Workdir) -> None:
+    """Write the names of ids and the fingerprint of the corpus to the workdir.
+
+    Args:
+        data: The texts of the run.
+        workdir: The folder of the run.
+    """
+    vocabulary.save(data.words, str(workdir.vocabulary))
+    text_names.save(data.labels, workdir.labels)
+    files.write_json(workdir.corpus, {"fingerprint": data.fingerprint})
 
 
-def about(found: Data) -> list[tuple[str, str]]:
-    """What a banner tells of them."""
-    heldout = "none" if found.heldout is None else f"{len(found.heldout):,}"
-    most = zip(found.labels.tokens[:5], found.labels.counts[:5], strict=True)
-    known = [f"{label} {count:,}" for label, count in most]
-    if len(found.labels.tokens) > len(known):
-        known.append("...")
+def about(data: Data) -> list[tuple[str, str]]:
+    """Return the lines of the banner on the texts.
+
+    Args:
+        data: The texts of the run.
+    """
+    heldout = "none" if data.heldout is None else f"{len(data.heldout):,}"
+    frequent = zip(data.labels.tokens[:5], data.labels.counts[:5], strict=True)
+    shown = [f"{label} {count:,}" for label, count in frequent]
+    if len(data.labels.tokens) > len(shown):
+        shown.append("...")
     return [
         (
             "examples",
-            f"{len(found.training):,} texts of {found.training.lengths_E.mean():.1f} words, and "
+            f"{len(data.training):,} texts of {data.training.lengths_E.mean():.1f} words, and "
             f"{heldout} held out",
         ),
-        ("labels", f"{len(found.labels.tokens):,} ({', '.join(known)})"),
-        ("vocabulary", f"{len(found.words.tokens):,} words"),
+        ("labels", f"{len(data.labels.tokens):,} ({', '.join(shown)})"),
+        ("vocabulary", f"{len(data.words.tokens):,} words"),
     ]
 
 
-def names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
-    """The words and the labels of a run. UsageError if the folder holds none."""
+def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
+    """Return the words and the labels of a run.
+
+    Args:
+        workdir: The folder of the run.
+
+    Raises:
+        UsageError: The folder has no classifier.
+    """
     if not workdir.has(workdir.labels):
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
-    workdir.has(workdir.vocabulary)  # for the message
+    workdir.has(workdir.vocabulary)  # raises if the file is missing beside a checkpoint
     return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
-def of_files(given: str, config: Config) -> Examples:
-    """The examples of files, named as by --corpus."""
-    named = dataclasses.replace(config.corpus, corpus=given)
-    return labelled_files.read(corpus.resolve(named, flag="heldout"), config)
+def read_heldout(files: str, config: Config) -> Examples:
+    """Return the labelled texts of files.
+
+    Args:
+        files: The files, named as by --corpus.
+        config: The configuration of the run.
+    """
+    return labelled_files.read(corpus.resolve_heldout(config.corpus, files), config)
 
 
-def tell_unseen(heldout: Examples) -> None:
-    """Warns of labels that training never saw."""
+def warn_about_unseen_labels(heldout: Examples) -> None:
+    """Log how many held-out texts have a label that no training text has.
+
+    Args:
+        heldout: Texts whose labels have the ids of the training texts, -1 for others.
+    """
     unseen_E = np.add.reduceat(heldout.labels_N < 0, heldout.label_starts_E[:-1]) > 0
     if unseen_E.any():
         logging.warning(
-            "%d of %d texts held out have a label that no text to train on has; of those it counts "
-            "as an error",
+            "%d of %d held-out texts have a label that no training text has; these labels count as "
+            "errors",
             unseen_E.sum(),
             len(heldout),
         )
 
 
-def class_weights(given: str, labels: Vocabulary) -> np.ndarray:
-    """The weight of each label, (C,) float32, from a value of --class_weights.
+def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
+    """Return the weight of each label, (C,) float32.
 
-    `balanced` is n / (C n_c) for a label that n_c of n times is seen, as scikit-learn has it
-    (compute_class_weight). UsageError for labels that there are none of, and for a weight that is
-    no number or out of bounds.
+    `balanced` is n / (C n_c), where n_c of the n labels are label c, as in scikit-learn's
+    compute_class_weight.
+
+    Args:
+        value: The value of --class_weights.
+        labels: The labels with their counts.
+
+    Raises:
+        UsageError: The value names an unknown label, or a weight that is out of bounds.
     """
-    if given == "balanced":
+    if value == "balanced":
         return (labels.total / (len(labels.tokens) * labels.counts)).astype(np.float32)
     weights = dict.fromkeys(labels.tokens, 1.0)
-    for part in given.split(",") if given != "none" else ():
+    for part in value.split(",") if value != "none" else ():
         label, _, number = (piece.strip() for piece in part.rpartition("="))
         if label not in weights:
             raise UsageError(
-                f"--class_weights={given}: {label!r} is no label; give `none`, `balanced`, or "
+                f"--class_weights={value}: {label!r} is not a label; give `none`, `balanced`, or "
                 f"LABEL=WEIGHT of {', '.join(labels.tokens[:5])}"
             )
         try:
@@ -136,30 +179,34 @@ def class_weights(given: str, labels: Vocabulary) -> np.ndarray:
             weights[label] = 0.0
         if not _LEAST_WEIGHT <= weights[label] <= _MOST_WEIGHT:
             raise UsageError(
-                f"--class_weights={given}: {number!r} of {label!r} is no number from "
-                f"{_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}; give one"
+                f"--class_weights={value}: {number!r} of {label!r} is not a number from "
+                f"{_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}; give "
+                "such a number"
             )
     return np.array([*weights.values()], np.float32)
 
 
-def _parted(found: Examples, config: Config) -> tuple[Examples, Examples]:
-    """Those to train on, and the share that is held out, drawn by the seed."""
-    share, count = config.input.heldout_share, len(found)
-    chosen_E = np.zeros(count, bool)
+def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Examples]:
+    """Return the examples to train on, and a random share that is held out."""
+    share, count = config.input.heldout_share, len(examples)
+    is_heldout_E = np.zeros(count, bool)
     order_E = np.random.default_rng(config.run.seed).permutation(count)
-    chosen_E[order_E[: round(share * count)]] = True
-    if chosen_E.all() or not chosen_E.any():
+    is_heldout_E[order_E[: round(share * count)]] = True
+    if is_heldout_E.all() or not is_heldout_E.any():
         raise UsageError(
-            f"--heldout_share={share} of {count} texts leaves none to train or to score on; give "
-            "another share, 0, or --heldout=FILE"
+            f"--heldout_share={share} of {count} texts leaves no text to train on or to score; "
+            "give another share, 0, or --heldout=FILE"
         )
-    return found.some(~chosen_E), found.some(chosen_E)
+    return examples.select(~is_heldout_E), examples.select(is_heldout_E)
 
 
-def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
+def _load_or_count_names(
+    examples: Examples, config: Config, workdir: Workdir
+) -> tuple[Vocabulary, Vocabulary]:
+    """Return the words and labels of the workdir, else those of the training texts."""
     if workdir.has(workdir.labels):
-        return names(workdir)
-    labels = text_names.counted(found.labels, found.labels_N)
+        return load_names(workdir)
+    labels = text_names.count_names(examples.labels, examples.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
             f"--corpus={config.corpus.corpus}: every text to train on has the label "
@@ -168,14 +215,14 @@ def _names(found: Examples, config: Config, workdir: Workdir) -> tuple[Vocabular
     settings = config.vocabulary
     if settings.vocab:
         return vocabulary.load(settings.vocab), labels
-    words = text_names.counted(
-        found.words, found.tokens_M, settings.min_count, settings.max_vocab_size
+    words = text_names.count_names(
+        examples.words, examples.tokens_M, settings.min_count, settings.max_vocab_size
     )
     return words, labels
 
 
-def _usable(training: Examples, config: Config) -> Examples:
-    """Those with a word and a label that are known."""
+def _select_usable(training: Examples, config: Config) -> Examples:
+    """Return the examples with a known word and only known labels."""
     usable_E = training.lengths_E > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():
@@ -185,4 +232,4 @@ def _usable(training: Examples, config: Config) -> Examples:
         )
     if not usable_E.all():
         logging.warning("%d texts without a known word or label are left out", (~usable_E).sum())
-    return training.some(usable_E)
+    return training.select(usable_E)

@@ -1,4 +1,7 @@
-"""--task=classify: labels of texts, from the mean of the rows of their words and n-grams."""
+"""Build the job of --task=classify, score a trained classifier, predict with it and export it.
+
+A text is classified by the mean of the vectors of its words and n-grams.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from ...config import Config
 from ...errors import UsageError
 from ...exporting import word2vec, word2vec_reader
 from ...input import bags, labelled_files
-from ...input.bags import Features
+from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
 from ...system import devices
@@ -30,50 +33,59 @@ from ...training.job import Job
 from ...types import WordVectors
 from . import classifier_export as saved
 from . import classify_data, label_metrics
-from .label_prediction import Classifier, texts_at_once
+from .label_prediction import Classifier, batch_size
 
-# With fewer labels than this products are too small to gain by bfloat16.
-_FEW = 1000
-# What the scores of losses with a row for each label, and nothing else, mean.
-_CHANCES_OF = {
+# With fewer labels, matrix products are too small for bfloat16 to save time.
+_FEW_LABELS = 1000
+# Function from scores to probabilities, for losses whose only table has one row per label.
+_PROBABILITIES = {
     "softmax": tf.nn.softmax,
     "sampled_softmax": tf.nn.softmax,
     "one_vs_all": tf.sigmoid,
 }
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Everything to train a classifier with.
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
+    """Return the job that trains a classifier.
 
-    finished: whether all epochs that the workdir was asked for are done.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        finished: Whether the run of the workdir has completed all its epochs.
+
+    Raises:
+        UsageError: The flags or the texts do not fit together.
+        RunError: A file cannot be read.
     """
-    data = classify_data.data(config, workdir, finished)
+    data = classify_data.load_data(config, workdir, finished)
     examples, seed = data.training, config.run.seed
     features = _features(config, data.words)
     model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
-    shape = bags.packing(examples, features, config.input, model.output.is_multi_label)
-    _tell_cut(examples, features, config)
-    weights_C = classify_data.class_weights(config.labelled.class_weights, data.labels)
-    batches = bags.batches(examples, features, shape, weights_C, config.input, seed)
-    twice = 2 * examples.bytes  # as arrays, and as tensors for tf.data
-    kept = memory_plan.Item(
-        "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, twice
+    shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
+    _warn_about_long_texts(examples, features, config)
+    weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
+    batches = bags.make_batches(examples, features, shape, weights_C, config.input, seed)
+    size = 2 * examples.bytes  # as arrays, and as tensors for tf.data
+    examples_memory = memory_plan.Item(
+        "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
     )
-    stored = placing.place(model, batches, shape.spec(), config, optimizer, workdir, others=[kept])
+    placed = placing.place(
+        model, batches, shape.spec(), config, optimizer, workdir, others=[examples_memory]
+    )
     if config.labelled.pretrained_vectors and not checkpoint.list_checkpoints(workdir.checkpoints):
-        _start_from(config.labelled.pretrained_vectors, stored["tables"], data.words, config)
-    trained = _classifier(model, storage.readable(stored["tables"]), features, config)
+        _load_pretrained(config.labelled.pretrained_vectors, placed["tables"], data.words, config)
+    classifier = _classifier(model, storage.readable(placed["tables"]), features, config)
 
     def scores() -> dict[str, float]:
-        found = label_metrics.values(trained.score(data.heldout))
-        return {f"heldout_{name}": value for name, value in found.items()}
+        metrics = label_metrics.compute_metrics(classifier.score(data.heldout))
+        return {f"heldout_{name}": value for name, value in metrics.items()}
 
     return Job(
         model=model,
         optimizer=optimizer,
         learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
-        expected_batches=bags.expected_batches(examples, features, shape),
+        expected_batches=bags.estimate_batches(examples, features, shape),
         words=len(examples),
         unit="examples",
         steps_per_batch=config.input.steps_per_call,
@@ -83,52 +95,72 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         about=classify_data.about(data),
         record=lambda: classify_data.record(data, workdir),
         closing=lambda workdir: _closing(config, workdir, data.heldout),
-        **stored,
+        **placed,
     )
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
-    """The scores of a trained classifier on files, for people and for programs."""
-    trained, words, labels = load(config, workdir)
-    examples = classify_data.of_files(heldout, config).named(words.tokens, labels.tokens)
-    classify_data.tell_unseen(examples)
-    found = trained.score(examples)
-    return label_metrics.table(found, labels.tokens), label_metrics.summary(found, labels.tokens)
+    """Return the scores of a trained classifier on files, as text and as values for JSON.
 
-
-def load(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
-    """The classifier of a workdir, with its words and labels.
-
-    UsageError if there is none; RunError if there is no whole checkpoint.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        heldout: The files, named as by --corpus.
     """
-    words, labels = classify_data.names(workdir)
-    model, tables = _tables(config, workdir, words, labels)
+    classifier, words, labels = load_classifier(config, workdir)
+    examples = classify_data.read_heldout(heldout, config).with_names(words.tokens, labels.tokens)
+    classify_data.warn_about_unseen_labels(examples)
+    tally = classifier.score(examples)
+    return label_metrics.format_table(tally, labels.tokens), label_metrics.summary(
+        tally, labels.tokens
+    )
+
+
+def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
+    """Return the classifier of a workdir, its words and its labels.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Raises:
+        UsageError: The folder has no classifier.
+        RunError: There is no complete checkpoint.
+    """
+    words, labels = classify_data.load_names(workdir)
+    model, tables = _load_tables(config, workdir, words, labels)
     return _classifier(model, tables, _features(config, words), config), words, labels
 
 
-def predictor(
+def make_predictor(
     config: Config, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
-    """A function that predicts labels: from texts in UTF-8, k and the least probability.
+    """Return a function that predicts the labels of texts.
 
-    It gives for each text in turn its k likeliest labels of that probability, each with it.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Returns:
+        Function (texts, k, threshold). The texts are in UTF-8. For each text in order it yields the
+        k most probable labels with a probability of at least `threshold`, as (label, probability).
     """
-    trained, words, labels = load(config, workdir)
-    words_of, ids = labelled_files.words_of(config), vocabulary.lookup_table(words)
+    classifier, words, labels = load_classifier(config, workdir)
+    split_words, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        words_M, owners_M = words_of(texts_E)
+        words_M, owners_M = split_words(texts_E)
         return ids.lookup(words_M), owners_M
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
-        size = texts_at_once(len(labels.tokens))
+        size = batch_size(len(labels.tokens))
         for first in range(0, len(texts), size):
-            some = texts[first : first + size]
-            tokens_M, owners_M = (found.numpy() for found in tokens(some))
+            batch = texts[first : first + size]
+            tokens_M, owners_M = (part.numpy() for part in tokens(batch))
             known_M = tokens_M >= 0
-            lengths_E = np.bincount(owners_M[known_M], minlength=len(some))
-            chances_EC = trained.probabilities(tokens_M[known_M], lengths_E)
+            lengths_E = np.bincount(owners_M[known_M], minlength=len(batch))
+            chances_EC = classifier.probabilities(tokens_M[known_M], lengths_E)
             for chances_C in chances_EC:
                 order_K = np.argsort(-chances_C, kind="stable")[:k]
                 yield [
@@ -142,20 +174,20 @@ def predictor(
 
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     loss = config.model.loss
-    if loss not in _CHANCES_OF:
+    if loss not in _PROBABILITIES:
         raise UsageError(
-            f"--format=saved_model holds a row for each label, and --loss={loss} has others; train "
-            f"with --loss={' or '.join(_CHANCES_OF)}"
+            f"--format=saved_model needs one row per label, which --loss={loss} does not have; "
+            f"train with --loss={' or '.join(_PROBABILITIES)}"
         )
-    words, labels = classify_data.names(workdir)
-    _, tables = _tables(config, workdir, words, labels)
-    parts = saved.Parts(
+    words, labels = classify_data.load_names(workdir)
+    _, tables = _load_tables(config, workdir, words, labels)
+    parts = saved.ClassifierParts(
         words.tokens,
         labels.tokens,
         *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
-        labelled_files.words_of(config),
-        _features(config, words).of,
-        _CHANCES_OF[loss],
+        labelled_files.make_word_splitter(config),
+        _features(config, words).extract,
+        _PROBABILITIES[loss],
     )
     saved.write(parts, path)
     needs = (
@@ -165,8 +197,8 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
-    words, labels = classify_data.names(workdir)
-    _, tables = _tables(config, workdir, words, labels)
+    words, labels = classify_data.load_names(workdir)
+    _, tables = _load_tables(config, workdir, words, labels)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
     word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
     return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"
@@ -182,8 +214,8 @@ EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
 def _classifier(
     model: Bag, tables: Mapping[str, Table], features: Features, config: Config
 ) -> Classifier:
-    is_multi_label = model.output.is_multi_label
-    return Classifier(model, tables, features, is_multi_label, devices.name(config.run))
+    multi_label = model.output.is_multi_label
+    return Classifier(model, tables, features, multi_label, devices.name(config.run))
 
 
 def _features(config: Config, words: Vocabulary) -> Features:
@@ -192,63 +224,66 @@ def _features(config: Config, words: Vocabulary) -> Features:
 
 def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
     settings, device = config.model, devices.name(config.run)
-    wanted = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
+    parts = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
     dtype = devices.compute_dtype(settings, device)
-    if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW:
+    if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
     with tf.device(device):
         return Bag(
             size=_features(config, words).rows,
             dim=settings.dim,
-            output=outputs.make(settings, wanted),
+            output=outputs.make(settings, parts),
             seed=config.run.seed,
             dtype=dtype,
         )
 
 
-def _tables(
+def _load_tables(
     config: Config, workdir: Workdir, words: Vocabulary, labels: Vocabulary
 ) -> tuple[Bag, dict[str, Table]]:
-    """The model of a workdir, and its tables without the optimizer's state, in memory."""
+    """Return the model of a workdir and its tables, in memory, without optimizer state."""
     model = _model(config, words, labels)
     tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
     return model, tables
 
 
-def _start_from(path: str, tables: Mapping[str, Table], words: Vocabulary, config: Config) -> None:
-    """Gives words the vectors that a file has for them."""
-    found = word2vec_reader.read(path)
-    columns = found.matrix.shape[1]
+def _load_pretrained(
+    path: str, tables: Mapping[str, Table], words: Vocabulary, config: Config
+) -> None:
+    """Copy the vectors of a word2vec file to the words that it has."""
+    pretrained = word2vec_reader.read(path)
+    columns = pretrained.matrix.shape[1]
     if columns != config.model.dim:
         raise UsageError(
             f"--pretrained_vectors={path} has vectors of {columns} numbers; give --dim={columns}"
         )
-    place = {token: row for row, token in enumerate(found.tokens)}
-    ids = [number for number, token in enumerate(words.tokens) if token in place]
+    row_of = {token: row for row, token in enumerate(pretrained.tokens)}
+    ids = [number for number, token in enumerate(words.tokens) if token in row_of]
     logging.info("%s has vectors of %d of the %d words", path, len(ids), len(words.tokens))
-    if ids and tables:  # there are none for --plan_only
-        rows = found.matrix[[place[words.tokens[number]] for number in ids]]
+    if ids and tables:  # --plan_only makes no tables
+        rows = pretrained.matrix[[row_of[words.tokens[number]] for number in ids]]
         tables["input"].assign(tf.constant(ids, tf.int32), tf.constant(rows))
 
 
-def _tell_cut(examples: Examples, features: Features, config: Config) -> None:
+def _warn_about_long_texts(examples: Examples, features: Features, config: Config) -> None:
+    """Log how many texts are cut because they do not fit into a batch."""
     longest = features.longest(config.input.micro_tokens)
-    cut = int((examples.lengths_E > longest).sum())
-    if cut:
+    count = int((examples.lengths_E > longest).sum())
+    if count:
         logging.warning(
             "%d texts have more words and n-grams than --batch_tokens=%d: cut to %d words",
-            *(cut, config.input.batch_tokens, longest),
+            *(count, config.input.batch_tokens, longest),
         )
 
 
 def _closing(config: Config, workdir: Workdir, heldout: Examples | None) -> str:
-    path, told = shlex.quote(str(workdir.path)), []
+    path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:
-        trained, _, labels = load(config, workdir)
-        told.append(label_metrics.table(trained.score(heldout), labels.tokens))
+        classifier, _, labels = load_classifier(config, workdir)
+        lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
     return "\n".join(
         (
-            *told,
+            *lines,
             "next:",
             f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
             f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",

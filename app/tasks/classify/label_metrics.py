@@ -1,8 +1,9 @@
-"""How well labels are predicted: accuracy, and precision, recall and F1 of each label.
+"""Metrics of predicted labels: accuracy, and precision, recall and F1 of each label.
 
-Where every text has one label, the likeliest is predicted. Where some have several, precision and
-recall at 1 are those of the likeliest label (P@1 and R@1 of fastText's `test`), and the rest is of
-all labels with a probability of 0.5 or more, or, of a softmax, of the likeliest again.
+If every text has one label, the most probable label is predicted. If some texts have several,
+precision and recall at 1 are those of the most probable label (P@1 and R@1 of fastText's `test`).
+The other metrics are then of all labels with a probability of 0.5 or more; with a softmax, of the
+most probable label.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ _SHOWN = 50  # labels in a table
 
 
 class Tally(NamedTuple):
-    """What was predicted of some texts; of several Tallies each field adds up.
+    """Counts of predictions. The Tally of several parts is the sum of each field.
 
-    texts: their number. first: texts whose likeliest label is one of theirs. labels: of the texts,
-    those that training never saw included. several: texts with more than one. right_C, predicted_C,
-    actual_C: how often each label was predicted rightly, was predicted, and was there, (C,) int64.
+    Attributes:
+        texts: Number of texts.
+        first: Texts whose most probable label is one of their labels.
+        labels: Labels of the texts, including labels that training never saw.
+        several: Texts with more than one label.
+        right_C: Correct predictions of each label, (C,) int64.
+        predicted_C: Predictions of each label, (C,) int64.
+        actual_C: Texts with each label, (C,) int64.
     """
 
     texts: int
@@ -34,8 +40,12 @@ class Tally(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Of what was predicted, the share that is right; of what is there, the share that was found;
-    and their harmonic mean. 0 where there is nothing to have a share of, as in scikit-learn.
+    """Precision, recall and F1; 0 where undefined, as in scikit-learn.
+
+    Attributes:
+        precision: Correct predictions, as a share of the predictions.
+        recall: Correct predictions, as a share of the actual labels.
+        f1: Harmonic mean of both.
     """
 
     precision: float
@@ -43,21 +53,25 @@ class Scores(NamedTuple):
     f1: float
 
 
-def tally(
-    probabilities_EC: np.ndarray, labels_N: np.ndarray, counts_E: np.ndarray, each: bool
+def count_predictions(
+    probabilities_EC: np.ndarray, labels_N: np.ndarray, counts_E: np.ndarray, multi_label: bool
 ) -> Tally:
-    """Counts what is predicted of E texts.
+    """Return the counts of what is predicted for E texts.
 
-    labels_N: the labels of one text after the other, -1 for one that training never saw. counts_E:
-    labels of each text. each: whether all likely labels are predicted, or the likeliest alone.
+    Args:
+        probabilities_EC: Probability of each label.
+        labels_N: Label ids of one text after the other; -1 for labels that training never saw.
+        counts_E: Number of labels of each text.
+        multi_label: Whether to predict all labels of probability 0.5 or more, instead of the most
+            probable.
     """
     texts, labels = probabilities_EC.shape
     first_E = probabilities_EC.argmax(axis=1)
-    actual_EC = np.zeros((texts, labels + 1), bool)  # the last column is for labels that are -1
+    actual_EC = np.zeros((texts, labels + 1), bool)  # label -1 is the last column
     actual_EC[np.repeat(np.arange(texts), counts_E), labels_N] = True
     actual_EC = actual_EC[:, :-1]
     predicted_EC = probabilities_EC >= _LIKELY
-    if not each:
+    if not multi_label:
         predicted_EC = first_E[:, np.newaxis] == np.arange(labels)
     return Tally(
         texts,
@@ -70,34 +84,48 @@ def tally(
     )
 
 
-def values(found: Tally) -> dict[str, float]:
-    """The scores of all texts by name, the one to go by first.
+def compute_metrics(tally: Tally) -> dict[str, float]:
+    """Return the metrics of all texts by name, the main one first.
 
-    Macro scores are means over the labels that are there or were predicted.
+    Macro scores are means over the labels that are present or were predicted.
+
+    Args:
+        tally: Counts of predictions.
     """
-    at_1 = found.first / max(found.texts, 1)
+    at_1 = tally.first / max(tally.texts, 1)
     scores = {"accuracy": at_1}
-    if found.several:
-        scores = {"precision_at_1": at_1, "recall_at_1": found.first / max(found.labels, 1)}
-        scores |= _scores(found.right_C.sum(), found.predicted_C.sum(), found.labels)._asdict()
-    there_C = found.actual_C + found.predicted_C > 0
-    macro = np.array([*by_label(found)])[there_C].mean(axis=0) if there_C.any() else np.zeros(3)
+    if tally.several:
+        scores = {"precision_at_1": at_1, "recall_at_1": tally.first / max(tally.labels, 1)}
+        scores |= _scores(tally.right_C.sum(), tally.predicted_C.sum(), tally.labels)._asdict()
+    present_C = tally.actual_C + tally.predicted_C > 0
+    macro = (
+        np.array([*score_labels(tally)])[present_C].mean(axis=0) if present_C.any() else np.zeros(3)
+    )
     return scores | {
         f"macro_{name}": float(score) for name, score in zip(Scores._fields, macro, strict=True)
     }
 
 
-def by_label(found: Tally) -> list[Scores]:
-    """The scores of each label."""
-    counts = found.right_C, found.predicted_C, found.actual_C
+def score_labels(tally: Tally) -> list[Scores]:
+    """Return the scores of each label.
+
+    Args:
+        tally: Counts of predictions.
+    """
+    counts = tally.right_C, tally.predicted_C, tally.actual_C
     return [_scores(*of_label) for of_label in zip(*counts, strict=True)]
 
 
-def table(found: Tally, labels: Sequence[str]) -> str:
-    """The scores of all texts, and those of each of the first labels, for people."""
+def format_table(tally: Tally, labels: Sequence[str]) -> str:
+    """Return a table of the first labels, and the metrics of all texts, as text.
+
+    Args:
+        tally: Counts of predictions.
+        labels: Names of the labels.
+    """
     rows = [("label", *Scores._fields, "texts")]
-    each = zip(labels, by_label(found), found.actual_C.tolist(), strict=True)
-    for label, scores, count in list(each)[:_SHOWN]:
+    scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
+    for label, scores, count in list(scored_labels)[:_SHOWN]:
         rows.append((label, *(f"{score:.4f}" for score in scores), f"{count:,}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -105,16 +133,25 @@ def table(found: Tally, labels: Sequence[str]) -> str:
         for label, *cells in rows
     ]
     if len(labels) > _SHOWN:
-        lines.append(f"({len(labels) - _SHOWN:,} labels more)")
-    scores = (f"{name.replace('_', ' ')} {score:.4f}" for name, score in values(found).items())
-    return "\n".join([*lines, f"{found.texts:,} texts: {', '.join(scores)}"])
+        lines.append(f"({len(labels) - _SHOWN:,} more labels)")
+    scores = (
+        f"{name.replace('_', ' ')} {score:.4f}" for name, score in compute_metrics(tally).items()
+    )
+    return "\n".join([*lines, f"{tally.texts:,} texts: {', '.join(scores)}"])
 
 
-def summary(found: Tally, labels: Sequence[str]) -> dict[str, Any]:
-    """The same as plain values, for JSON."""
-    each = zip(labels, by_label(found), found.actual_C.tolist(), strict=True)
-    of_labels = {label: {**scores._asdict(), "texts": count} for label, scores, count in each}
-    return {"texts": found.texts, **values(found), "labels": of_labels}
+def summary(tally: Tally, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the metrics of all texts and of each label as values for JSON.
+
+    Args:
+        tally: Counts of predictions.
+        labels: Names of the labels.
+    """
+    scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
+    label_scores = {
+        label: {**scores._asdict(), "texts": count} for label, scores, count in scored_labels
+    }
+    return {"texts": tally.texts, **compute_metrics(tally), "labels": label_scores}
 
 
 def _scores(right: int, predicted: int, actual: int) -> Scores:

@@ -1,4 +1,4 @@
-"""What a trained classifier says of texts."""
+"""Predict and score labels with the trained tables of a classifier."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from ...input.bags import Features
+from ...input.features import Features
 from ...input.labelled import Examples
 from ...losses import inference
 from ...models.bag import Bag
@@ -17,14 +17,19 @@ from ...types import HOST
 from . import label_metrics
 from .label_metrics import Tally
 
-# Of a text to predict or to score: probabilities, and texts, at a time.
-_CHANCES, _TEXTS = 1 << 22, 4096
+# Most probabilities, and most texts, that are computed at a time.
+_MAX_PROBABILITIES, _MAX_TEXTS = 1 << 22, 4096
 
 
 class Classifier:
-    """What trained rows say of texts.
+    """A model with the tables that it reads, for prediction.
 
-    each: whether each label has a probability of its own. device: where this is computed.
+    Args:
+        model: The bag-of-words model.
+        tables: Its tables by name.
+        features: Which words and n-grams a text has.
+        multi_label: Whether each label has a probability of its own, as with --loss=one_vs_all.
+        device: Where to compute.
     """
 
     def __init__(
@@ -32,46 +37,52 @@ class Classifier:
         model: Bag,
         tables: Mapping[str, Table],
         features: Features,
-        each: bool,
+        multi_label: bool,
         device: str,
     ):
         self._model, self._tables, self._features = model, tables, features
-        self._each, self._device = each, device
+        self._multi_label, self._device = multi_label, device
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
         self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
 
     def probabilities(self, tokens_M: np.ndarray, lengths_E: np.ndarray) -> np.ndarray:
-        """Of each label for each text, (E, C) float32.
+        """Return the probability of each label for each text, (E, C) float32.
 
-        tokens_M: int32 ids of words, one text after the other. lengths_E: words of each text.
+        Args:
+            tokens_M: Word ids, int32, one text after the other.
+            lengths_E: Number of words of each text.
         """
         owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
         with tf.device(self._device):
             hidden_ED = self._hidden(tokens_M, owners_M, len(lengths_E))
             blocks = inference.distribution(self._model.output, hidden_ED, self._gather)
-            found = [*zip(*blocks, strict=True)]
-        ids_C, log_EC = np.concatenate(found[0]), np.concatenate(found[1], axis=1)
+            parts = [*zip(*blocks, strict=True)]
+        ids_C, log_EC = np.concatenate(parts[0]), np.concatenate(parts[1], axis=1)
         return np.exp(log_EC[:, np.argsort(ids_C)])
 
     def score(self, examples: Examples) -> Tally:
-        """What it predicts of some examples."""
-        each = self._each and bool((examples.label_counts_E > 1).any())
-        size = texts_at_once(len(examples.labels))
+        """Return the counts of predictions for labelled texts.
+
+        Args:
+            examples: The texts.
+        """
+        multi_label = self._multi_label and bool((examples.label_counts_E > 1).any())
+        size = batch_size(len(examples.labels))
         parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
-        found = [
-            label_metrics.tally(
-                self.probabilities(some.tokens_M, some.lengths_E),
-                some.labels_N,
-                some.label_counts_E,
-                each,
+        tallies = [
+            label_metrics.count_predictions(
+                self.probabilities(part.tokens_M, part.lengths_E),
+                part.labels_N,
+                part.label_counts_E,
+                multi_label,
             )
-            for some in parts
+            for part in parts
         ]
-        return Tally(*map(sum, zip(*found, strict=True)))
+        return Tally(*map(sum, zip(*tallies, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         with tf.device(HOST):  # the number of features gives all further shapes
-            ids_N, owners_N = self._features.of(tokens_M, owners_M)
+            ids_N, owners_N = self._features.extract(tokens_M, owners_M)
         ids_U, positions_N = unique(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)
@@ -80,6 +91,10 @@ class Classifier:
         return self._tables[name].gather(ids_U)
 
 
-def texts_at_once(labels: int) -> int:
-    """How many texts are predicted at a time."""
-    return max(1, min(_TEXTS, _CHANCES // labels))
+def batch_size(labels: int) -> int:
+    """Return how many texts are predicted at a time.
+
+    Args:
+        labels: The number of labels, C.
+    """
+    return max(1, min(_MAX_TEXTS, _MAX_PROBABILITIES // labels))

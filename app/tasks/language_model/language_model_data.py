@@ -1,7 +1,8 @@
-"""A language model's text side: its batches by epoch, and its perplexity on text held out.
+"""Make the batches of a language model, and score it on held-out text.
 
-Perplexity is e to the mean of -log P over all tokens of a text: words, `<unk>` for those without an
-id of their own, and `<eos>` after each document. So it compares models of one vocabulary only.
+Perplexity is e to the mean of -log P over all tokens of a text. The tokens are words, `<unk>` for
+words without an id of their own, and `<eos>` after each document. Only models with the same
+vocabulary can be compared.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches, Rows
-from ..words.words_data import Text, by_epoch, cached
+from ..words.words_data import Text, cache_blocks, make_batches_from_rows
 
-# Text is scored in fewer and longer streams than it is trained on, since the first tokens of each
-# are predicted from little: 16 of a block, which is 1,000 tokens or more for a share of 5 %.
+# Scoring uses fewer and longer streams than training, as the first tokens of a stream have little
+# context: 16 per block, each of 1,000 tokens or more if 5 % of a block is held out.
 _STREAMS = 16
 
 
 class Score(NamedTuple):
     """How well a text was predicted.
 
-    loss: nats a token, the mean of -log P. tokens: their number. words: of those, words with an id;
-    the others are `<unk>` and `<eos>`.
+    Attributes:
+        loss: Mean of -log P, in nats per token.
+        tokens: Number of tokens.
+        words: Number of tokens that are neither `<unk>` nor `<eos>`.
     """
 
     loss: float
@@ -48,72 +51,112 @@ class Score(NamedTuple):
     words: int
 
 
-def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
-    """The batches of a run, (S, B, T + 1) int32 (see `input.sequences`).
+def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+    """Return the batches of a run, (S, B, T + 1) int32 (see `input.sequences`).
 
-    Iterating raises RunError when the corpus cannot be read.
+    Args:
+        text: The corpus.
+        config: The configuration of the run.
+        workdir: The folder of the run, which has the cache of --cache=disk.
+
+    Raises:
+        RunError: While iterating, if the corpus cannot be read.
     """
-    progress = Progress.of(text.sources)
+    progress = Progress.make(text.sources)
 
     def rows(share: Share) -> EpochRows:
         blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
-        kept = cached(blocks, text, config, workdir, progress, share)
+        kept = cache_blocks(blocks, text, config, workdir, progress, share)
         end = text.vocabulary.tokens.index(EOS)
-        return sequences.rows(kept, sequences.left_out(config.input), end, config.input)
+        return sequences.make_epoch_rows(
+            kept, sequences.heldout_share(config.input), end, config.input
+        )
 
-    return by_epoch(rows, progress, 1, config.input)
-
-
-def words(text: Text, config: Config) -> int:
-    """About how many tokens of a text are trained on."""
-    return round(text.words * (1 - sequences.left_out(config.input)))
+    return make_batches_from_rows(rows, progress, 1, config.input)
 
 
-def heldout(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
-    """A pass over the text that is held out, in batches (B, T + 1) int32; None if there is none.
+def count_trained_tokens(text: Text, config: Config) -> int:
+    """Return the approximate number of tokens of a text that are not held out.
 
-    UsageError if that text has nothing to score. Iterating raises RunError where it cannot be read.
+    Args:
+        text: The corpus.
+        config: The configuration of the run.
+    """
+    return round(text.words * (1 - sequences.heldout_share(config.input)))
+
+
+def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
+    """Return a function that iterates over the held-out text, or None if there is none.
+
+    Args:
+        text: The corpus.
+        config: The configuration of the run.
+
+    Returns:
+        Function without arguments. It yields batches (B, T + 1) int32, and raises RunError if a
+        file cannot be read.
+
+    Raises:
+        UsageError: The held-out text has nothing to score.
     """
     settings = config.input
     if settings.heldout:
-        found = functools.partial(of_files, settings.heldout, text.vocabulary, config)
-        if not any(_words(tokens_BL, text.vocabulary) for tokens_BL in found()):
-            raise UsageError(nothing_known(settings.heldout))
-        return found
+        make_pass = functools.partial(read_files, settings.heldout, text.vocabulary, config)
+        if not any(_count_words(tokens_BL, text.vocabulary) for tokens_BL in make_pass()):
+            raise UsageError(explain_no_known_words(settings.heldout))
+        return make_pass
     if not settings.heldout_share:
         return None
-    found = functools.partial(
-        _passed, text.sources, text.vocabulary, config, settings.heldout_share
+    make_pass = functools.partial(
+        _read_heldout, text.sources, text.vocabulary, config, settings.heldout_share
     )
-    if next(found(), None) is None:
+    if next(make_pass(), None) is None:
         raise UsageError(
             f"--heldout_share={settings.heldout_share} leaves no token of any block of the text; "
             "give a greater share, more text, or --heldout=FILE"
         )
-    return found
+    return make_pass
 
 
-def of_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
-    """As a pass of `heldout`, over all text of some files, named as by --corpus."""
-    named = dataclasses.replace(config.corpus, corpus=files)
-    return _passed(corpus.resolve(named, flag="heldout"), vocabulary, config, 1.0)
+def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
+    """Yield batches (B, T + 1) int32 of all text of some files.
+
+    Args:
+        files: The files, named as by --corpus.
+        vocabulary: The vocabulary of the run.
+        config: The configuration of the run.
+    """
+    return _read_heldout(corpus.resolve_heldout(config.corpus, files), vocabulary, config, 1.0)
 
 
-def nothing_known(files: str) -> str:
-    """What is wrong with files that have no word of the vocabulary."""
+def explain_no_known_words(files: str) -> str:
+    """Return the message for files that have no word of the vocabulary.
+
+    Args:
+        files: The value of --heldout.
+    """
     return f"--heldout={files}: no word of it is in the vocabulary; give text like that of --corpus"
 
 
-def scorer(
+def make_scorer(
     model: LanguageModel, tables: dict[str, Table], vocabulary: Vocabulary, device: str
 ) -> Callable[[Iterator[tf.Tensor]], Score]:
-    """A function from a pass over a text to its score; the model's loss must be `NormalizedLoss`.
+    """Return a function that scores one pass over a text.
 
-    It sums in float64, and the state of the run's own streams stays as it is.
+    It sums in float64, and does not change the state of the streams that are being trained.
+
+    Args:
+        model: The model; its loss is `NormalizedLoss`.
+        tables: The tables of the model.
+        vocabulary: The vocabulary of the run.
+        device: Where to compute.
+
+    Returns:
+        Function from an iterator over batches (B, T + 1) to the `Score`.
     """
 
     @tf.function(autograph=False)
-    def scored(tokens_BL: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def score_batch(tokens_BL: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
             return tables[name].gather(ids_U)
 
@@ -129,42 +172,53 @@ def scorer(
         losses_N = -log_p_N * weights_GNM[:, 0, 0]
         return tf.reduce_sum(tf.cast(losses_N, tf.float64)), state_BS
 
-    def score(passed: Iterator[tf.Tensor]) -> Score:
+    def score(batches: Iterator[tf.Tensor]) -> Score:
         loss, tokens, known, state_BS = 0.0, 0, 0, None
-        for tokens_BL in passed:
+        for tokens_BL in batches:
             with tf.device(device):
                 if state_BS is None:
                     state_BS = tf.zeros((len(tokens_BL), model.cell.states * model.hidden))
-                more, state_BS = scored(tokens_BL, state_BS)
-            loss += float(more)
+                batch_loss, state_BS = score_batch(tokens_BL, state_BS)
+            loss += float(batch_loss)
             tokens += int(decode(tokens_BL).real[:, 1:].numpy().sum())
-            known += _words(tokens_BL, vocabulary)
+            known += _count_words(tokens_BL, vocabulary)
         return Score(loss / max(tokens, 1), tokens, known)
 
     return score
 
 
-def of_loss(loss: float) -> dict[str, float]:
-    """The perplexity of a loss in nats a token; at most e^700, as a float ends there."""
+def loss_metrics(loss: float) -> dict[str, float]:
+    """Return the perplexity of a loss, at most e^700, near the largest float.
+
+    Args:
+        loss: Mean of -log P, in nats per token.
+    """
     return {"perplexity": math.exp(min(loss, 700.0))}
 
 
-def values(found: Score) -> dict[str, float]:
-    """A score of the text held out, as a run reports it. RunError if it is not finite."""
-    if not math.isfinite(found.loss):
+def heldout_metrics(score: Score) -> dict[str, float]:
+    """Return the metrics of the held-out text by name.
+
+    Args:
+        score: Its score.
+
+    Raises:
+        RunError: The loss is not finite.
+    """
+    if not math.isfinite(score.loss):
         raise RunError("the loss on the text held out is not finite; lower --learning_rate")
     return {
-        "heldout_loss": found.loss,
-        "heldout_perplexity": of_loss(found.loss)["perplexity"],
-        "heldout_tokens": found.tokens,
+        "heldout_loss": score.loss,
+        "heldout_perplexity": loss_metrics(score.loss)["perplexity"],
+        "heldout_tokens": score.tokens,
     }
 
 
-def _passed(
+def _read_heldout(
     sources: tuple[str, ...], vocabulary: Vocabulary, config: Config, share: float
 ) -> Iterator[tf.Tensor]:
-    """The batches, (B, T + 1), of such a share at the end of every block."""
-    progress = Progress.of(sources)
+    """Yield the batches (B, T + 1) of the last share of the tokens of every block."""
+    progress = Progress.make(sources)
     blocks = _blocks(sources, vocabulary, config, progress)
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams
@@ -175,8 +229,10 @@ def _passed(
         batch_tokens=streams * length,
         micro_batches=1,
     )
-    rows = sequences.heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
-    for _, tokens_SBL in by_epoch(lambda share: rows, progress, 1, settings)(range(1), 0):
+    rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
+    for _, tokens_SBL in make_batches_from_rows(lambda share: rows, progress, 1, settings)(
+        range(1), 0
+    ):
         yield tokens_SBL[0]
 
 
@@ -190,8 +246,8 @@ def _blocks(
     return sequences.token_blocks(sources, vocabulary, config.corpus, config.input, progress, share)
 
 
-def _words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:
-    """How many of the tokens to predict are words with an id of their own."""
+def _count_words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:
+    """Return how many of the tokens to predict are words with an id of their own."""
     decoded = decode(tokens_BL[:, 1:])
-    marks = [vocabulary.tokens.index(token) for token in (UNK, EOS)]
-    return int((decoded.real.numpy() & ~np.isin(decoded.ids.numpy(), marks)).sum())
+    special_ids = [vocabulary.tokens.index(token) for token in (UNK, EOS)]
+    return int((decoded.real.numpy() & ~np.isin(decoded.ids.numpy(), special_ids)).sum())

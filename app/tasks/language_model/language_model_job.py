@@ -1,4 +1,4 @@
-"""--task=language_model: a recurrent network that predicts a text, and its score."""
+"""Build the job of --task=language_model, a recurrent network, and score a trained one."""
 
 from __future__ import annotations
 
@@ -17,91 +17,115 @@ from ...system import devices
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary
 from ...training.job import Job
-from .. import text_tasks as texts
+from .. import text_tasks
 from ..words import words_data
 from . import language_model_data
 
 CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Everything to train a language model with. UsageError if there is nothing to score it on.
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
+    """Return the job that trains a language model.
 
-    finished: whether all epochs that the workdir was asked for are done.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        finished: Whether the run of the workdir has completed all its epochs.
+
+    Raises:
+        UsageError: The flags do not fit together, or the held-out text has nothing to score.
+        RunError: The corpus cannot be read.
     """
-    text = words_data.text(config, workdir, finished)
+    text = words_data.load_text(config, workdir, finished)
     device = devices.name(config.run)
     optimizer = updates.optimizer(config.optimizer)
-    heldout = language_model_data.heldout(text, config)
+    heldout = language_model_data.make_heldout_pass(text, config)
     model = _model(config, text.vocabulary)
-    batches = language_model_data.batches(text, config, workdir)
-    rows = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
-    stored = placing.place(model, batches, rows, config, optimizer, workdir)
-    score = language_model_data.scorer(model, stored["tables"], text.vocabulary, device)
+    batches = language_model_data.make_batches(text, config, workdir)
+    micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
+    placed = placing.place(model, batches, micro_batch, config, optimizer, workdir)
+    score = language_model_data.make_scorer(model, placed["tables"], text.vocabulary, device)
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
-        words=language_model_data.words(text, config),
-        empty=texts.empty(config, 1),
-        steps_per_batch=config.input.steps_per_call,
-        device=device,
-        of_loss=language_model_data.of_loss if model.output.is_likelihood else lambda loss: {},
-        epoch_end=None if heldout is None else lambda: language_model_data.values(score(heldout())),
+        words=language_model_data.count_trained_tokens(text, config),
+        empty=text_tasks.make_empty_batch(config, 1),
+        of_loss=language_model_data.loss_metrics if model.output.is_likelihood else lambda loss: {},
+        epoch_end=None
+        if heldout is None
+        else lambda: language_model_data.heldout_metrics(score(heldout())),
         watched=lambda values: -values["heldout_loss"],
-        **texts.fields(text, config, workdir),
-        **stored,
+        **text_tasks.job_fields(text, config, workdir),
+        **placed,
     )
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
-    """The perplexity of the trained model on files, for people and for programs.
+    """Return the perplexity of the trained model on files, as text and as values for JSON.
 
-    UsageError for files without a word that is known; RunError if there is no whole checkpoint.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        heldout: The files, named as by --corpus.
+
+    Raises:
+        UsageError: The files have no word of the vocabulary.
+        RunError: There is no complete checkpoint, or the files cannot be read.
     """
-    known = vocabulary.load(str(workdir.vocabulary))
-    score, step = trained(config, known, workdir)
-    found = score(language_model_data.of_files(heldout, known, config))
-    if not found.words:
-        raise UsageError(language_model_data.nothing_known(heldout))
-    perplexity = language_model_data.of_loss(found.loss)["perplexity"]
+    words = vocabulary.load(str(workdir.vocabulary))
+    score, step = load_scorer(config, words, workdir)
+    result = score(language_model_data.read_files(heldout, words, config))
+    if not result.words:
+        raise UsageError(language_model_data.explain_no_known_words(heldout))
+    perplexity = language_model_data.loss_metrics(result.loss)["perplexity"]
     text = (
-        f"perplexity {perplexity:,.2f}, {found.loss:.4f} nats a token, of step {step:,}: "
-        f"{found.tokens:,} tokens, <eos> after each document included, "
-        f"{1 - found.words / found.tokens:.1%} of them <eos> or <unk>; "
-        f"a vocabulary of {len(known.tokens):,}"
+        f"perplexity {perplexity:,.2f}, {result.loss:.4f} nats a token, of step {step:,}: "
+        f"{result.tokens:,} tokens, <eos> after each document included, "
+        f"{1 - result.words / result.tokens:.1%} of them <eos> or <unk>; "
+        f"a vocabulary of {len(words.tokens):,}"
     )
-    return text, {"perplexity": perplexity, "step": step, **found._asdict()}
+    return text, {"perplexity": perplexity, "step": step, **result._asdict()}
 
 
-def trained(
-    config: Config, known: Vocabulary, workdir: Workdir
+def load_scorer(
+    config: Config, words: Vocabulary, workdir: Workdir
 ) -> tuple[Callable[[Iterator[tf.Tensor]], language_model_data.Score], int]:
-    """What scores text by the newest checkpoint, and the step that this is of.
+    """Return a scorer by the newest checkpoint (see `make_scorer`), and the checkpoint's step.
 
-    See `tasks.language_model.language_model_data.scorer`. RunError if there is no whole checkpoint.
+    Args:
+        config: The configuration of the run.
+        words: The vocabulary of the run.
+        workdir: The folder of the run.
+
+    Raises:
+        RunError: There is no complete checkpoint.
     """
-    model = _model(config, known)
+    model = _model(config, words)
     tables, position = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
     device = devices.name(config.run)
-    return language_model_data.scorer(model, tables, known, device), position.step
+    return language_model_data.make_scorer(model, tables, words, device), position.step
 
 
-def _model(config: Config, known: Vocabulary) -> LanguageModel:
-    """The model that the settings ask for, over a vocabulary with `<unk>` and `<eos>`."""
+def _model(config: Config, words: Vocabulary) -> LanguageModel:
+    """Return the model of the configuration.
+
+    Args:
+        config: The configuration of the run.
+        words: A vocabulary with `<unk>` and `<eos>`.
+    """
     settings, device = config.model, devices.name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
-        output = texts.output(config, known.counts, hidden + 1)
+        output = text_tasks.make_loss(config, words.counts, hidden + 1)
         return LanguageModel(
-            size=len(known.tokens),
+            size=len(words.tokens),
             dim=settings.dim,
             cell=CELLS[settings.cell](),
             hidden=hidden,
             streams=config.input.micro_tokens // config.input.row_tokens,
             output=output,
-            priors=output.priors(known.counts),
+            priors=output.priors(words.counts),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
             micro_batches=config.input.micro_batches or 1,

@@ -1,1 +1,1 @@
-"""Items for users: `--task=recommend`."""
+"""Items recommended to users: `--task=recommend`."""

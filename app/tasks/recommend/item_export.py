@@ -1,49 +1,73 @@
-"""Vectors of users and items whose inner product is the score: for indexes of nearest neighbours.
+"""Export vectors of users and items, for indexes of nearest neighbors.
 
-The greatest inner products with a user's vector are those of the items that the model would rank
-first, biases included.
+The score of a user and an item is the inner product of their vectors, biases included. So the items
+with the largest inner products are those that the model ranks first.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from ... import __name__ as PACKAGE
+from ...checkpoints.workdir import Workdir
+from ...config import Config
 from ...errors import UsageError
+from ...exporting import word2vec
 from ...system.files import replacing, replacing_folder
+from ...types import WordVectors
+from .ranking_metrics import Ranker
+from .recommend_model import TrainedRecommender, load_recommender
 
 _README = "vectors.json"
 # Links of a node (Malkov & Yashunin 2018, section 4.1: 5 to 48), and candidates in building and in
 # searching (hnswlib's ALGO_PARAMS.md and bindings: 200 to build with).
 _LINKS, _CANDIDATES = 32, 200
-_SAMPLE, _TOP = 1000, 20  # users by whom an index is checked, and items of each
+_SAMPLE, _TOP = 1000, 20  # users whose searches check an index, and items of each search
 
 
-def write(
+def write_vectors(
     folder: str | Path, vectors: dict[str, tuple[Sequence[str], np.ndarray]], about: dict
 ) -> None:
-    """Writes NAME.npy, (V, E) float32, and NAME.tsv, a key a line, for each name; and `about`.
+    """Write NAME.npy, (V, E) float32, and NAME.tsv, a key per line, for each name.
 
-    UsageError for a folder that holds other files, RunError if it cannot be written.
+    Args:
+        folder: Where to write.
+        vectors: By name, the keys and their vectors (V, E).
+        about: Written as vectors.json.
+
+    Raises:
+        UsageError: The folder has other files.
+        RunError: The folder cannot be written.
     """
-    with replacing_folder(folder, _README) as made:
+    with replacing_folder(folder, _README) as temporary:
         for name, (keys, matrix_VE) in vectors.items():
-            np.save(made / f"{name}.npy", matrix_VE)
-            (made / f"{name}.tsv").write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
-        (made / _README).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            np.save(temporary / f"{name}.npy", matrix_VE)
+            (temporary / f"{name}.tsv").write_text(
+                "".join(f"{key}\n" for key in keys), encoding="utf-8"
+            )
+        (temporary / _README).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) -> float:
-    """Writes an HNSW index of items by inner product, numbered as in items.tsv, for Faiss.
+    """Write an HNSW index of items by inner product, for Faiss.
 
-    Gives the share of the 20 best items, of a sample of users, that a search in it finds.
-    UsageError without Faiss.
+    Args:
+        path: File to write.
+        users_UE: Vectors of users; a sample of them is searched for, to check the index.
+        items_VE: Vectors of items; their numbers in the index are the lines of items.tsv.
+
+    Returns:
+        The share of the 20 best items of these users that a search finds.
+
+    Raises:
+        UsageError: Faiss is not installed.
     """
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # which tells what it tries
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
     try:
         import faiss
     except ImportError as error:
@@ -51,13 +75,81 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
     index = faiss.IndexHNSWFlat(items_VE.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = index.hnsw.efSearch = _CANDIDATES
     index.add(items_VE)
-    # Faiss itself writes through C, whose last buffer a full disk loses without an error.
+    # Faiss's own writer ignores an error in the last buffer, as on a full disk.
     with replacing(path) as temporary, open(temporary, "wb") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-    asked_NE = users_UE[:: max(1, len(users_UE) // _SAMPLE)]
+    queries_NE = users_UE[:: max(1, len(users_UE) // _SAMPLE)]
     k = min(_TOP, len(items_VE))
-    _, found_NK = index.search(asked_NE, k)
-    # User by user, as the scores of all items by all of them may not fit in memory.
-    best_NK = (np.argpartition(-(items_VE @ user_E), k - 1)[:k] for user_E in asked_NE)
-    shared = [len(np.intersect1d(*rows)) for rows in zip(found_NK, best_NK, strict=True)]
-    return float(np.mean(shared)) / k
+    _, found_NK = index.search(queries_NE, k)
+    # One user at a time, as the scores of all items for all users may not fit in memory.
+    best_NK = (np.argpartition(-(items_VE @ user_E), k - 1)[:k] for user_E in queries_NE)
+    overlaps = [len(np.intersect1d(*rows)) for rows in zip(found_NK, best_NK, strict=True)]
+    return float(np.mean(overlaps)) / k
+
+
+def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
+    """Write the vectors of users and items to a folder, and return a message.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        path: The folder to write.
+    """
+    recommender, users_UE, items_VE = _vectors(config, workdir)
+    about = {
+        "score": "the inner product of a user and an item, plus `mean`",
+        "mean": recommender.model.mean,
+        "columns": items_VE.shape[1],
+    }
+    vectors = {
+        "users": (recommender.users.tokens, users_UE),
+        "items": (recommender.items.tokens, items_VE),
+    }
+    write_vectors(path, vectors, about)
+    return f"{path}: {len(users_UE):,} users and {len(items_VE):,} items"
+
+
+def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
+    """Write a Faiss index of the items, and return a message.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        path: The file to write.
+    """
+    _, users_UE, items_VE = _vectors(config, workdir)
+    recall = write_faiss(path, users_UE, items_VE)
+    return f"{path}: {len(items_VE):,} items, as items.tsv has them; finds {recall:.1%} of the best"
+
+
+def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
+    """Write the vectors of items in word2vec's format, and return a message.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        path: The file to write.
+    """
+    recommender, _, items_VE = _vectors(config, workdir)
+    items_VD = items_VE[:, : config.model.dim]  # a bias, which comes after, is no direction
+    word2vec.write(WordVectors(recommender.items.tokens, items_VD, recommender.items.counts), path)
+    return f"{path}: {len(items_VD):,} items"
+
+
+def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
+    """Return a recommender with the vectors of its users and items, float32."""
+    recommender = load_recommender(config, workdir)
+    if not recommender.model.scorer.inner:
+        raise UsageError(
+            f"--model={config.model.model} has layers, and no vectors whose inner product is its "
+            f"score; train --model=mf or gmf, or ask {PACKAGE}.recommend"
+        )
+    users_UE, items_VE = Ranker(recommender.model, recommender.tables, 1).vectors()
+    return recommender, users_UE, items_VE
+
+
+EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
+    "vectors": export_vectors,
+    "faiss": export_faiss,
+    "word2vec": export_word2vec,
+}

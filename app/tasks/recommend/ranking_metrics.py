@@ -1,6 +1,6 @@
-"""The best items of each user, exactly, and how well they meet what is held out.
+"""Rank all items for each user exactly, and compute metrics of held-out pairs.
 
-Every item is ranked, no sample of them: sampled metrics rank models otherwise than exact ones do
+Every item is ranked. Metrics on a sample of items order models differently than exact metrics
 (Krichene & Rendle 2020).
 """
 
@@ -11,21 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ...input.pairs import Known
+from ...input.pairs import KnownItems
 from ...models.factorization import Kernels
 from ...models.recommender import Recommender
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 
-# Scores that are computed at a time: 64 MB of them, with what top_k takes.
+# Scores that are computed at a time: 64 MB; top_k takes more beside them.
 _SCORES = 1 << 24
-_BLOCK = 64  # columns whose maximum is looked at first
+_BLOCK = 64  # columns of a block, whose maximum is searched first
 _MEANS = ("recall", "ndcg", "hit_rate", "mrr")
-_PAIRS = 1 << 16  # of a user and an item whose scores are computed at a time
+_PAIRS = 1 << 16  # pairs of a user and an item that are scored at a time
 
 
 class Ranker:
-    """The k best items of users, and the scores of pairs, by the tables as they are."""
+    """Ranks items for users and scores pairs, by the current rows of the tables.
+
+    Args:
+        model: The recommender.
+        tables: Its tables by name.
+        k: Number of items to find for each user.
+    """
 
     def __init__(self, model: Recommender, tables: Mapping[str, Table], k: int):
         self.k, self.items = min(k, model.items), model.items
@@ -43,12 +49,19 @@ class Ranker:
         )
 
     def blocks(
-        self, users_N: np.ndarray, known: Known | None
+        self, users_N: np.ndarray, known: KnownItems | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Some users at a time, with their best items, (M, k) int32, and the scores, float32.
+        """Yield the best items of some users at a time.
 
-        Best first, of equal ones that of lower id; items that the user knows are left out. Where
-        fewer than k are left, the rest is -1, with a score of -inf.
+        The best item is first; among equal scores, the item of the lowest id. If fewer than k items
+        are left, the rest is -1 with score -inf.
+
+        Args:
+            users_N: Ids of users.
+            known: Items to leave out for each user, or None.
+
+        Yields:
+            Users (M,), their items (M, k) int32, and the scores (M, k) float32.
         """
         kernels = self._kernels()
         items_VE = self._codes("items", self.items, self._model.item_codes, kernels)
@@ -56,25 +69,30 @@ class Ranker:
             users_M = users_N[start : start + self._users]
             missing = self._users - len(users_M)
             rows_MD = self._tables["users"].gather(tf.constant(np.pad(users_M, (0, missing))))
-            excluded_N2 = _places(users_M, known)
+            excluded_N2 = _known_positions(users_M, known)
             scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, tf.constant(excluded_N2))
             scores_MK = scores_MK[: len(users_M)].numpy()
             ids_MK = ids_MK[: len(users_M)].numpy()
             yield users_M, np.where(np.isneginf(scores_MK), -1, ids_MK), scores_MK
 
     def ratings(self, users_N: np.ndarray, items_N: np.ndarray) -> np.ndarray:
-        """The score of each user and item, (N,) float32."""
-        model, found = self._model, [np.empty(0, np.float32)]
+        """Return the score of each pair, (N,) float32.
+
+        Args:
+            users_N: Ids of users.
+            items_N: Ids of items.
+        """
+        model, scores = self._model, [np.empty(0, np.float32)]
         kernels = self._kernels()
         for start in range(0, len(users_N), _PAIRS):
-            some = slice(start, start + _PAIRS)
-            users = model.user_codes(self._tables["users"].gather(users_N[some]), kernels)
-            items = model.item_codes(self._tables["items"].gather(items_N[some]), kernels)
-            found.append((model.scorer.score_pairs(users, items, kernels) + model.mean).numpy())
-        return np.concatenate(found)
+            part = slice(start, start + _PAIRS)
+            users = model.user_codes(self._tables["users"].gather(users_N[part]), kernels)
+            items = model.item_codes(self._tables["items"].gather(items_N[part]), kernels)
+            scores.append((model.scorer.score_pairs(users, items, kernels) + model.mean).numpy())
+        return np.concatenate(scores)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
-        """The codes of all users and all items, (U, E) and (V, E) float32."""
+        """Return the vectors of all users (U, E) and of all items (V, E), float32."""
         model, kernels = self._model, self._kernels()
         users_UE = self._codes("users", model.users, model.user_codes, kernels)
         items_VE = self._codes("items", model.items, model.item_codes, kernels)
@@ -90,13 +108,13 @@ class Ranker:
         return scores_MK + model.mean, ids_MK
 
     def _codes(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
-        """The codes of all rows of a table."""
+        """Return the codes of the first `count` rows of a table."""
         table = self._tables[name]
-        found = [
+        codes = [
             code(table.gather(tf.range(part.start, part.stop)), kernels)
             for part in row_slices(count, table.columns)
         ]
-        return tf.concat(found, axis=0)
+        return tf.concat(codes, axis=0)
 
     def _kernels(self) -> Kernels:
         return {
@@ -105,82 +123,99 @@ class Ranker:
         }
 
 
-def score(ranker: Ranker, train: Known, heldout: Known, tops: Sequence[int]) -> dict[str, float]:
-    """Metrics by name, of the users with something held out, at each k of `tops`.
+def score(
+    ranker: Ranker, train: KnownItems, heldout: KnownItems, tops: Sequence[int]
+) -> dict[str, float]:
+    """Return ranking metrics by name, for users with held-out items.
 
-    train: whose items are left out of the ranking. Means over users of: recall, the share of the
-    items held out that are among the best k; ndcg, the sum of 1 / log2(rank + 1) of those that are,
-    over its greatest value with as many items held out and k places (both as
-    github.com/kuandeng/LightGCN, evaluator/python/evaluate_foldout.py, has them; Jarvelin &
-    Kekalainen 2002); hit_rate, whether any is; mrr, 1 / the rank of the first, or 0. coverage: the
-    share of all items that is among the best k of any of these users.
+    Means over users:
+    - recall@k: share of the held-out items that are among the best k;
+    - ndcg@k: sum of 1 / log2(rank + 1) over these, divided by its largest possible value for as
+    many held-out items (both as in github.com/kuandeng/LightGCN,
+    evaluator/python/evaluate_foldout.py; Jarvelin & Kekalainen 2002);
+    - hit_rate@k: whether any held-out item is among the best k;
+    - mrr@k: 1 / rank of the first of them, or 0.
+
+    coverage@k is the share of all items that are among the best k of any of these users.
+
+    Args:
+        ranker: Ranks the items.
+        train: Items to leave out of the ranking.
+        heldout: Items to find.
+        tops: The values of k.
     """
     counts_U = np.diff(heldout.starts_U)
     users_N = np.flatnonzero(counts_U).astype(np.int32)
-    codes_H = _code(np.repeat(np.arange(len(counts_U)), counts_U), heldout.items_N)
+    heldout_codes_H = _pair_code(np.repeat(np.arange(len(counts_U)), counts_U), heldout.items_N)
     discounts_K = 1 / np.log2(np.arange(2, ranker.k + 2))
     ideal_K = np.cumsum(discounts_K)
     sums = dict.fromkeys((f"{name}@{k}" for k in tops for name in _MEANS), 0.0)
-    found = {k: np.zeros(0, np.int32) for k in tops}
+    recommended = {k: np.zeros(0, np.int32) for k in tops}
     for users_M, ids_MK, _ in ranker.blocks(users_N, train):
         counts_M = counts_U[users_M]
-        asked_MK = _code(users_M[:, np.newaxis], ids_MK)
-        places_MK = np.minimum(np.searchsorted(codes_H, asked_MK), len(codes_H) - 1)
-        hits_MK = (codes_H[places_MK] == asked_MK) & (ids_MK >= 0)
+        codes_MK = _pair_code(users_M[:, np.newaxis], ids_MK)
+        places_MK = np.minimum(np.searchsorted(heldout_codes_H, codes_MK), len(heldout_codes_H) - 1)
+        hits_MK = (heldout_codes_H[places_MK] == codes_MK) & (ids_MK >= 0)
         for k in tops:
             hits = hits_MK[:, :k]
-            any_M = hits.any(axis=1)
+            has_hit_M = hits.any(axis=1)
             best_M = np.minimum(np.minimum(counts_M, k), ranker.k)
             gains_M = hits @ discounts_K[:k]
             sums[f"recall@{k}"] += (hits.sum(axis=1) / counts_M).sum()
             sums[f"ndcg@{k}"] += (gains_M / ideal_K[best_M - 1]).sum()
-            sums[f"hit_rate@{k}"] += any_M.sum()
-            sums[f"mrr@{k}"] += (any_M / (1 + hits.argmax(axis=1))).sum()
-            found[k] = np.union1d(found[k], ids_MK[:, :k])
+            sums[f"hit_rate@{k}"] += has_hit_M.sum()
+            sums[f"mrr@{k}"] += (has_hit_M / (1 + hits.argmax(axis=1))).sum()
+            recommended[k] = np.union1d(recommended[k], ids_MK[:, :k])
     values = {name: float(value / max(len(users_N), 1)) for name, value in sums.items()}
     for k in tops:
-        values[f"coverage@{k}"] = float((found[k] >= 0).sum() / ranker.items)
+        values[f"coverage@{k}"] = float((recommended[k] >= 0).sum() / ranker.items)
     return values
 
 
-def errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
-    """The root of the mean square, and the mean, of what predictions miss ratings by."""
-    missed_N = predicted_N.astype(np.float64) - ratings_N
+def rating_errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
+    """Return the root mean squared error and the mean absolute error of predicted ratings.
+
+    Args:
+        predicted_N: Predicted ratings.
+        ratings_N: True ratings.
+    """
+    errors_N = predicted_N.astype(np.float64) - ratings_N
     return {
-        "rmse": float(np.sqrt(np.mean(np.square(missed_N)))),
-        "mae": float(np.mean(np.abs(missed_N))),
+        "rmse": float(np.sqrt(np.mean(np.square(errors_N)))),
+        "mae": float(np.mean(np.abs(errors_N))),
     }
 
 
-def _code(users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """A number for each user and item, ascending by user, then item."""
+def _pair_code(users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Return a number for each (user, item), ascending by user, then by item."""
     return (users.astype(np.int64) << 32) + items
 
 
-def _places(users_M: np.ndarray, known: Known | None) -> np.ndarray:
-    """The places, (N, 2) int32, of what users know in a matrix of these users and all items."""
+def _known_positions(users_M: np.ndarray, known: KnownItems | None) -> np.ndarray:
+    """Return the (row, column) of known items in a matrix of users and all items, (N, 2) int32."""
     if known is None:
         return np.zeros((0, 2), np.int32)
     counts_M = known.starts_U[users_M + 1] - known.starts_U[users_M]
     rows_N = np.repeat(np.arange(len(users_M)), counts_M)
     before_M = np.cumsum(counts_M) - counts_M
-    of_N = np.arange(len(rows_N)) + (known.starts_U[users_M] - before_M)[rows_N]
-    return np.stack([rows_N, known.items_N[of_N]], axis=1).astype(np.int32)
+    index_N = np.arange(len(rows_N)) + (known.starts_U[users_M] - before_M)[rows_N]
+    return np.stack([rows_N, known.items_N[index_N]], axis=1).astype(np.int32)
 
 
 def _top(scores_MV: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The k best scores of each row and their columns, (M, k); of equal ones the first columns.
+    """Return the k best scores of each row and their columns, (M, k).
 
-    They are in the k blocks of columns that have the greatest maxima, of equal ones the first. To
-    look only there takes half the time of a single `top_k` (41,000 columns, k = 20).
+    Among equal scores, the lowest columns come first. The best columns are in the k blocks of
+    columns with the largest maxima. Searching only these blocks takes half the time of one `top_k`
+    over all columns (41,000 columns, k = 20).
     """
     users, items = scores_MV.shape
     count = -(-items // _BLOCK)
     padded = tf.pad(scores_MV, [[0, 0], [0, count * _BLOCK - items]], constant_values=-np.inf)
     blocks_MNB = tf.reshape(padded, (users, count, _BLOCK))
-    _, chosen_MK = tf.math.top_k(tf.reduce_max(blocks_MNB, axis=2), min(k, count))
-    chosen_MK = tf.sort(chosen_MK, axis=1)
-    left = tf.reshape(tf.gather(blocks_MNB, chosen_MK, batch_dims=1), (users, -1))
-    best_MK, places_MK = tf.math.top_k(left, k)
-    of_block_MK = tf.gather(chosen_MK, places_MK // _BLOCK, batch_dims=1)
-    return best_MK, of_block_MK * _BLOCK + places_MK % _BLOCK
+    _, best_blocks_MK = tf.math.top_k(tf.reduce_max(blocks_MNB, axis=2), min(k, count))
+    best_blocks_MK = tf.sort(best_blocks_MK, axis=1)
+    candidates = tf.reshape(tf.gather(blocks_MNB, best_blocks_MK, batch_dims=1), (users, -1))
+    best_MK, positions_MK = tf.math.top_k(candidates, k)
+    block_MK = tf.gather(best_blocks_MK, positions_MK // _BLOCK, batch_dims=1)
+    return best_MK, block_MK * _BLOCK + positions_MK % _BLOCK

@@ -1,90 +1,144 @@
-"""A recommender's data side: the pairs of a run, and what is said of them."""
+"""Load the pairs of users and items of a run."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
 from ...input import pairs, ratings
 from ...input.pairs import Split
 from ...input.ratings import Ratings
+from ...system.files import replacing
 from ...text import corpus, names
 from ...training import memory_plan
 
 
-def split(sources: Sequence[str], config: Config) -> Split:
-    """The pairs of a run, with those held out. UsageError for what cannot be."""
-    found = ratings.read(sources, config.ratings)
-    given = heldout(config.input.heldout, config) if config.input.heldout else None
-    predicts, weighted = config.model.loss == "squared_error", config.ratings.weighted
-    if predicts and weighted:
-        raise UsageError("--weighted: the ratings are what --loss=squared_error predicts")
-    if (predicts or weighted) and found.ratings_N is None:
-        flag = "--weighted" if weighted else "--loss=squared_error"
-        raise UsageError(f"{flag} needs ratings, and the pairs have none; leave it out")
-    return pairs.split(found, given, config)
+def load_split(sources: Sequence[str], config: Config) -> Split:
+    """Return the pairs of a run, split into training and held-out pairs.
 
-
-def check_names(found: Split, config: Config, workdir: Workdir) -> None:
-    """Refuse pairs whose users or items are not those of the rows of a workdir, in their order.
+    Args:
+        sources: Paths of the files.
+        config: The configuration of the run.
 
     Raises:
-        UsageError: They are others, as where a version of this program read the files otherwise.
+        UsageError: The files are malformed, or lack ratings that the flags need.
+        RunError: A file cannot be read.
     """
-    for what, now, path in (
-        ("users", found.users, workdir.users),
-        ("items", found.items, workdir.items),
+    corpus_pairs = ratings.read(sources, config.ratings)
+    heldout_pairs = read_heldout(config.input.heldout, config) if config.input.heldout else None
+    predicts, weighted = config.model.loss == "squared_error", config.ratings.weighted
+    if predicts and weighted:
+        raise UsageError(
+            "--weighted cannot be used with --loss=squared_error, which predicts the ratings; "
+            "leave one of them out"
+        )
+    if (predicts or weighted) and corpus_pairs.ratings_N is None:
+        flag = "--weighted" if weighted else "--loss=squared_error"
+        raise UsageError(f"{flag} needs ratings, and the pairs have none; leave it out")
+    return pairs.split_pairs(corpus_pairs, heldout_pairs, config)
+
+
+def check_names(split: Split, config: Config, workdir: Workdir) -> None:
+    """Refuse pairs whose users or items are not those of the workdir, in the same order.
+
+    Args:
+        split: The pairs of the run.
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Raises:
+        UsageError: The names differ, as after a change in how the files are read.
+    """
+    for kind, current, path in (
+        ("users", split.users, workdir.users),
+        ("items", split.items, workdir.items),
     ):
         if not path.exists():
             continue
-        # A version kept blanks around names.
-        kept = [name.strip() for name in names.load(path).tokens]
-        if kept != [name.strip() for name in now.tokens]:
+        # An earlier version kept blanks around names.
+        recorded = [name.strip() for name in names.load(path).tokens]
+        if recorded != [name.strip() for name in current.tokens]:
             raise UsageError(
-                f"{path} has other {what} than --corpus={config.corpus.corpus}; train in a new "
+                f"{path} has other {kind} than --corpus={config.corpus.corpus}; train in a new "
                 "--workdir"
             )
 
 
-def heldout(files: str, config: Config) -> Ratings:
-    """The pairs of some files, named as by --corpus."""
-    named = dataclasses.replace(config.corpus, corpus=files)
-    return ratings.read(corpus.resolve(named, flag="heldout"), config.ratings)
+def read_heldout(files: str, config: Config) -> Ratings:
+    """Return the pairs of some files.
+
+    Args:
+        files: The files, named as by --corpus.
+        config: The configuration of the run.
+    """
+    return ratings.read(corpus.resolve_heldout(config.corpus, files), config.ratings)
 
 
-def item(*parts: Ratings) -> memory_plan.Item:
-    """What pairs take of the host's memory."""
+def memory_item(*parts: Ratings) -> memory_plan.Item:
+    """Return the host memory that pairs take.
+
+    Args:
+        *parts: The pairs.
+    """
     arrays = [array for part in parts for array in part[2:6] if array is not None]
     count = sum(len(part.users_N) for part in parts)
-    # Twice: as they were read, and as batches are made of them.
+    # Twice: as arrays, and as tensors for tf.data.
     return memory_plan.Item(
         "pairs", f"{count:,}", memory_plan.HOST, 2 * sum(array.nbytes for array in arrays)
     )
 
 
-def about(found: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
-    """What the banner tells of them."""
-    count, heldout = len(found.train.users_N), len(found.heldout.users_N)
-    told = [
+def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Workdir) -> None:
+    """Write the names of ids, the items of each user and the fingerprint to the workdir.
+
+    Args:
+        split: The pairs of the run.
+        fingerprint: Of the corpus (see `corpus.fingerprint`).
+        mean: Mean rating, which the model adds to its scores.
+        workdir: The folder of the run.
+    """
+    files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
+    names.save(split.users, workdir.users)
+    names.save(split.items, workdir.items)
+    with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **split.known._asdict())
+
+
+def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the lines of the banner on the pairs.
+
+    Args:
+        split: The pairs of the run.
+        sources: Paths of the files.
+    """
+    count, heldout = len(split.train.users_N), len(split.heldout.users_N)
+    lines = [
         (
             "pairs",
-            f"{count:,} of {len(found.users.tokens):,} users and {len(found.items.tokens):,} items "
-            f"in {len(sources)} file(s): {found.train.layout}",
+            f"{count:,} of {len(split.users.tokens):,} users and {len(split.items.tokens):,} items "
+            f"in {len(sources)} file(s): {split.train.layout}",
         )
     ]
-    if found.repeated:
-        told.append(("repeated", f"{found.repeated:,} pairs came more than once: taken as one"))
-    if heldout or found.left_out:
-        users = len(np.unique(found.heldout.users_N))
-        told.append(("held out", f"{heldout:,} pairs of {users:,} users{but(found.left_out)}"))
-    return told
+    if split.repeated:
+        lines.append(("repeated", f"{split.repeated:,} repeated pairs were merged"))
+    if heldout or split.left_out:
+        users = len(np.unique(split.heldout.users_N))
+        lines.append(
+            ("held out", f"{heldout:,} pairs of {users:,} users{describe_left_out(split.left_out)}")
+        )
+    return lines
 
 
-def but(left_out: int) -> str:
-    """How many pairs held out are not scored, as a part of a sentence; empty if none."""
+def describe_left_out(left_out: int) -> str:
+    """Return a part of a sentence on held-out pairs that are not scored; empty if there are none.
+
+    Args:
+        left_out: The number of pairs.
+    """
     return f"; {left_out:,} left out, of users or items never seen, or known" if left_out else ""

@@ -1,1 +1,1 @@
-"""Word vectors: `--task=words`."""
+"""Word vectors from text: `--task=words`."""

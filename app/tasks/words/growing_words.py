@@ -1,4 +1,4 @@
-"""Training on text from its first word on: words get rows as they come, without a vocabulary."""
+"""Train on text without a vocabulary: words get rows as they appear (--table=dynamic)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...config import Config
 from ...errors import RunError, UsageError
-from ...input import growing, pipeline
+from ...input import growing, pipeline, token_rows
 from ...input.tokens import PAD
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
@@ -22,32 +22,36 @@ from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.row_store import RowStore, read_rows
 from ...text import reading
 from ...text import vocabulary as files
-from ...text.blocks import reported
+from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
-from ...text.tokenize import warn_of_dropped
+from ...text.tokenize import warn_about_long_tokens
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 
-NAME = "stream"  # of a `Stream` in a checkpoint
-PINNED = 1  # steps that the map of a `Stream` has to keep rows after they were seen
+STREAM_FOLDER = "stream"  # folder of a `WordStream` in a checkpoint
+PINNED_STEPS = 1  # steps for which the key map keeps a row after its word was seen
 _STATE, _KEYS, _WAITING = "stream.json", "keys", "waiting"
-_SAMPLES = 8  # files whose beginning tells how long the text is
+_SAMPLES = 8  # files whose first block is read to estimate the size of the text
 
 
-class Stream:
-    """The batches of a text, and where it stands, which a checkpoint holds.
+class WordStream:
+    """The batches of a text whose vocabulary grows, with a position that checkpoints keep.
 
-    Block after block, words are counted, those that the map admits get rows, and their tokens
-    become rows of text. Tokens of other words are left out, as are frequent ones by chance (see
-    `pipeline.keep_probability`), by the counts of the text so far.
+    Block after block, words are counted, words that the key map admits get rows, and tokens become
+    rows of text. Tokens of words without a row are dropped. Frequent words are subsampled (see
+    `token_rows.keep_probability`) by the counts of the text so far.
 
-    A step of the map is as many blocks as fill a batch. So rows of text that wait for their batch
-    are of this step or the one before it, and with a map of `PINNED` steps no word of theirs is
-    evicted.
+    A step of the key map is as many blocks as fill a batch. Rows of text that wait for their batch
+    are therefore of this step or of the previous one. With a map of `PINNED_STEPS` steps none of
+    their words is evicted.
 
-    keys: of strings. stores: of the map; what is admitted starts there. reweigh: told the sightings
-    of all rows that were ever in use, after each block. words: where the words are kept as a
-    vocab.tsv with each checkpoint.
+    Args:
+        sources: Paths of the text files.
+        config: The configuration of the run.
+        keys: Key map of strings.
+        stores: Row stores of the map, which initialize the rows of admitted words.
+        reweigh: Called after each block with the sightings of all rows that were ever used.
+        words: File to write the words to with each checkpoint, as a vocab.tsv.
     """
 
     def __init__(
@@ -61,37 +65,42 @@ class Stream:
     ):
         self._sources, self._config, self._words = sources, config, words
         self._keys, self._stores, self._reweigh = keys, stores, reweigh
-        self._rows_of = growing.block_rows(config.model.window, config.input, config.run.seed)
+        self._rows_of = growing.make_block_rows(config.model.window, config.input, config.run.seed)
         self._count = config.input.batch_tokens // config.input.row_tokens
         length = config.input.row_tokens + 2 * config.model.window
-        # The batch that was given out last and all after it, of the blocks taken so far.
+        # Rows of the blocks taken so far, from the batch in training on.
         self._waiting_RL = np.zeros((0, length), np.int32)
-        # The epoch, the blocks taken and the batches trained in it; the step of the next block.
+        # Current epoch; blocks taken and batches trained in it; the key map's current step.
         self._epoch = self._block = self._batch = self._step = 0
 
     def batches(self, epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
-        """See `types.Batches`; first: what the stream, if it was restored, knows.
+        """Yield the batches of several epochs (see `types.Batches`).
 
-        RunError when the corpus cannot be read, and if no word gets a row in an epoch.
+        Args:
+            epochs: Numbers of the epochs.
+            first: Batches to skip in the first epoch; it must be the stream's own position.
+
+        Raises:
+            RunError: The corpus cannot be read, or no word gets a row in an epoch.
         """
         for epoch in epochs:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
-            progress = Progress.of(self._sources)
+            progress = Progress.make(self._sources)
             settings = self._config.corpus, self._config.input
             dropped = 0
-            with reported(progress):
-                blocks = growing.blocks(self._sources, *settings, progress, self._block)
+            with raise_read_errors(progress):
+                blocks = growing.make_blocks(self._sources, *settings, progress, self._block)
                 for block in blocks:
                     yield from self._whole_batches()
                     self._take(block)
                     dropped += int(block.dropped)
                 yield from self._whole_batches()
-                if progress.error is not None:  # what waits may not be the end of the text
+                if progress.error is not None:  # the waiting rows may not be the end of the text
                     return
                 if len(self._waiting_RL):
-                    yield epoch, self._batch_of(self._waiting_RL)
-            if epoch == 0:  # later ones drop the same
-                warn_of_dropped(dropped)
+                    yield epoch, self._make_batch(self._waiting_RL)
+            if epoch == 0:  # later epochs drop the same tokens
+                warn_about_long_tokens(dropped)
             if not len(self._keys):
                 raise RunError(
                     f"no word was seen {self._keys.min_sightings} times; lower --min_count or "
@@ -101,56 +110,73 @@ class Stream:
             self._epoch, self._block, self._batch = epoch + 1, 0, 0
 
     def snapshot(self, folder: Path) -> None:
-        """Writes the map, where the text stands, and what waits. OSError if it cannot."""
+        """Write the map, the position in the text and the waiting rows.
+
+        Args:
+            folder: Where to write.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         self._keys.save(folder / _KEYS)
-        at = self._epoch, self._block, self._batch, self._step
-        arrays.save(folder / _STATE, {"at": at}, {_WAITING: self._waiting_RL})
+        position = self._epoch, self._block, self._batch, self._step
+        arrays.save(folder / _STATE, {"at": position}, {_WAITING: self._waiting_RL})
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds the stream: in files of its own."""
         return {"kind": "dynamic"}
 
     def commit(self, folders: Sequence[Path]) -> None:
-        """Keeps the words as they are in the checkpoint. RunError if they cannot be written."""
-        words, _ = _ranked(folders[0])
+        """Write the words of the checkpoint as a vocab.tsv.
+
+        Args:
+            folders: Folders of the snapshot; the first one has the stream.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        words, _ = _read_words(folders[0])
         files.save(words, str(self._words))
 
     def restore(self, folder: Path) -> None:
-        """Goes back to the moment of a snapshot; the stores have to as well.
+        """Restore a snapshot; the row stores must be restored as well.
 
         Errors are those of `KeyMap.load`.
+
+        Args:
+            folder: Where the snapshot is.
         """
         self._keys.load(folder / _KEYS)
         state, parts = arrays.load(folder / _STATE, {"at": [COUNT] * 4}, {_WAITING: [np.int32]})
         if parts[_WAITING].shape[1:] != self._waiting_RL.shape[1:]:
-            raise damaged(folder / _STATE, "its rows that wait have another shape")
+            raise damaged(folder / _STATE, "its waiting rows have another shape")
         self._epoch, self._block, self._batch, self._step = state["at"]
         self._waiting_RL = parts[_WAITING]
-        self._weigh(self._keys.capacity)  # as more rows may have been in use
+        self._weigh(self._keys.capacity)  # resets the weights of rows used since the snapshot
 
     def _whole_batches(self) -> Iterator[tuple[int, tf.Tensor]]:
         size = self._config.input.steps_per_call * self._count
         while len(self._waiting_RL) >= size:
-            yield self._epoch, self._batch_of(self._waiting_RL[:size])
+            yield self._epoch, self._make_batch(self._waiting_RL[:size])
             self._waiting_RL = self._waiting_RL[size:]
             self._batch += 1
 
-    def _batch_of(self, rows_RL: np.ndarray) -> tf.Tensor:
-        """(S, B, L) int32, filled up by `PAD`."""
+    def _make_batch(self, rows_RL: np.ndarray) -> tf.Tensor:
+        """Return rows as a batch (S, B, L) int32, filled with `PAD`."""
         shape = self._config.input.steps_per_call, self._count, rows_RL.shape[1]
         filled = np.full((shape[0] * shape[1], shape[2]), PAD, np.int32)
         filled[: len(rows_RL)] = rows_RL
         return tf.constant(filled.reshape(shape))
 
-    def _take(self, block: growing.Block) -> None:
-        """Gives the words of the next block rows, and lets its tokens wait."""
+    def _take(self, block: growing.TextBlock) -> None:
+        """Give rows to the new words of a block, and append its text to the waiting rows."""
         seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
         hashes = self._keys.hashes(seen.new_keys)
         for table in self._stores:
             table.admit(seen.new_rows, hashes)
         self._weigh(self._keys.used)
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
-        chances_U = pipeline.keep_probability(
+        chances_U = token_rows.keep_probability(
             np.where(has_row_U, counts_V[seen.rows_U], 1),
             self._config.input.subsample,
             counts_V.sum(),
@@ -173,44 +199,56 @@ class Stream:
             self._reweigh(self._keys.counts_V[:rows])
 
 
-def expected(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
-    """About how many words and batches an epoch has, by the beginnings of some files.
+def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
+    """Return the approximate number of words and of batches of an epoch.
 
-    UsageError if those have no word; RunError if they cannot be read.
+    They are extrapolated from the first block of up to 8 files.
+
+    Args:
+        sources: Paths of the text files.
+        config: The configuration of the run.
+        min_sightings: Occurrences that a word needs to get a row.
+
+    Raises:
+        UsageError: These blocks have no word.
+        RunError: A file cannot be read.
     """
     sample = sources[:: -(-len(sources) // _SAMPLES)]
-    progress, settings = Progress.of(sample), config.input
-    count: dict[bytes, int] = collections.Counter()
-    split = growing.block(config.corpus)
+    progress, settings = Progress.make(sample), config.input
+    counter: dict[bytes, int] = collections.Counter()
+    parse_block = growing.make_block_parser(config.corpus)
     for index, path in enumerate(sample):
         corpus = config.corpus
         texts = reading.blocks(
             path, corpus.documents, corpus.invalid_utf8, settings.block_bytes, progress, index
         )
-        block = split(tf.constant(next(texts, b"")))
+        block = parse_block(tf.constant(next(texts, b"")))
         words, counts = block.words_U.numpy().tolist(), block.counts_U.numpy().tolist()
-        count.update(dict(zip(words, counts, strict=True)))
-    if not count:
+        counter.update(dict(zip(words, counts, strict=True)))
+    if not counter:
         raise UsageError(f"--corpus={config.corpus.corpus}: there is no word at its beginning")
     sizes = [os.path.getsize(path) for path in sources]
-    counts = np.array(list(count.values())) * max(sum(sizes) / sum(progress.positions), 1.0)
-    keep = pipeline.keep_probability(counts, settings.subsample)
+    counts = np.array(list(counter.values())) * max(sum(sizes) / sum(progress.positions), 1.0)
+    keep = token_rows.keep_probability(counts, settings.subsample)
     blocks = sum(-(-size // settings.block_bytes) for size in sizes)
-    kept = np.where(counts >= min_sightings, counts, 0)
-    return round(counts.sum()), pipeline.expected_batches(kept, keep, settings, blocks)
+    trained = np.where(counts >= min_sightings, counts, 0)
+    return round(counts.sum()), pipeline.estimate_batches(trained, keep, settings, blocks)
 
 
 def load(checkpoint: Path) -> WordVectors:
-    """The words of a checkpoint by descending count, with their rows of table `input`.
+    """Return the words of a checkpoint by descending count, with their rows of table `input`.
 
-    Raises if it is damaged, as `KeyMap.load`.
+    Errors are those of `KeyMap.load`.
+
+    Args:
+        checkpoint: The folder of the checkpoint.
     """
-    words, rows = _ranked(checkpoint / NAME)
+    words, rows = _read_words(checkpoint / STREAM_FOLDER)
     return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
 
 
-def _ranked(folder: Path) -> tuple[Vocabulary, np.ndarray]:
-    """The words of a stream's snapshot, and their rows."""
+def _read_words(folder: Path) -> tuple[Vocabulary, np.ndarray]:
+    """Return the words of a snapshot by descending count, and their row numbers."""
     words, rows, counts = key_files.read(folder / _KEYS)
     order = np.argsort(words, kind="stable")
     order = order[np.argsort(-counts[order], kind="stable")]

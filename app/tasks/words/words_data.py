@@ -1,4 +1,4 @@
-"""The text side of training: the vocabulary of a run, and the batches by epoch of words."""
+"""Load the corpus and vocabulary of a text task, and make its batches."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, InputConfig
 from ...errors import UsageError
-from ...input import cache, pipeline, sequences, service
+from ...input import cache, pipeline, sequences, service, token_rows
 from ...input.pipeline import EpochRows, Share
 from ...system.checked_files import COUNT
 from ...text import corpus, counting, vocabulary
-from ...text.blocks import reported
+from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
 from . import growing_words
 
-# That of --table=dynamic, which nobody knows before.
-GROWING = Vocabulary([], np.zeros(0, np.int64), 0)
+# Stands for the vocabulary of --table=dynamic, which grows while training.
+NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
     """The corpus of a run.
 
-    sources: its files. words: how many it has, unknown ones included; for a language model the ends
-    of documents as well. batches: about how many an epoch has. fingerprint: see
-    `corpus.fingerprint`.
+    Attributes:
+        sources: Paths of its files.
+        vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
+        words: Tokens of the corpus, including unknown ones. For a language model the ends of
+            documents count too.
+        batches: Approximate number of batches of an epoch.
+        fingerprint: See `corpus.fingerprint`.
     """
 
     sources: tuple[str, ...]
@@ -50,115 +54,140 @@ class Text:
 
     @property
     def contents(self) -> list[str]:
-        """Values that differ with the names and the text of the files, and with nothing else."""
+        """Return hashes that depend only on the names and the text of the files."""
         return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
-def text(config: Config, workdir: Workdir, finished: bool) -> Text:
-    """The corpus with its vocabulary: that of the workdir, or of --vocab, or counted.
+def load_text(config: Config, workdir: Workdir, finished: bool) -> Text:
+    """Return the corpus with its vocabulary.
 
-    The vocabulary of a language model has `<unk>` and `<eos>`. finished: whether all epochs asked
-    for before are done; only then may another corpus follow, with the same vocabulary. UsageError
-    where it is not, and for a corpus or a vocabulary that cannot be; RunError when the corpus
-    cannot be read.
+    The vocabulary comes from the workdir, else from --vocab, else it is counted. A language model's
+    vocabulary has `<unk>` and `<eos>`.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        finished: Whether the run has completed all its epochs. Only then may the corpus change; the
+            vocabulary stays.
+
+    Raises:
+        UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
+        RunError: The corpus cannot be read.
     """
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
-        service.check(config.input.data_service, sources)
+        service.check_service(config.input.data_service, sources)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
     known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
     grows = config.table.table == "dynamic"
+    words = NO_VOCABULARY if grows else None
     if known and (grows or workdir.has(workdir.vocabulary)):
-        words = GROWING if grows else vocabulary.load(str(workdir.vocabulary))
-        same = corpus.recognize(sources, known["fingerprint"])
-        if same is not None:
-            return Text(sources, words, known["words"], known["batches"], same)
+        words = words or vocabulary.load(str(workdir.vocabulary))
+        fingerprint = corpus.recognize(sources, known["fingerprint"])
+        if fingerprint is not None:
+            return Text(sources, words, known["words"], known["batches"], fingerprint)
         if not finished:
             raise UsageError(
                 f"--corpus={config.corpus.corpus} is not the text that --workdir="
                 f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
             )
         if not grows:
-            logging.warning("--corpus is other text now; the vocabulary stays as it is")
-    elif grows:
-        words = GROWING
-    else:
-        words = _given(config) if config.vocabulary.vocab else None
-    # The vocabulary does not tell how long this text is, on which the learning rate depends.
+            logging.warning(
+                "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
+                config.corpus.corpus,
+            )
+    elif config.vocabulary.vocab and not grows:
+        words = _load_given_vocabulary(config)
     if grows:
-        expected = growing_words.expected(sources, config, config.vocabulary.min_count)
-        return Text(sources, GROWING, *expected, corpus.fingerprint(sources))
-    found, progress = corpus.outline(sources), Progress.of(sources, hashed=True)
-    if words is None:
-        words = counting.count(sources, *_counted(config), progress)
-        counts, total = words.counts, words.total
-    else:
-        counts, total = counting.recount(words, sources, *_counted(config), progress)
-    batches = _expected(sources, words, counts, total, config)
-    fingerprint = {**found, "contents": corpus.contents(progress)}
-    return Text(sources, words, total, batches, fingerprint)
+        size = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
+        return Text(sources, words, *size, corpus.fingerprint(sources))
+    return _count_text(sources, words, config)
 
 
 def record(text: Text, workdir: Workdir) -> None:
-    """Keeps the vocabulary and what the corpus was in the workdir."""
-    if text.vocabulary is not GROWING:  # which is kept with the checkpoints
+    """Write the vocabulary and the fingerprint of the corpus to the workdir.
+
+    Args:
+        text: The corpus.
+        workdir: The folder of the run.
+    """
+    if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
     files.write_json(workdir.corpus, known)
 
 
-def digest(text: Text) -> int:
-    """A number that differs with the corpus and with the ids of its words."""
+def compute_digest(text: Text) -> int:
+    """Return a checksum of the corpus and of the ids of its words.
+
+    Args:
+        text: The corpus.
+    """
     return zlib.crc32("\0".join([*text.contents, *text.vocabulary.tokens]).encode())
 
 
-def batches(text: Text, config: Config, workdir: Workdir) -> Batches:
-    """The batches of a run, (S, B, L) int32 (see `input.pipeline.batches`).
+def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+    """Return the batches of a run, (S, B, L) int32 (see `input.pipeline.make_batches`).
 
-    Iterating raises RunError when the corpus cannot be read.
+    Args:
+        text: The corpus.
+        config: The configuration of the run.
+        workdir: The folder of the run, which has the cache of --cache=disk.
+
+    Raises:
+        RunError: While iterating, if the corpus cannot be read.
     """
-    keep_V = pipeline.keep_probability(text.vocabulary.counts, config.input.subsample)
-    progress = Progress.of(text.sources)
+    keep_V = token_rows.keep_probability(text.vocabulary.counts, config.input.subsample)
+    progress = Progress.make(text.sources)
 
-    @functools.cache  # made by the first epoch
-    def served() -> tuple[int, service.BlockRows]:
-        return service.block_rows(text.sources, text.vocabulary, keep_V, config)
+    @functools.cache  # so that nothing is read before the first epoch
+    def service_blocks() -> tuple[int, service.BlockRows]:
+        return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
         if config.input.data_service:
-            return service.rows(config.input, *served(), progress, share)
-        return _rows_made(text, keep_V, config, workdir, progress, share)
+            return service.make_epoch_rows(config.input, *service_blocks(), progress, share)
+        return _make_local_rows(text, keep_V, config, workdir, progress, share)
 
-    return by_epoch(rows, progress, 2 * config.model.window, config.input)
+    return make_batches_from_rows(rows, progress, 2 * config.model.window, config.input)
 
 
-def by_epoch(
-    rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
+def make_batches_from_rows(
+    make_rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
 ) -> Batches:
-    """The batches of `input.pipeline.batches`, from a maker of the rows of a share of the text.
+    """Return the batches of `input.pipeline.make_batches`.
 
-    progress: of whatever those read. Iterating raises RunError where that could not be read.
+    Args:
+        make_rows: Function from a share of the text to its rows in each epoch.
+        progress: Of the files that the rows are read from.
+        halo: L - T.
+        settings: Batch size and the number of micro-batches.
+
+    Raises:
+        RunError: While iterating, if a file cannot be read.
     """
     micro = settings.micro_batches or 1
-    made = functools.cache(lambda number: rows(Share(number, micro)))  # by the first epoch
+    # Cached, so that all epochs share the rows and nothing is read before the first epoch.
+    share_rows = functools.cache(lambda number: make_rows(Share(number, micro)))
 
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
     ) -> Iterator[tuple[int, tf.Tensor]]:
         streams = [
-            made(number) if mine is None or number in mine else None for number in range(micro)
+            share_rows(number) if mine is None or number in mine else None
+            for number in range(micro)
         ]
-        dataset = pipeline.batches(streams, epochs, first, halo, settings)
-        with reported(progress):
+        dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
+        with raise_read_errors(progress):
             for epoch, tokens in dataset:
-                if progress.error is not None:  # the batch may be the last of a text that was cut
+                if progress.error is not None:  # rows may be missing from this batch
                     break
                 yield int(epoch), tokens
 
     return epoch_batches
 
 
-def cached(
+def cache_blocks(
     blocks: tf.data.Dataset,
     text: Text,
     config: Config,
@@ -166,17 +195,28 @@ def cached(
     progress: Progress,
     share: Share,
 ) -> tf.data.Dataset:
-    """The blocks of a share of the text's tokens, (M,) int32, kept between epochs by --cache."""
-    if config.run.plan_only:  # which writes nothing, and reads no epoch to its end
+    """Return blocks of tokens that --cache keeps between epochs.
+
+    Args:
+        blocks: Dataset of tokens (M,) int32, a share of the text.
+        text: The corpus.
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        progress: Of the files that are read.
+        share: Part of the corpus that the blocks are.
+    """
+    if config.run.plan_only:  # writes nothing and reads no whole epoch
         return blocks
     if config.input.cache == "memory":
-        return cache.in_memory(blocks, progress)
+        return cache.cache_in_memory(blocks, progress)
     if config.input.cache == "disk":
-        return cache.on_disk(blocks, workdir.cache / f"{_key(text, config, share)}.int32", progress)
+        return cache.cache_on_disk(
+            blocks, workdir.cache / f"{_cache_key(text, config, share)}.int32", progress
+        )
     return blocks
 
 
-def _rows_made(
+def _make_local_rows(
     text: Text,
     keep_V: np.ndarray,
     config: Config,
@@ -184,16 +224,32 @@ def _rows_made(
     progress: Progress,
     share: Share,
 ) -> EpochRows:
-    """The rows of an epoch, made in this process."""
-    read, window = config.input, config.model.window
+    """Return the rows of each epoch, made in this process."""
+    settings, window = config.input, config.model.window
     words = text.vocabulary
-    blocks = pipeline.token_blocks(text.sources, words, config.corpus, read, progress, share)
-    blocks = cached(blocks, text, config, workdir, progress, share)
-    return pipeline.rows(blocks, keep_V, window, read, config.run.seed, share)
+    blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
+    blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+    return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
 
-def _given(config: Config) -> Vocabulary:
-    """The vocabulary of --vocab."""
+def _count_text(sources: tuple[str, ...], words: Vocabulary | None, config: Config) -> Text:
+    """Read the whole text once, for its counts and its fingerprint.
+
+    The learning rate depends on the length of this text, which a given vocabulary does not have.
+    """
+    sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
+    if words is None:
+        words = counting.count(sources, *_counting_arguments(config), progress)
+        counts, total = words.counts, words.total
+    else:
+        counts, total = counting.recount(words, sources, *_counting_arguments(config), progress)
+    batches = _estimate_batches(sources, words, counts, total, config)
+    fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
+    return Text(sources, words, total, batches, fingerprint)
+
+
+def _load_given_vocabulary(config: Config) -> Vocabulary:
+    """Return the vocabulary of --vocab."""
     path = config.vocabulary.vocab
     words = vocabulary.load(path)
     for token in (UNK, EOS):
@@ -205,31 +261,31 @@ def _given(config: Config) -> Vocabulary:
     return words
 
 
-def _counted(config: Config) -> tuple:
-    """What `text.counting` is to know of the configuration."""
+def _counting_arguments(config: Config) -> tuple:
+    """Return the arguments of `text.counting` that the configuration gives."""
     read, close = config.input, config.run.task == "language_model"
     return config.corpus, config.vocabulary, read.block_bytes, read.readers, close
 
 
-def _expected(
+def _estimate_batches(
     sources: tuple[str, ...], words: Vocabulary, counts: np.ndarray, total: int, config: Config
 ) -> int:
-    """About how many batches an epoch of sources with these counts and tokens has."""
+    """Return the approximate number of batches of an epoch, by the counts of these files."""
     blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
     if blocks < config.input.micro_batches:
         logging.warning(
-            "--block_bytes=%d: the text has %d blocks, and %d micro-batches a step are to share "
-            "them; some will stay empty: lower it",
+            "--block_bytes=%d: the text has %d blocks for %d micro-batches of a step, so some stay "
+            "empty; lower it",
             *(config.input.block_bytes, blocks, config.input.micro_batches),
         )
     if config.run.task == "language_model":
-        return sequences.expected_batches(total, config.input, blocks)
-    keep_V = pipeline.keep_probability(words.counts, config.input.subsample)
-    return pipeline.expected_batches(counts, keep_V, config.input, blocks)
+        return sequences.estimate_batches(total, config.input, blocks)
+    keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
+    return pipeline.estimate_batches(counts, keep_V, config.input, blocks)
 
 
-def _key(text: Text, config: Config, share: Share) -> str:
-    """A name that changes with whatever the token ids depend on."""
+def _cache_key(text: Text, config: Config, share: Share) -> str:
+    """Return a name that changes with everything the token ids depend on."""
     parts = [
         text.contents,
         dataclasses.asdict(config.corpus),

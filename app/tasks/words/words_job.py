@@ -1,4 +1,4 @@
-"""--task=words: word vectors from text."""
+"""Build the job of --task=words: word vectors from text."""
 
 from __future__ import annotations
 
@@ -13,80 +13,86 @@ from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...system import devices
 from ...training.job import Job
-from .. import text_tasks as texts
+from .. import text_tasks
 from . import growing_words, words_data
 
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
 
-def job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Everything to train word vectors with.
+def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
+    """Return the job that trains word vectors.
 
-    finished: whether all epochs that the workdir was asked for are done.
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        finished: Whether the run of the workdir has completed all its epochs.
+
+    Raises:
+        UsageError: The flags, the corpus or the vocabulary do not fit together.
+        RunError: The corpus cannot be read.
     """
-    text = words_data.text(config, workdir, finished)
+    text = words_data.load_text(config, workdir, finished)
     if config.table.table == "dynamic":
-        return _growing(config, text, workdir)
-    device = devices.name(config.run)
+        return _make_growing_job(config, text, workdir)
     optimizer = updates.optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
-    batches = words_data.batches(text, config, workdir)
-    stored = placing.place(model, batches, _rows(config), config, optimizer, workdir)
+    batches = words_data.make_batches(text, config, workdir)
+    placed = placing.place(model, batches, _micro_batch_spec(config), config, optimizer, workdir)
 
     def scores() -> dict[str, float]:
-        return texts.scores(stored["tables"]["input"], text.vocabulary)
+        return text_tasks.score_vectors(placed["tables"]["input"], text.vocabulary)
 
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=batches,
         words=text.words,
-        empty=texts.empty(config, 2 * config.model.window),
-        steps_per_batch=config.input.steps_per_call,
-        device=device,
-        # Elsewhere steps would wait for it.
+        empty=text_tasks.make_empty_batch(config, 2 * config.model.window),
+        # The parameter-server chief is free to evaluate; elsewhere training would wait for it.
         epoch_end=scores if config.run.strategy == "parameter_server" else None,
-        **texts.fields(text, config, workdir),
-        **stored,
+        **text_tasks.job_fields(text, config, workdir),
+        **placed,
     )
 
 
-def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
-    """The same for words that get rows as they come."""
+def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
+    """Return the job for a vocabulary that grows while training (--table=dynamic)."""
     optimizer = updates.optimizer(config.optimizer)
-    # Words that have no row yet are not drawn, until `reweigh` says otherwise.
-    rows = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
-    placing.require_words(rows, config)
-    keys = storage.key_map(rows, config, growing_words.PINNED)
-    model = _model(config, np.arange(keys.capacity) == 0)
-    stored = placing.place(
-        model, lambda *_: iter(()), _rows(config), config, optimizer, workdir, keys=keys
+    # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
+    row_counts = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
+    placing.require_words(row_counts, config)
+    key_map = storage.key_map(row_counts, config, growing_words.PINNED_STEPS)
+    model = _model(config, np.arange(key_map.capacity) == 0)
+    placed = placing.place(
+        model,
+        lambda *_: iter(()),
+        _micro_batch_spec(config),
+        config,
+        optimizer,
+        workdir,
+        keys=key_map,
     )
-    stream = growing_words.Stream(
+    stream = growing_words.WordStream(
         text.sources,
         config,
-        keys,
-        list(stored["tables"].values()),
+        key_map,
+        list(placed["tables"].values()),
         model.output.reweigh,
         workdir.vocabulary,
     )
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
         batches=stream.batches,
         words=text.words,
-        steps_per_batch=config.input.steps_per_call,
-        device=devices.name(config.run),
-        kept={growing_words.NAME: stream},
-        **texts.fields(text, config, workdir),
-        **stored,
+        kept={growing_words.STREAM_FOLDER: stream},
+        **text_tasks.job_fields(text, config, workdir),
+        **placed,
     )
 
 
-def _rows(config: Config) -> tf.TensorSpec:
-    """A micro-batch."""
+def _micro_batch_spec(config: Config) -> tf.TensorSpec:
+    """Return the shape of a micro-batch."""
     settings = config.input
     count, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
     return tf.TensorSpec([count, length + 2 * config.model.window], tf.int32)
@@ -99,7 +105,7 @@ def _model(config: Config, counts_V: np.ndarray) -> Model:
             size=len(counts_V),
             dim=settings.dim,
             window=settings.window,
-            output=texts.output(config, counts_V, settings.dim),
+            output=text_tasks.make_loss(config, counts_V, settings.dim),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
         )

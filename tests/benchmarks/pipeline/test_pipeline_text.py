@@ -23,7 +23,11 @@ def made(tmp_path, tokenizer):
     text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
     corpus = CorpusConfig(corpus=str(text), tokenizer=tokenizer)
     tokens = KNOWN[tokenizer]
-    return corpus, Vocabulary(tokens, np.arange(len(tokens), 0, -1), 99), Progress.of((str(text),))
+    return (
+        corpus,
+        Vocabulary(tokens, np.arange(len(tokens), 0, -1), 99),
+        Progress.make((str(text),)),
+    )
 
 
 def test_there_is_a_program_for_every_side():

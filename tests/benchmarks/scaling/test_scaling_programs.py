@@ -61,7 +61,7 @@ def run_before(tmp_path):
         model=ModelConfig(dim=8, window=2, group_tokens=32, compute_dtype="float32"),
     )
     write_flags(place.flags, by_name(config))
-    text = words_data.text(config, place, finished=False)
+    text = words_data.load_text(config, place, finished=False)
     words_data.record(text, place)
     return str(place.path)
 

@@ -22,7 +22,7 @@ def data(tmp_path, lines, finished=False, **values):
         "heldout_share": 0.0,
         "min_count": 1,
     } | values
-    return classify_data.data(settings.from_names(names), Workdir(tmp_path), finished)
+    return classify_data.load_data(settings.from_names(names), Workdir(tmp_path), finished)
 
 
 LINES = [f"__label__{'ab'[number % 2]} w{number} the" for number in range(40)]
@@ -59,7 +59,11 @@ def test_words_of_a_file(tmp_path):
     ("lines", "values", "told"),
     [
         (LINES[::2], {}, "every text to train on has the label 'a', so there is nothing to learn"),
-        (LINES, {"heldout_share": 0.01}, "--heldout_share=0.01 of 40 texts leaves none to train"),
+        (
+            LINES,
+            {"heldout_share": 0.01},
+            "--heldout_share=0.01 of 40 texts leaves no text to train",
+        ),
         (LINES, {"min_count": 99}, "no text has a word that is known; give other text, or lower"),
         (LINES, {"heldout": "none.txt"}, "--heldout=none.txt: no such file"),
     ],
@@ -80,24 +84,26 @@ def test_texts_that_cannot_be(tmp_path, lines, values, told):
     ],
 )
 def test_weights(given, expected):
-    np.testing.assert_allclose(classify_data.class_weights(given, LABELS), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        classify_data.parse_class_weights(given, LABELS), expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("x=2", "'x' is no label; give `none`, `balanced`, or LABEL=WEIGHT of a, b c, d=e"),
-        ("balance", "'' is no label"),
-        ("", "'' is no label"),
-        ("a=0", "'0' of 'a' is no number from 1e-06 to 1e+06"),
-        ("a=-1", "'-1' of 'a' is no number from 1e-06 to 1e+06"),
+        ("x=2", "'x' is not a label; give `none`, `balanced`, or LABEL=WEIGHT of a, b c, d=e"),
+        ("balance", "'' is not a label"),
+        ("", "'' is not a label"),
+        ("a=0", "'0' of 'a' is not a number from 1e-06 to 1e+06"),
+        ("a=-1", "'-1' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=1e300", "'1e300' of 'a' is no number from 1e-06 to 1e+06"),
-        ("a=nan", "'nan' of 'a' is no number from 1e-06 to 1e+06"),
-        ("a=two", "'two' of 'a' is no number from 1e-06 to 1e+06"),
-        ("a=", "'' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=nan", "'nan' of 'a' is not a number from 1e-06 to 1e+06"),
+        ("a=two", "'two' of 'a' is not a number from 1e-06 to 1e+06"),
+        ("a=", "'' of 'a' is not a number from 1e-06 to 1e+06"),
     ],
 )
 def test_weights_that_are_none(given, told):
     with pytest.raises(UsageError) as error:
-        classify_data.class_weights(given, LABELS)
+        classify_data.parse_class_weights(given, LABELS)
     assert f"--class_weights={given}: {told}" in str(error.value)

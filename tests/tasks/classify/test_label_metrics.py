@@ -25,7 +25,7 @@ def make(several, count=200, seed=0):
 
 def tallied(chances_EC, labels, each):
     flat, counts = np.concatenate(labels), np.array([*map(len, labels)])
-    return label_metrics.tally(chances_EC, flat, counts, each)
+    return label_metrics.count_predictions(chances_EC, flat, counts, each)
 
 
 def by_hand(chances_EC, labels, each):
@@ -48,9 +48,9 @@ def test_scores(several, each):
     precision, recall = right / predicted, right / actual
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
     np.testing.assert_allclose(
-        label_metrics.by_label(found), np.stack([precision, recall, f1], axis=1), atol=1e-6
+        label_metrics.score_labels(found), np.stack([precision, recall, f1], axis=1), atol=1e-6
     )
-    values = label_metrics.values(found)
+    values = label_metrics.compute_metrics(found)
     hits = np.mean([np.argmax(c) in some for c, some in zip(chances_EC, labels, strict=True)])
     assert values[next(iter(values))] == pytest.approx(hits)
     # Of a label that is neither there nor predicted, nothing is to be said.
@@ -76,7 +76,7 @@ def test_parts_add_up():
 def test_what_is_told():
     chances_EC = np.array([[0.9, 0.1, 0, 0], [0.8, 0.2, 0, 0], [0.3, 0.7, 0, 0]])
     found = tallied(chances_EC, [[0], [1], [-1]], each=False)
-    assert label_metrics.table(found, NAMES).splitlines() == [
+    assert label_metrics.format_table(found, NAMES).splitlines() == [
         "label  precision  recall      f1  texts",
         "a         0.5000  1.0000  0.6667      1",
         "b         0.0000  0.0000  0.0000      1",
@@ -91,5 +91,5 @@ def test_what_is_told():
 
 def test_many_labels_are_not_all_shown():
     found = tallied(np.eye(99), [[label] for label in range(99)], each=False)
-    lines = label_metrics.table(found, [f"l{number}" for number in range(99)]).splitlines()
-    assert len(lines) == 53 and lines[-2] == "(49 labels more)"
+    lines = label_metrics.format_table(found, [f"l{number}" for number in range(99)]).splitlines()
+    assert len(lines) == 53 and lines[-2] == "(49 more labels)"

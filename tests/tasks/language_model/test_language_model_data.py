@@ -72,10 +72,10 @@ class Run:
         self.config = config(corpus, folder, **settings)
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
-        self.job = task.job(self.config, self.place, loop.is_finished(self.place))
+        self.job = task.make_job(self.config, self.place, loop.is_finished(self.place))
         loop.prepare(self.job, self.config.run, self.place)
         self.job.record()
-        self.text = words_data.text(self.config, self.place, finished=False)
+        self.text = words_data.load_text(self.config, self.place, finished=False)
         made = self.job.batches
 
         def batches(epochs, first):
@@ -157,7 +157,7 @@ def by_hand(run):
     """-log P of what is held out and its tokens, read one after the other."""
     values = {name: table.values.numpy() for name, table in run.job.tables.items()}
     total, tokens, states = 0.0, 0, {}
-    for tokens_BL in language_model_data.heldout(run.text, run.config)():
+    for tokens_BL in language_model_data.make_heldout_pass(run.text, run.config)():
         for stream, line in enumerate(tokens_BL.numpy()):
             if line[0] < 0:
                 states[stream] = np.zeros(run.job.model.hidden)
@@ -201,8 +201,8 @@ def test_a_trained_model_scores_other_text(tmp_path, corpus):
     assert found["heldout_tokens"] == 8 * 51 + 3
     # Nothing of the corpus is left out then.
     assert len(run.rows()) - 1 >= 60 * 51 / 80
-    score, step = task.trained(run.config, run.text.vocabulary, run.place)
-    again = score(language_model_data.of_files(str(other), run.text.vocabulary, run.config))
+    score, step = task.load_scorer(run.config, run.text.vocabulary, run.place)
+    again = score(language_model_data.read_files(str(other), run.text.vocabulary, run.config))
     assert step == run.rows()[-1]["step"]
     assert again.loss == pytest.approx(found["heldout_loss"], rel=1e-6)
     assert (again.tokens, again.words) == (8 * 51 + 3, 8 * 50 + 1)
@@ -213,14 +213,14 @@ def test_to_score_needs_no_file_of_rows(tmp_path, whole):
     table = dataclasses.replace(whole.config.table, table="host", table_file=str(tmp_path / "rows"))
     settings = dataclasses.replace(whole.config, table=table)
     with pytest.raises(RunError, match="there is no checkpoint"):
-        task.trained(settings, whole.text.vocabulary, Workdir(tmp_path / "run"))
+        task.load_scorer(settings, whole.text.vocabulary, Workdir(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_to_score(tmp_path, whole):
     def heldout(**given):
         settings = dataclasses.replace(whole.config.input, **given)
-        return language_model_data.heldout(
+        return language_model_data.make_heldout_pass(
             whole.text, dataclasses.replace(whole.config, input=settings)
         )
 
@@ -240,13 +240,13 @@ def test_a_vocabulary_needs_its_marks(tmp_path, corpus):
     settings = config(corpus, place.path, vocab=str(path))
     path.write_text("a\t9\n<eos>\t3\nb\t2\n")
     with pytest.raises(UsageError, match=f"^--vocab={path}: has no <unk>, which --task=language"):
-        words_data.text(settings, place, finished=False)
+        words_data.load_text(settings, place, finished=False)
     path.write_text("a\t9\n<eos>\t3\n<unk>\t2\n")
-    assert words_data.text(settings, place, finished=False).words == 60 * 51
+    assert words_data.load_text(settings, place, finished=False).words == 60 * 51
 
 
 def test_a_score_that_is_no_number_stops_the_run():
     found = language_model_data.Score(math.nan, 5, 5)
     with pytest.raises(RunError, match="^the loss on the text held out is not finite; lower"):
-        language_model_data.values(found)
-    assert language_model_data.of_loss(1e9) == language_model_data.of_loss(700.0)
+        language_model_data.heldout_metrics(found)
+    assert language_model_data.loss_metrics(1e9) == language_model_data.loss_metrics(700.0)

@@ -21,7 +21,7 @@ def drawn(rows, seed):
 def test_vectors_with_their_keys(tmp_path):
     vectors = {"users": (["u", "v w"], drawn(2, 0)), "items": (["x", "y", "z"], drawn(3, 1))}
     for _ in range(2):  # again over the first
-        item_export.write(tmp_path / "out", vectors, {"mean": 0.5})
+        item_export.write_vectors(tmp_path / "out", vectors, {"mean": 0.5})
     for name, (keys, matrix) in vectors.items():
         np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}.npy"), matrix)
         assert (tmp_path / "out" / f"{name}.tsv").read_text().splitlines() == keys
@@ -29,7 +29,7 @@ def test_vectors_with_their_keys(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").write_text("")
     with pytest.raises(UsageError, match="holds other files"):
-        item_export.write(tmp_path / "other", vectors, {})
+        item_export.write_vectors(tmp_path / "other", vectors, {})
 
 
 def test_an_index(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.pairs import Known
+from app.input.pairs import KnownItems
 from app.models.factorization import MatrixFactorization
 from app.models.neural_filtering import Mlp
 from app.models.recommender import Recommender
@@ -45,7 +45,7 @@ def drawn(seed, most):
         for _ in range(USERS)
     ]
     starts = np.cumsum([0, *map(len, sets)])
-    return sets, Known(starts, np.array([i for own in sets for i in sorted(own)], np.int32))
+    return sets, KnownItems(starts, np.array([i for own in sets for i in sorted(own)], np.int32))
 
 
 def best_by_hand(rows, known, k):
@@ -130,5 +130,5 @@ def test_layers_rank_too():
 
 
 def test_errors():
-    found = ranking_metrics.errors(np.array([1.0, 2.0, 3.0]), np.array([1, 4, 2]))
+    found = ranking_metrics.rating_errors(np.array([1.0, 2.0, 3.0]), np.array([1, 4, 2]))
     assert found == {"rmse": pytest.approx(np.sqrt(5 / 3)), "mae": 1}

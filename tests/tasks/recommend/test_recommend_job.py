@@ -13,8 +13,8 @@ from app.config import settings
 from app.errors import UsageError
 from app.exporting import word2vec_reader
 from app.tasks import trained_vectors
+from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
-from app.tasks.recommend import recommend_job
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.training import loop
 
@@ -46,7 +46,7 @@ def trained(config):
     """The metrics of a run."""
     workdir = Workdir(config.run.workdir)
     with workdir.lock():
-        job = recommend_job.job(config, workdir, False)
+        job = recommend_job.make_job(config, workdir, False)
         loop.prepare(job, config.run, workdir)
         job.record()
         assert loop.train(job, config.run, workdir)
@@ -89,8 +89,8 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     assert ratings.std() > 1.5
     assert found["rmse"] < 0.05 and found["mae"] < 0.05, found
     # What was saved scores the same.
-    again = recommend_job.trained(config, Workdir(config.run.workdir))
-    heldout = data.split((config.corpus.corpus,), config).heldout
+    again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
+    heldout = data.load_split((config.corpus.corpus,), config).heldout
     ranker = Ranker(again.model, again.tables, 9)
     assert recommend_job.scores(ranker, again.known, heldout, config) == found
 
@@ -106,12 +106,14 @@ def test_ratings_of_low_rank_are_found(tmp_path):
 )
 def test_what_is_refused(tmp_path, values, message):
     with pytest.raises(UsageError, match=message):
-        recommend_job.job(config_of(tmp_path, blocks(), **values), Workdir(tmp_path / "run"), False)
+        recommend_job.make_job(
+            config_of(tmp_path, blocks(), **values), Workdir(tmp_path / "run"), False
+        )
 
 
 def test_scoring_makes_no_rows(tmp_path):
     config = config_of(tmp_path, blocks(), loss="in_batch_softmax", table="dynamic")
-    job = recommend_job.job(config, Workdir(tmp_path / "run"), False)
+    job = recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
     assert job.epoch_end()["recall@9"] >= 0
     assert [job.tables[name].key_map.used for name in ("users", "items")] == [0, 0]
 
@@ -123,10 +125,10 @@ def test_a_bias_is_no_direction(tmp_path):
     workdir = Workdir(config.run.workdir)
     write_flags(workdir.flags, settings.by_name(config))
     rows = trained_vectors.load(workdir.path)
-    found = recommend_job.trained(config, workdir)
+    found = recommend_model.load_recommender(config, workdir)
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
     np.testing.assert_array_equal(rows.matrix, items[:, :3])
-    recommend_job.export_word2vec(config, workdir, str(tmp_path / "out"))
+    item_export.export_word2vec(config, workdir, str(tmp_path / "out"))
     np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
@@ -144,30 +146,30 @@ def test_a_temperature_without_cosines_is_refused(values):
 def test_weights_are_ratings_above_0(tmp_path):
     config = config_of(tmp_path, "a\tx\t0\na\ty\t1\nb\tx\t2\nb\ty\t1", loss="bpr", weighted=True)
     with pytest.raises(UsageError, match="--weighted: some ratings are not above 0"):
-        recommend_job.job(config, Workdir(tmp_path / "run"), False)
+        recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
     ratings = dataclasses.replace(config.ratings, min_rating="1")
     config = dataclasses.replace(config, ratings=ratings)
-    job = recommend_job.job(config, Workdir(tmp_path / "run"), False)
+    job = recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
     assert job.words == 3 and job.unit == "pairs"
 
 
 def test_another_corpus_is_refused(tmp_path):
     config = config_of(tmp_path, blocks(), loss="bpr", epochs=1)
-    job = recommend_job.job(config, Workdir(config.run.workdir), False)
+    job = recommend_job.make_job(config, Workdir(config.run.workdir), False)
     (tmp_path / "run").mkdir()
     job.record()
     (tmp_path / "pairs.txt").write_text("a b\n")
     with pytest.raises(UsageError, match="is not what --workdir"):
-        recommend_job.job(config, Workdir(config.run.workdir), True)
+        recommend_job.make_job(config, Workdir(config.run.workdir), True)
 
 
 def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
     config = config_of(tmp_path, "u1 a\nu1 b\nu2 a\nu2 b\n", heldout_share=0.0, loss="bpr")
     workdir = Workdir(config.run.workdir)
-    recommend_job.job(config, workdir, False).record()
-    recommend_job.job(config, workdir, False)
+    recommend_job.make_job(config, workdir, False).record()
+    recommend_job.make_job(config, workdir, False)
     workdir.users.write_text("u1 \t2\nu2\t2\n")  # of a version that kept blanks around names
-    recommend_job.job(config, workdir, False)
+    recommend_job.make_job(config, workdir, False)
     workdir.users.write_text("u2\t2\nu1\t2\n")
     with pytest.raises(UsageError, match="users.tsv has other users than --corpus=.*txt; train in"):
-        recommend_job.job(config, workdir, False)
+        recommend_job.make_job(config, workdir, False)

@@ -17,7 +17,7 @@ from app.tables.dynamic.keys import STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
 from app.tasks.words import growing_words
-from app.tasks.words.growing_words import PINNED, Stream
+from app.tasks.words.growing_words import PINNED_STEPS, WordStream
 from app.text import vocabulary
 from app.training.step import train_function
 
@@ -54,10 +54,10 @@ class Run:
             input=InputConfig(**settings | options),
             model=ModelConfig(window=WINDOW, dim=3),
         )
-        self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED)
+        self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED_STEPS)
         self.stores = [RowStore(self.keys, 3, UNIFORM), RowStore(self.keys, 3, tf.zeros)]
         self.weights, self.vocab = [], path / "vocab.tsv"
-        self.stream = Stream(
+        self.stream = WordStream(
             self.sources, self.config, self.keys, self.stores, self._reweigh, self.vocab
         )
 
@@ -224,12 +224,12 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
 
 def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
     run = Run(tmp_path, text * 5, shuffle=True)
-    words, batches = growing_words.expected(run.sources, run.config, 1)
+    words, batches = growing_words.estimate_size(run.sources, run.config, 1)
     assert words == pytest.approx(5 * len(text.split()), rel=0.05)
     assert batches == pytest.approx(len(list(run.batches())), rel=0.15)
     empty = Run(tmp_path, "\n \n")
     with pytest.raises(UsageError, match="--corpus=.* there is no word"):
-        growing_words.expected(empty.sources, empty.config, 1)
+        growing_words.estimate_size(empty.sources, empty.config, 1)
     rare = Run(tmp_path, "a b c\n", sightings=2)
     with pytest.raises(RunError, match="no word was seen 2 times; lower --min_count"):
         list(rare.batches())

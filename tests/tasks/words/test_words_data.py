@@ -48,7 +48,7 @@ def config(corpus, vocab="", cache="none", subsample=0.0, **changes):
 
 
 def test_a_corpus_is_counted_once(place, corpus):
-    found = words_data.text(config(corpus), place, finished=False)
+    found = words_data.load_text(config(corpus), place, finished=False)
     assert found.sources == (corpus,)
     assert (found.vocabulary.tokens, found.vocabulary.counts.tolist()) == (
         list("abc"),
@@ -58,7 +58,7 @@ def test_a_corpus_is_counted_once(place, corpus):
     assert not place.path.exists()
     words_data.record(found, place)
     place.vocabulary.write_text("b\t9\na\t1\n")  # as if counted so: it is not counted again
-    again = words_data.text(config(corpus), place, finished=False)
+    again = words_data.load_text(config(corpus), place, finished=False)
     assert again.vocabulary.tokens == ["b", "a"]
     assert (again.words, again.batches) == (found.words, found.batches)
 
@@ -66,41 +66,41 @@ def test_a_corpus_is_counted_once(place, corpus):
 def test_batches_are_about_as_many_as_expected(place, corpus):
     for subsample in (0.0, 0.05):
         settings = config(corpus, subsample=subsample)
-        found = words_data.text(settings, place, finished=False)
-        batches = words_data.batches(found, settings, place)
+        found = words_data.load_text(settings, place, finished=False)
+        batches = words_data.make_batches(found, settings, place)
         assert len(of_epoch(batches, 0)) == pytest.approx(found.batches, abs=1)
 
 
 def test_a_vocabulary_of_other_text(place, corpus, tmp_path):
     other = tmp_path / "words.tsv"
     other.write_text("b\t9000\nc\t5000\nz\t4000\n")
-    found = words_data.text(config(corpus, vocab=str(other)), place, finished=False)
+    found = words_data.load_text(config(corpus, vocab=str(other)), place, finished=False)
     assert found.vocabulary.tokens == ["b", "c", "z"]
     assert found.vocabulary.counts.tolist() == [9000, 5000, 4000]
     assert found.words == 300
-    counted = words_data.text(config(corpus), place, finished=False)
+    counted = words_data.load_text(config(corpus), place, finished=False)
     assert found.batches == pytest.approx(counted.batches / 2, abs=1)
 
 
 def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
-    words_data.record(words_data.text(config(corpus), place, finished=False), place)
+    words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
     longer = tmp_path / "b.txt"
     longer.write_text("c b c b x\n" * 400)
     with pytest.raises(UsageError, match=f"^--corpus={longer} is not the text that --workdir="):
-        words_data.text(config(str(longer)), place, finished=False)
+        words_data.load_text(config(str(longer)), place, finished=False)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        found = words_data.text(config(str(longer)), place, finished=True)
-    assert "--corpus is other text now; the vocabulary stays as it is" in caplog.text
+        found = words_data.load_text(config(str(longer)), place, finished=True)
+    assert "other text than before; the vocabulary of --workdir is kept" in caplog.text
     assert found.vocabulary.tokens == list("abc")
     assert found.words == 2000
     assert found.batches == pytest.approx(1600 / 32, abs=3)
 
 
 def test_a_corpus_that_was_moved_is_the_same(place, corpus, tmp_path):
-    words_data.record(words_data.text(config(corpus), place, finished=False), place)
+    words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
     (tmp_path / "deep").mkdir()
     moved = (tmp_path / "a.txt").rename(tmp_path / "deep" / "a.txt")
-    assert words_data.text(config(str(moved)), place, finished=False).words == 300
+    assert words_data.load_text(config(str(moved)), place, finished=False).words == 300
 
 
 def edit(path, old, new):
@@ -121,31 +121,31 @@ def long_corpus(tmp_path):
 
 def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_corpus):
     settings = config(str(long_corpus), block_bytes=1 << 20)
-    words_data.record(words_data.text(settings, place, finished=False), place)
+    words_data.record(words_data.load_text(settings, place, finished=False), place)
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
     with pytest.raises(UsageError, match=f"^--corpus={long_corpus} is not the text that"):
-        words_data.text(settings, place, finished=False)
+        words_data.load_text(settings, place, finished=False)
 
 
 def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
     settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20)
-    found = words_data.text(settings, place, finished=False)
-    before = np.concatenate(of_epoch(words_data.batches(found, settings, place), 0))
+    found = words_data.load_text(settings, place, finished=False)
+    before = np.concatenate(of_epoch(words_data.make_batches(found, settings, place), 0))
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
-    found = words_data.text(settings, place, finished=False)
-    after = np.concatenate(of_epoch(words_data.batches(found, settings, place), 0))
+    found = words_data.load_text(settings, place, finished=False)
+    after = np.concatenate(of_epoch(words_data.make_batches(found, settings, place), 0))
     # The id of `a`, with its complement for the first one of a document.
     assert np.isin(after, (0, ~0)).sum() < np.isin(before, (0, ~0)).sum()
 
 
 def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
-    found = words_data.text(config(corpus), place, finished=False)
+    found = words_data.load_text(config(corpus), place, finished=False)
     (tmp_path / "copy").mkdir()
     copy = shutil.copy(corpus, tmp_path / "copy")
     os.utime(copy, ns=(1, 1))
-    copied = words_data.text(config(str(copy)), place, finished=False)
+    copied = words_data.load_text(config(str(copy)), place, finished=False)
     assert copied.fingerprint["modified"] != found.fingerprint["modified"]
-    assert words_data.digest(copied) == words_data.digest(found)
+    assert words_data.compute_digest(copied) == words_data.compute_digest(found)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
 )
 def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
     settings = config(corpus, cache=cache, subsample=0.05)
-    found = words_data.text(settings, place, finished=False)
-    plain = words_data.batches(found, config(corpus, subsample=0.05), place)
+    found = words_data.load_text(settings, place, finished=False)
+    plain = words_data.make_batches(found, config(corpus, subsample=0.05), place)
     expected = [of_epoch(plain, epoch) for epoch in range(2)]
     assert not np.array_equal(expected[0][0], expected[1][0])
-    batches = words_data.batches(found, settings, place)
+    batches = words_data.make_batches(found, settings, place)
     for epoch, first in ((0, 3), (0, 0), (1, 0), (1, 2)):
         np.testing.assert_array_equal(of_epoch(batches, epoch, first), expected[epoch][first:])
     several = list(batches(range(2), 1))
@@ -166,19 +166,19 @@ def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
 
 
 def test_the_digest_tells_texts_and_vocabularies_apart(place, corpus, tmp_path):
-    found = words_data.text(config(corpus), place, finished=False)
-    assert words_data.digest(found) == words_data.digest(
-        words_data.text(config(corpus), place, finished=False)
+    found = words_data.load_text(config(corpus), place, finished=False)
+    assert words_data.compute_digest(found) == words_data.compute_digest(
+        words_data.load_text(config(corpus), place, finished=False)
     )
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "a.txt"
     other.write_text(LINES.replace("a", "x").replace("b", "a").replace("x", "b"))
-    assert words_data.digest(
-        words_data.text(config(str(other)), place, False)
-    ) != words_data.digest(found)
+    assert words_data.compute_digest(
+        words_data.load_text(config(str(other)), place, False)
+    ) != words_data.compute_digest(found)
     swapped = vocabulary.Vocabulary(list("bac"), found.vocabulary.counts, 300)
     changed = dataclasses.replace(found, vocabulary=swapped)
-    assert words_data.digest(changed) != words_data.digest(found)
+    assert words_data.compute_digest(changed) != words_data.compute_digest(found)
 
 
 def rows_of(batches_SBL, part, micro):
@@ -206,19 +206,19 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
     path.write_text("\n".join(" ".join(random.choice(list("abcd"), 20)) for _ in range(300)))
     options = {"subsample": 0.05, "cache": cache}
     one = config(str(path), **options)
-    found = words_data.text(one, place, finished=False)
+    found = words_data.load_text(one, place, finished=False)
     whole = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in
-                            of_epoch(words_data.batches(found, one, place), 1)])  # fmt: skip
+                            of_epoch(words_data.make_batches(found, one, place), 1)])  # fmt: skip
     settings = config(str(path), **options, micro_batches=micro, batch_tokens=16 * micro)
-    expected = words_data.text(settings, place, finished=False).batches
-    batches = words_data.batches(found, settings, place)
+    expected = words_data.load_text(settings, place, finished=False).batches
+    batches = words_data.make_batches(found, settings, place)
     assert of_epoch(batches, 0)  # as a cache of an epoch before has it
     together = of_epoch(batches, 1)
     assert len(together) == pytest.approx(expected, rel=0.15)
     parts = [rows_of(together, part, micro) for part in range(micro)]
     assert of_text(np.concatenate(parts)) == of_text(whole)
     for part in range(micro):
-        alone = words_data.batches(found, settings, place)
+        alone = words_data.make_batches(found, settings, place)
         mine = [tokens.numpy() for _, tokens in alone(range(1, 2), 2, range(part, part + 1))]
         read = rows_of(mine, part, micro)
         assert of_text(read) == of_text(rows_of(together[2:], part, micro))
@@ -228,11 +228,11 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
 
 def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
     settings = config(corpus, cache="disk")
-    found = words_data.text(settings, place, finished=False)
+    found = words_data.load_text(settings, place, finished=False)
     for _ in range(2):
-        of_epoch(words_data.batches(found, settings, place), 0)
+        of_epoch(words_data.make_batches(found, settings, place), 0)
         assert len(list(place.cache.glob("*.int32"))) == 1
     fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
     other = dataclasses.replace(found, vocabulary=fewer)
-    assert len(of_epoch(words_data.batches(other, settings, place), 0)) < found.batches
+    assert len(of_epoch(words_data.make_batches(other, settings, place), 0)) < found.batches
     assert len(list(place.cache.glob("*.int32"))) == 2

@@ -1,0 +1,74 @@
+"""Features of a text for a classifier: the ids of its words and of its hashed n-grams."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# fastText hashes n-grams with this factor (Dictionary::addWordNgrams, src/dictionary.cc).
+_HASH_FACTOR = 116_049_371
+
+
+class Features(NamedTuple):
+    """The features of a text: its words and its n-grams, hashed into buckets.
+
+    Attributes:
+        words: Number of words of the vocabulary.
+        ngrams: Longest n-gram, in words.
+        buckets: Number of rows for n-grams.
+    """
+
+    words: int
+    ngrams: int
+    buckets: int
+
+    @property
+    def rows(self) -> int:
+        """Return the number of feature ids."""
+        return self.words + (self.buckets if self.ngrams > 1 else 0)
+
+    def sizes(self, lengths_E: np.ndarray, most: int) -> np.ndarray:
+        """Return the number of features of texts, of which at most `most` are used.
+
+        Args:
+            lengths_E: Words of each text.
+            most: Largest number of features of a text.
+        """
+        lengths_E = np.minimum(lengths_E, self.longest(most))
+        return sum(np.maximum(lengths_E - shorter, 0) for shorter in range(self.ngrams))
+
+    def longest(self, most: int) -> int:
+        """Return how many words a text with at most so many features has, at least 1.
+
+        Args:
+            most: Largest number of features of a text.
+        """
+        return max(1, (most + self.ngrams * (self.ngrams - 1) // 2) // self.ngrams)
+
+    def extract(self, tokens_M: tf.Tensor, owners_M: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the features of texts: ids and text numbers, (N,) int32, one text after the other.
+
+        The id of an n-gram is a hash of the ids of its words. fastText hashes the words' own hashes
+        in the same way (Joulin et al. 2016, section 2.3; Dictionary::addWordNgrams).
+
+        Args:
+            tokens_M: Word ids, int32.
+            owners_M: Text number of each word, int32, not descending.
+        """
+        if self.ngrams == 1:
+            return tokens_M, owners_M
+        count, padding = tf.size(tokens_M), [[0, self.ngrams - 1]]
+        following = tf.pad(tf.cast(tokens_M, tf.int64), padding)
+        owners = tf.pad(owners_M, padding, constant_values=-1)
+        hash_M = tf.cast(tokens_M, tf.int64)
+        ids, in_text = [tokens_M], [tf.ones_like(owners_M, bool)]
+        for shift in range(1, self.ngrams):
+            hash_M = hash_M * _HASH_FACTOR + following[shift : shift + count]
+            ids.append(self.words + tf.cast(hash_M % self.buckets, tf.int32))
+            in_text.append(owners[shift : shift + count] == owners_M)
+        in_text_MK = tf.stack(in_text, axis=1)
+        owners_MK = tf.repeat(owners_M[:, tf.newaxis], self.ngrams, axis=1)
+        ids_MK = tf.stack(ids, axis=1)
+        return tf.boolean_mask(ids_MK, in_text_MK), tf.boolean_mask(owners_MK, in_text_MK)

@@ -1,0 +1,125 @@
+"""Turn the tokens of a block of text into rows for word models: subsampling, halo and order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import InputConfig
+from .tokens import PAD, decode, encode
+
+SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others
+
+
+def keep_probability(counts: np.ndarray, subsample: float, total: int | None = None) -> np.ndarray:
+    """Return the probability that a token of each id is kept by subsampling.
+
+    It is sqrt(s / f) + s / f for an id with frequency f, as in word2vec.c and gensim. (Mikolov et
+    al. 2013b, equation 5, has sqrt(s / f).)
+
+    Args:
+        counts: Occurrences of each id, (V,).
+        subsample: The threshold s; 0 keeps all tokens.
+        total: Tokens of the corpus; by default the sum of `counts`.
+
+    Returns:
+        Probabilities (V,) float32.
+    """
+    if not subsample:
+        return np.ones(len(counts), np.float32)
+    ratio = subsample * (counts.sum() if total is None else total) / counts
+    return np.minimum(np.sqrt(ratio) + ratio, 1.0).astype(np.float32)
+
+
+def make_block_rows(
+    keep_V: np.ndarray, window: int, settings: InputConfig, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return a function from the tokens of a block to its rows.
+
+    Args:
+        keep_V: Probability that a token of each id is kept, (V,) float32.
+        window: Tokens of the halo on each side.
+        settings: Row length and shuffling.
+        seed: Seed of the run.
+
+    Returns:
+        Function (epoch, block number, tokens) -> rows (R, L) int32. The first two are int64
+            scalars.
+    """
+    # Subsampling concerns the most frequent words, so a short constant is enough for the graph.
+    size = np.flatnonzero(keep_V < 1).max(initial=-1) + 1
+    keep_N = tf.constant(np.append(keep_V[:size], np.float32(1)))
+
+    def block_rows(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        kept = _subsample(tokens, keep_N, block_seed(seed, SUBSAMPLE, epoch, number))
+        return split_into_rows(kept, window, settings, block_seed(seed, SHUFFLE, epoch, number))
+
+    return block_rows
+
+
+def split_into_rows(
+    tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor
+) -> tf.Tensor:
+    """Return the rows of the kept tokens of a block, shuffled if --shuffle.
+
+    Args:
+        tokens_N: Tokens (N,) int32.
+        window: Tokens of the halo on each side.
+        settings: Row length and shuffling.
+        seed: Seed of the order, (2,) int64.
+    """
+    rows_RL = _rows(tokens_N, settings.row_tokens, window)
+    if settings.shuffle:
+        keys_R = tf.random.stateless_uniform(tf.shape(rows_RL)[:1], seed)
+        rows_RL = tf.gather(rows_RL, tf.argsort(keys_R))
+    return rows_RL
+
+
+def block_seed(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """Return the seed (2,) int64 of one kind of random draw for a block.
+
+    Args:
+        seed: Seed of the run.
+        stream: Kind of draw, such as `SUBSAMPLE`.
+        epoch: Number of the epoch, int64 scalar.
+        number: Number of the block in the epoch, int64 scalar.
+    """
+    return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
+
+
+def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
+    """Return whether each value differs from the previous one, (N,) bool; true for the first.
+
+    Args:
+        values_N: Values (N,).
+    """
+    return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)
+
+
+def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Return the tokens that a random draw keeps.
+
+    Args:
+        tokens_M: Tokens (M,) int32.
+        keep_N: Probability that a token is kept, by id. The last entry is for all further ids.
+        seed: Seed of the draw, (2,) int64.
+    """
+    decoded = decode(tokens_M[tf.newaxis])
+    ids, documents = decoded.ids[0], decoded.document[0]
+    probabilities = tf.gather(keep_N, tf.minimum(ids, tf.shape(keep_N)[0] - 1))
+    kept = tf.random.stateless_uniform(tf.shape(ids), seed) < probabilities
+    return encode(
+        tf.boolean_mask(ids, kept), differs_from_previous(tf.boolean_mask(documents, kept))
+    )
+
+
+def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
+    """Return rows (R, centres + 2 window) of tokens with a halo, filled with `PAD`."""
+    size = tf.shape(tokens_N)[0]
+    count = -(-size // centres)
+    padding = [window, window + count * centres - size]
+    padded = tf.pad(tokens_N, [padding], constant_values=PAD)
+    starts = tf.range(count) * centres
+    return tf.gather(padded, starts[:, tf.newaxis] + tf.range(centres + 2 * window))

@@ -1,0 +1,151 @@
+"""Build the recommender of a configuration, and load a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ... import __name__ as PACKAGE
+from ...build import storage
+from ...checkpoints import workdir as files
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...config.settings import numbers
+from ...errors import RunError, UsageError
+from ...input.pairs import KnownItems
+from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
+from ...models.neural_filtering import Gmf, Mlp, NeuMf
+from ...models.recommender import Recommender, log_expected
+from ...system import devices
+from ...system.checked_files import damaged
+from ...tables.arrays import read_npz
+from ...tables.base import Table
+from ...text import names
+from ...text.vocabulary import Vocabulary
+
+CORPUS_SHAPE = {"fingerprint": dict, "mean": float}  # fields of corpus.json
+
+
+class TrainedRecommender(NamedTuple):
+    """A recommender loaded from a workdir.
+
+    Attributes:
+        model: The recommender.
+        tables: Its tables by name.
+        users: Names of the user ids.
+        items: Names of the item ids.
+        known: Items that each user had in training.
+    """
+
+    model: Recommender
+    tables: Mapping[str, Table]
+    users: Vocabulary
+    items: Vocabulary
+    known: KnownItems
+
+
+def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
+    """Return the recommender of the newest checkpoint, or of the best epoch if it is kept.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Raises:
+        RunError: There is no complete checkpoint.
+        DamagedError: A file of the workdir is damaged.
+    """
+    written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
+    if not all(map(workdir.has, written)):
+        raise RunError(
+            f"{workdir.path}: nothing is trained there yet; run {PACKAGE}.train with it first"
+        )
+    users, items = names.load(workdir.users), names.load(workdir.items)
+    known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
+    if not _is_consistent(known, len(users.tokens), len(items.tokens)):
+        files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
+        raise damaged(files_named, "they do not fit together")
+    model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
+    tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
+    return TrainedRecommender(model, tables, users, items, known)
+
+
+def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
+    """Return whether the known items are valid for so many users and items."""
+    starts_U, items_N = known
+    return (
+        starts_U.shape == (users + 1,)
+        and items_N.ndim == 1
+        and {starts_U.dtype.kind, items_N.dtype.kind} == {"i"}
+        and starts_U[0] == 0
+        and starts_U[-1] == len(items_N)
+        and bool((np.diff(starts_U) >= 0).all())
+        and bool(((items_N >= 0) & (items_N < items)).all())
+    )
+
+
+def make_model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) -> Recommender:
+    """Return the model of the configuration.
+
+    Args:
+        config: The configuration of the run.
+        users: Names of the user ids.
+        items: Names of the item ids, with their counts.
+        mean: Mean rating, which is added to each score.
+
+    Raises:
+        UsageError: The flags do not fit together.
+    """
+    loss, settings, device = config.model.loss, config.ratings, devices.name(config.run)
+    in_batch = loss == "in_batch_softmax"
+    scorer, temperature = _scorer(config), 1.0
+    if in_batch and config.model.model == "mf":
+        temperature = settings.temperature if settings.cosine else 1.0
+        scorer = ItemBiased(config.model.dim, settings.cosine, temperature)
+    if in_batch and not scorer.inner:
+        raise UsageError(
+            f"--model={config.model.model} scores each pair by its layers, which is too much for "
+            "all pairs of a batch; give --loss=bpr, or --model=mf or gmf"
+        )
+    log_expected_V = None
+    if in_batch:
+        with tf.device(device):  # a variable, as it may be too large for a constant of the graph
+            expected_V = log_expected(items.counts, config.input.micro_tokens)
+            log_expected_V = tf.Variable(expected_V, trainable=False)
+    return Recommender(
+        users=len(users.tokens),
+        items=len(items.tokens),
+        scorer=scorer,
+        loss_name=loss,
+        seed=config.run.seed,
+        log_expected_V=log_expected_V,
+        mean=mean,
+        temperature=temperature,
+        negatives=settings.pair_negatives,
+        row_l2=settings.row_l2,
+        dtype=devices.compute_dtype(config.model, device) if in_batch else tf.float32,
+    )
+
+
+def _scorer(config: Config) -> Scorer:
+    dim = config.model.dim
+    mlp = Mlp(dim, tuple(numbers(config.ratings.layers)))
+    scorers = {
+        "mf": MatrixFactorization(dim),
+        "gmf": Gmf(dim),
+        "mlp": mlp,
+        "neumf": NeuMf(Gmf(dim), mlp),
+    }
+    return scorers[config.model.model]
+
+
+def parse_top(config: Config) -> list[int]:
+    """Return the numbers of --top, ascending, each once.
+
+    Args:
+        config: The configuration of the run.
+    """
+    return sorted(set(numbers(config.ratings.top)))
