@@ -143,7 +143,7 @@ class Ended:
 def test_who_is_started_again(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
-    trial = local_cluster.Trial(local_cluster.hosts(3, 2, range(1, 7)), [])
+    trial = local_cluster.Trial(local_cluster.make_hosts(3, 2, range(1, 7)), [])
     workers = {("worker", index): Ended(code) for index, code in enumerate((-9, 1, 0))}
     others = local_cluster._Others(trial, workers)
     others.look(None)
@@ -169,7 +169,7 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
     clock = [0.0]
     monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
     for servers in (1, 0):
-        trial = local_cluster.Trial(local_cluster.hosts(2, servers, range(1, 5)), [])
+        trial = local_cluster.Trial(local_cluster.make_hosts(2, servers, range(1, 5)), [])
         others = local_cluster._Others(trial, {("worker", 1): Ended(2)})
         others.look(5.0)
         clock[0] += 1000
@@ -188,9 +188,12 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
         ("--workers=2 --kill_worker_after=nan", "--kill_worker_after=nan: give a number from 0 on"),
         ("--ps=2", "--ps=2: give --workers as well, such as --workers=2"),
         ("--data_workers=1 -- --dim=3", "--dim=3: nothing is trained without --workers"),
-        ("--workers=2", "--workers=2: give what to train, as in -- --flagfile=configs/words.cfg"),
-        ("--workers=2 --dim=3", "--dim=3 is of app.train; write it after the others and a --"),
-        ("--workers=2 -- --ps=3", "--ps is of this command; write it before the --"),
+        ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
+        (
+            "--workers=2 --dim=3",
+            "--dim=3 is a flag of app.train; write it after the others and a --",
+        ),
+        ("--workers=2 -- --ps=3", "--ps is a flag of app.cluster; write it before the --"),
         ("--workers=2 -- stray", "'stray' is no flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),

@@ -38,7 +38,7 @@ def serve_data(workers: int, port: int) -> None:
     again. UsageError for a port that is in use, RunError when a server cannot be started. No server
     is left running, however this process ends.
     """
-    (port,) = chosen_ports(1, port)
+    (port,) = choose_ports(1, port)
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(asked_to_stop())
         servers = stack.enter_context(_data_service(workers, port))
@@ -52,7 +52,7 @@ def serve_data(workers: int, port: int) -> None:
                 server.revive()
 
 
-def chosen_ports(count: int, first: int) -> list[int]:
+def choose_ports(count: int, first: int) -> list[int]:
     """So many ports of this machine, from `first` on; any that are free for 0.
 
     UsageError for a port that cannot be had.
@@ -93,7 +93,7 @@ class Trial:
     module: str = f"{PACKAGE}.train"
 
 
-def hosts(workers: int, servers: int, free: Sequence[int]) -> Hosts:
+def make_hosts(workers: int, servers: int, free: Sequence[int]) -> Hosts:
     """The processes of a run with so many workers and parameter servers, at these ports.
 
     With servers there is a chief beside the workers, else the first worker is the chief.

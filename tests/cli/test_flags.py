@@ -164,7 +164,7 @@ def test_help_that_nobody_reads_to_its_end():
         text=True,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("Trains what --task names") and ended.stdout.count("\n") == 1
+    assert ended.stdout.startswith("Train a model.") and ended.stdout.count("\n") == 1
 
 
 BLANKS = [" ", " a", "a\t", "\n", "a\nb", "\r", "a\x0bb", "\x85", "\u2028"]

@@ -46,7 +46,7 @@ class Member:
 
 
 def hosts_of(workers: int, servers: int) -> Hosts:
-    return local_cluster.hosts(workers, servers, ports.free(workers + servers + bool(servers)))
+    return local_cluster.make_hosts(workers, servers, ports.free(workers + servers + bool(servers)))
 
 
 def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
@@ -140,7 +140,8 @@ def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
     late = Member(tmp_path, as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1")
     ended = late.ended()
     assert ended.code == 0, ended.err
-    assert "worker 0 (127.0.0.1:" in ended.err and "nor need it: the run is finished" in ended.err
+    assert "worker 0 (127.0.0.1:" in ended.err
+    assert "(ignored: the run is already finished)" in ended.err
 
     more = Member(
         tmp_path / "more", as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1"
