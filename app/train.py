@@ -41,10 +41,10 @@ def main(_: Sequence[str]) -> None:
     # --plan_only reads the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     try:
-        if strategies.serves(settings, hosts):
+        if strategies.is_server(settings, hosts):
             serving.serve(settings, hosts, place)
             return
-        runner = strategies.runner(settings, hosts)
+        runner = strategies.make_runner(settings, hosts)
     except RunError as error:
         if hosts is None or not loop.is_finished(place, settings.run.epochs):
             raise
@@ -53,12 +53,12 @@ def main(_: Sequence[str]) -> None:
     writes = runner.chief and not settings.run.plan_only
     with runner.telling(), place.held() if writes else contextlib.nullcontext():
         position = checkpoint.newest_position(place.checkpoints)
-        config = strategies.settled(settings, runner.replicas, position)
+        config = strategies.with_micro_batches(settings, runner.replicas, position)
         with runner.scope():
             job = all_tasks.JOBS[settings.run.task](config, place, loop.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
-            trainers = strategies.about(config, hosts, runner.replicas)
+            trainers = strategies.describe(config, hosts, runner.replicas)
             print(banner.banner(settings, job, trainers), flush=True)
         if settings.run.plan_only:
             return

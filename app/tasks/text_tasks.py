@@ -39,7 +39,9 @@ def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
 def output(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """The loss that --loss names, of words by their counts."""
     targets = config.input.micro_tokens
-    return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
+    return outputs.make_loss(
+        config.model, outputs.OutputSpec(counts_V, columns, targets, config.run.seed)
+    )
 
 
 def empty(config: Config, halo: int) -> tf.Tensor:

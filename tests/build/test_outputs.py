@@ -17,8 +17,8 @@ COUNTS = toy.counts(WORDS)
 
 
 def make(counts=COUNTS, seed=1, **flags):
-    wanted = outputs.Wanted(np.asarray(counts), toy.DIM, TARGETS, seed)
-    return outputs.make(ModelConfig(**flags), wanted)
+    wanted = outputs.OutputSpec(np.asarray(counts), toy.DIM, TARGETS, seed)
+    return outputs.make_loss(ModelConfig(**flags), wanted)
 
 
 def rows(loss):
@@ -73,7 +73,7 @@ def test_cutoffs_of_adaptive_softmax():
         ({"loss": "class_softmax", "classes": 401}, "--classes=401: the vocabulary has 400 words"),
         (
             {"loss": "class_softmax", "classes": 2, "class_devices": 3},
-            "--class_devices=3: there are 2 classes; give at most that",
+            "--class_devices=3: there are 2 classes; give at most that number",
         ),
         ({"loss": "adaptive_softmax", "cutoffs": "9,x"}, "--cutoffs=9,x: invalid literal"),
         ({"loss": "adaptive_softmax", "cutoffs": "9,9"}, "--cutoffs=9,9: cutoffs 9, 9: give"),

@@ -159,7 +159,7 @@ def test_help_that_nobody_reads_to_its_end():
     command = f"{sys.executable} -m app.train --help | head -1"
     ended = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=pathlib.Path(__file__).parents[1],
+        cwd=pathlib.Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )

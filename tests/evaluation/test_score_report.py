@@ -58,7 +58,8 @@ def test_the_carried_files_are_gensims():
 
 def test_scoring_needs_neither_tensorflow_nor_gensim_in_memory():
     check = (
-        "import sys; from app.evaluation import report; report._gensim_file('simlex999.txt'); "
+        "import sys; from app.evaluation import score_report as s; "
+        "s._gensim_file('simlex999.txt'); "
         "sys.exit('tensorflow' in sys.modules or 'gensim' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)

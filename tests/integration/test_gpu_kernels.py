@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import app.keras
-from app.build import placing, updates
+from app.build import free_memory, updates
 from app.checkpoints.workdir import Workdir
 from app.config import settings
 from app.optimizers.row_updates import slots, update
@@ -128,7 +128,7 @@ def on_a_gpu(monkeypatch):
     """Make steps and their tables for a GPU, for which TensorFlow takes the CPU without one."""
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
     monkeypatch.setattr(devices, "several", lambda config: [GPU])
-    monkeypatch.setattr(placing, "_gpu_bytes", lambda name: 1 << 34)
+    monkeypatch.setattr(free_memory, "_gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
 
@@ -250,7 +250,7 @@ def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
     for name in settings.fields()["optimizer"].metadata["choices"]:
         values = {"optimizer": name, "clip_row_norm": 1.0, "clip_global_norm": 1.0}
-        optimizer = updates.optimizer(settings.from_names(values).optimizer)
+        optimizer = updates.make_optimizer(settings.from_names(values).optimizer)
         for dtype, rounding in DTYPES:
             table = TABLES[kind](
                 40, 8, Uniform(0.1, 1), dtype=dtype, slot_dtype=dtype, rounding=rounding, seed=1

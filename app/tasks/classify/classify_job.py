@@ -54,15 +54,18 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     _tell_cut(examples, features, config)
     weights_C = classify_data.class_weights(config.labelled.class_weights, data.labels)
     batches = bags.batches(examples, features, shape, weights_C, config.input, seed)
-    model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
+    model = _model(config, data.words, data.labels)
+    optimizer = updates.make_optimizer(config.optimizer)
     twice = 2 * examples.bytes  # as arrays, and as tensors for tf.data
     kept = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, twice
     )
-    stored = placing.place(model, batches, shape.spec(), config, optimizer, workdir, others=[kept])
+    stored = placing.place_tables(
+        model, batches, shape.spec(), config, optimizer, workdir, others=[kept]
+    )
     if config.labelled.pretrained_vectors and not checkpoint.paths(workdir.checkpoints):
         _start_from(config.labelled.pretrained_vectors, stored["tables"], data.words, config)
-    trained = _classifier(model, storage.readable(stored["tables"]), features, config)
+    trained = _classifier(model, storage.scoring_tables(stored["tables"]), features, config)
 
     def scores() -> dict[str, float]:
         found = label_metrics.values(trained.score(data.heldout))
@@ -71,7 +74,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         expected_batches=bags.expected_batches(examples, features, shape),
         words=len(examples),
@@ -192,7 +195,9 @@ def _features(config: Config, words: Vocabulary) -> Features:
 
 def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
     settings, device = config.model, devices.name(config.run)
-    wanted = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
+    wanted = outputs.OutputSpec(
+        labels.counts, settings.dim, config.input.micro_tokens, config.run.seed
+    )
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW:
         dtype = tf.float32
@@ -200,7 +205,7 @@ def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         return Bag(
             size=_features(config, words).rows,
             dim=settings.dim,
-            output=outputs.make(settings, wanted),
+            output=outputs.make_loss(settings, wanted),
             seed=config.run.seed,
             dtype=dtype,
         )
@@ -211,7 +216,7 @@ def _tables(
 ) -> tuple[Bag, dict[str, Table]]:
     """The model of a workdir, and its tables without the optimizer's state, in memory."""
     model = _model(config, words, labels)
-    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, devices.several(config), workdir)
     return model, tables
 
 

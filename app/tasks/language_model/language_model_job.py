@@ -31,17 +31,17 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """
     text = words_data.text(config, workdir, finished)
     device = devices.name(config.run)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     heldout = language_model_data.heldout(text, config)
     model = _model(config, text.vocabulary)
     batches = language_model_data.batches(text, config, workdir)
     rows = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
-    stored = placing.place(model, batches, rows, config, optimizer, workdir)
+    stored = placing.place_tables(model, batches, rows, config, optimizer, workdir)
     score = language_model_data.scorer(model, stored["tables"], text.vocabulary, device)
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         words=language_model_data.words(text, config),
         empty=texts.empty(config, 1),
@@ -85,7 +85,7 @@ def trained(
     See `tasks.language_model.language_model_data.scorer`. RunError if there is no whole checkpoint.
     """
     model = _model(config, known)
-    tables, position = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, position = storage.load_tables(model.tables(), config, devices.several(config), workdir)
     device = devices.name(config.run)
     return language_model_data.scorer(model, tables, known, device), position.step
 

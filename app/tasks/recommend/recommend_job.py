@@ -71,11 +71,11 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     train, heldout = found.train, found.heldout
     mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
     model = _model(config, found.users, found.items, mean)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     batches = pairs.batches(train, config.ratings.weighted, config.run.seed, config.input)
     size = [config.input.micro_tokens]
     spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
-    stored = placing.place(
+    stored = placing.place_tables(
         model,
         batches,
         spec,
@@ -92,7 +92,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
             np.savez(file, **found.known._asdict())
 
-    ranker = Ranker(model, storage.readable(stored["tables"]), tops[-1])
+    ranker = Ranker(model, storage.scoring_tables(stored["tables"]), tops[-1])
 
     def score() -> dict[str, float]:
         return scores(ranker, found.known, heldout, config)
@@ -100,7 +100,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         expected_batches=pairs.calls(len(train.users_N), config.input),
         words=len(train.users_N),
@@ -130,7 +130,7 @@ def trained(config: Config, workdir: Workdir) -> Trained:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = _model(config, users, items, files.read_json(workdir.corpus, _CORPUS)["mean"])
-    tables, _ = storage.read(model.tables(), config, devices.several(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, devices.several(config), workdir)
     return Trained(model, tables, users, items, known)
 
 

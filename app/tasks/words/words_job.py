@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from ...build import placing, storage, updates
+from ...build import dynamic_rows, placing, updates
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...models.base import Model
@@ -28,10 +28,10 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     if config.table.table == "dynamic":
         return _growing(config, text, workdir)
     device = devices.name(config.run)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
     batches = words_data.batches(text, config, workdir)
-    stored = placing.place(model, batches, _rows(config), config, optimizer, workdir)
+    stored = placing.place_tables(model, batches, _rows(config), config, optimizer, workdir)
 
     def scores() -> dict[str, float]:
         return texts.scores(stored["tables"]["input"], text.vocabulary)
@@ -39,7 +39,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         words=text.words,
         empty=texts.empty(config, 2 * config.model.window),
@@ -54,13 +54,13 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
     """The same for words that get rows as they come."""
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     # Words that have no row yet are not drawn, until `reweigh` says otherwise.
-    rows = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
-    placing.require_words(rows, config)
-    keys = storage.key_map(rows, config, growing_words.PINNED)
+    rows = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), optimizer, config)
+    placing.check_word_map(rows, config)
+    keys = dynamic_rows.make_key_map(rows, config, growing_words.PINNED)
     model = _model(config, np.arange(keys.capacity) == 0)
-    stored = placing.place(
+    stored = placing.place_tables(
         model, lambda *_: iter(()), _rows(config), config, optimizer, workdir, keys=keys
     )
     stream = growing_words.Stream(
@@ -74,7 +74,7 @@ def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=stream.batches,
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
