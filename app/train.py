@@ -19,7 +19,7 @@ from . import __name__ as PACKAGE
 from .checkpoints import workdir
 from .cli import flags
 from .config.settings import by_name
-from .distributed.cluster_spec import of_environment
+from .distributed.cluster_spec import parse_tf_config
 from .errors import RunError
 
 
@@ -28,7 +28,7 @@ def main(_: Sequence[str]) -> None:
     settings = flags.parsed()
     hosts = None
     if not settings.run.plan_only:  # a plan is made without the other processes
-        hosts = of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
+        hosts = parse_tf_config(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
     from .build import strategies
     from .checkpoints import checkpoint

@@ -84,7 +84,7 @@ def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
 def test_the_plan_counts_the_rows_there_will_be():
     settings = config(200)
     optimizer = updates.make_optimizer(settings.optimizer)
-    found = placing._placing(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
+    found = placing._plan(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
     sizes = {item.name: item.size for item in found}
     assert sizes["users"] == "150 x 8"
     assert sizes["items"] == "50 x 8"

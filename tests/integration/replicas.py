@@ -20,7 +20,7 @@ from app.build import strategies
 from app.checkpoints import checkpoint
 from app.checkpoints.workdir import Workdir
 from app.config import Config, settings
-from app.distributed.cluster_spec import of_environment
+from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
 from app.training import loop
@@ -63,7 +63,7 @@ def main() -> None:
         if not runners:
             devices.use_machine(config.run)
         if strategy not in runners:
-            runners[strategy] = strategies.make_runner(config, of_environment(strategy, cluster))
+            runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])
     runners[strategy].leave(Workdir(config.run.workdir))
     # A start would take seconds longer; see `app.text.blocks.as_written`.

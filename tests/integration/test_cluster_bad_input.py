@@ -57,11 +57,11 @@ def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
     ("strategy", "config", "message"),
     [
         ("multi_worker", "", "--strategy=multi_worker: TF_CONFIG is not set"),
-        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is no JSON (Expecting value"),
+        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is not JSON (Expecting value"),
         (
             "multi_worker",
             '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 3}}',
-            "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; mend",
+            "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; corr",
         ),
         (
             "parameter_server",
@@ -83,7 +83,7 @@ def test_a_port_that_is_in_use(tmp_path, corpus, task):
     with listening(int(hosts.address.rpartition(":")[2])):
         line = refusal(Member(tmp_path, hosts, corpus).ended())
     what = f"TF_CONFIG names {hosts.address} for this process ({task[0]} 0), and port "
-    assert what in line and "Address already in use; end what listens there" in line
+    assert what in line and "Address already in use; end the process that listens there" in line
 
 
 @pytest.mark.parametrize("servers", [0, 1])
