@@ -66,7 +66,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
                 f"--before={values.before}: only one of both is a run of app.train, so that their "
                 "steps cannot be compared; name two runs"
             )
-        text += "\n" + profile_report.compared(before, diagnosis)
+        text += "\n" + profile_report.compare(before, diagnosis)
         record["before"] = profile_report.record(before)
         bars.insert(0, ("before", before))
     if values.plot:
@@ -75,7 +75,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
 
 
 def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
-    profile = profiles.newest(Path(path), flag)
+    profile = profiles.find_newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
     stored = flags.stored_in(profile.resolve().parents[3])
     config = settings.from_names(stored) if stored else None
