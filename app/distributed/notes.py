@@ -71,7 +71,7 @@ def written(config: Config, hosts: Hosts) -> Iterator[None]:
         write_json(path, _note(config, hosts))
     except (RunError, UsageError) as error:
         raise UsageError(
-            f"--workdir={config.run.workdir}: {error}; all processes write there, so give a "
+            f"--workdir={config.run.workdir}: {error}; all processes write there, so give one "
             "folder that they share, such as NFS"
         ) from error
     try:
