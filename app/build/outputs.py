@@ -56,37 +56,6 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
     return LOSSES[settings.loss](settings, spec)
 
 
-def _negative_sampling(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return NegativeSampling(
-        spec.counts_V,
-        spec.columns,
-        settings.negative_power,
-        settings.group_tokens,
-        settings.shared_negatives,
-        settings.negatives,
-    )
-
-
-def _sampled_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return SampledSoftmax(spec.counts_V, spec.columns, settings.samples, settings.sampler)
-
-
-def _nce(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return Nce(spec.counts_V, spec.columns, settings.samples, settings.sampler)
-
-
-def _hierarchical_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return HierarchicalSoftmax(spec.counts_V, spec.columns)
-
-
-def _softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return ClassSoftmax(len(spec.counts_V), spec.columns)
-
-
-def _one_vs_all(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    return OneVsAll(len(spec.counts_V), spec.columns)
-
-
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     counts_V, columns, targets, _ = spec
     words, devices = len(counts_V), settings.class_devices
@@ -131,12 +100,19 @@ def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
 
 
 LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
-    "negative_sampling": _negative_sampling,
-    "sampled_softmax": _sampled_softmax,
-    "nce": _nce,
-    "hierarchical_softmax": _hierarchical_softmax,
+    "negative_sampling": lambda settings, spec: NegativeSampling(
+        *(spec.counts_V, spec.columns, settings.negative_power),
+        *(settings.group_tokens, settings.shared_negatives, settings.negatives),
+    ),
+    "sampled_softmax": lambda settings, spec: SampledSoftmax(
+        spec.counts_V, spec.columns, settings.samples, settings.sampler
+    ),
+    "nce": lambda settings, spec: Nce(
+        spec.counts_V, spec.columns, settings.samples, settings.sampler
+    ),
+    "hierarchical_softmax": lambda settings, spec: HierarchicalSoftmax(spec.counts_V, spec.columns),
     "class_softmax": _class_softmax,
     "adaptive_softmax": _adaptive_softmax,
-    "softmax": _softmax,
-    "one_vs_all": _one_vs_all,
+    "softmax": lambda settings, spec: ClassSoftmax(len(spec.counts_V), spec.columns),
+    "one_vs_all": lambda settings, spec: OneVsAll(len(spec.counts_V), spec.columns),
 }
