@@ -108,7 +108,7 @@ class Coordinator:
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
         self._tables, self._steps = tables, job.steps_per_batch
-        self._given = self._made = 0
+        self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
         specs = job.model.tables()
         trained = {name: tables[name] for name in tables if specs[name].trained}
@@ -127,19 +127,19 @@ class Coordinator:
 
     def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Schedule the call on a free worker; wait first while too many calls are scheduled."""
-        if not self._given:
+        if not self._calls_scheduled:
             self._served.start(int(first))
         while len(self._scheduled) >= self._most_scheduled:
             self._scheduled.popleft().fetch()
         result = self._coordinator.schedule(self._function, args=(data, first, rate))
         self._scheduled.append(result)
-        self._given += 1
+        self._calls_scheduled += 1
         return result
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
         """See `Runner`."""
         results = [call.fetch() for call in calls]
-        self._made += len(results)
+        self._calls_finished += len(results)
         self._bytes += [float(exchanged) for *_, exchanged in results]
         losses, examples = ([float(result[part]) for result in results] for part in (0, 1))
         return sum(losses), sum(examples)
@@ -169,9 +169,9 @@ class Coordinator:
         exchanged = sum(self._bytes) / len(self._bytes) / self._steps
         self._bytes = []
         return {
-            "calls": self._given,
-            "calls_made": self._made,
-            "calls_again": begun - self._given,
+            "calls": self._calls_scheduled,
+            "calls_made": self._calls_finished,
+            "calls_again": begun - self._calls_scheduled,
             "exchanged_bytes": exchanged,
         }
 
