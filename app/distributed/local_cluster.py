@@ -189,13 +189,13 @@ def announcement(trial: Trial) -> str:
 
 def _process(trial: Trial, task: Task, folder: Path) -> Process:
     kind, index = task
-    chief = task == trial.hosts.chief
+    is_chief = task == trial.hosts.chief
     cores = os.cpu_count() or 1
     share = max(1, cores // len(trial.hosts.tasks["worker"]))
     return Process(
-        "chief" if chief else f"{kind} {index}",
+        "chief" if is_chief else f"{kind} {index}",
         ["-m", trial.module, *trial.arguments],
-        None if chief else folder / f"{kind}-{index}.log",
+        None if is_chief else folder / f"{kind}-{index}.log",
         {
             "TF_CONFIG": trial.hosts.as_tf_config(*task),
             "TF_NUM_INTRAOP_THREADS": os.environ.get("TF_NUM_INTRAOP_THREADS", str(share)),

@@ -96,12 +96,12 @@ class Workers(Replicas):
             if not self._is_checked:
                 self._check_same_start(data, first)
                 self._is_checked = True
-            made = super().call(data, first, rate)
-        self._last = [*self._last[-1:], made]
-        return made
+            result = super().call(data, first, rate)
+        self._last = [*self._last[-1:], result]
+        return result
 
     def flags_F(self) -> tf.Tensor:
-        """Whether this process was asked to stop, and whether it has more batches of the epoch."""
+        """Return whether this process was asked to stop, and whether it has more batches."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def leave(self, workdir: Workdir) -> None:

@@ -84,7 +84,11 @@ class Watcher:
 
 
 class TrainingClock:
-    """The time since the chief began to train, which is when metrics.jsonl got a new line."""
+    """The time since the chief began to train, which is when metrics.jsonl got a new line.
+
+    Args:
+        path: The path of metrics.jsonl.
+    """
 
     def __init__(self, path: Path):
         self._path = path
