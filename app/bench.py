@@ -1,4 +1,7 @@
-"""Runs a benchmark beside its peers: python -m app.bench words --corpus=FILE --json=FILE"""
+"""Run a benchmark of Lexrow and its peers.
+
+python -m app.bench words --corpus=FILE --json=FILE
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,21 @@ from .system.files import replacing
 
 
 class Case(NamedTuple):
-    """A benchmark: what it can be told, and how it runs."""
+    """A benchmark case.
+
+    Attributes:
+        options: The dataclass of its flags.
+        run: Runs the case with such options.
+    """
 
     options: type[Options]
     run: Callable[[Any], Report]
 
 
 def _run(name: str, settings: Options) -> Report:
-    """Run a case; its module has its name."""
+    """Run the case of this name, which is the name of its module as well."""
     folder = "sparse" if name == "adam" else name
-    flags.start_tensorflow()  # quietly, which the import of a case would do in its own way
+    flags.start_tensorflow()  # hides the notes that TensorFlow's import prints
     return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
 
 
@@ -64,40 +72,40 @@ CASES = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the case, prints its table, and writes what --json and --plot ask for."""
+    """Run the case, print its table, and write the files of --json and --plot."""
     case = _case(arguments)
     settings = _settings(case)
     options.check(settings)
     _check_outputs(settings)
     report = CASES[case].run(settings)
-    described = machine.line(report.record["machine"])
-    print(f"{report.title}\n{described}\n\n{report.table}", flush=True)
+    machine_line = machine.line(report.record["machine"])
+    print(f"{report.title}\n{machine_line}\n\n{report.table}", flush=True)
     if settings.json:
         with replacing(settings.json) as temporary:
             text = json.dumps(report.record, indent=1, allow_nan=False) + "\n"
             temporary.write_text(text, encoding="utf-8")
     if settings.plot:
-        picture.draw(report.panels, report.title, described, settings.plot)
+        picture.draw(report.panels, report.title, machine_line, settings.plot)
 
 
 def define() -> None:
-    """Defines the flags of this command: a flag for every setting of some case."""
+    """Define a flag for every option of every case."""
     for name, by_case in _fields().items():
-        (parser,) = set(map(flags.parser, by_case.values()))  # cases agree on what a flag is
+        (parser,) = set(map(flags.parser, by_case.values()))  # a flag has one type in all cases
         absl_flags.DEFINE(parser, name, None, _help(by_case), flag_values=absl_flags.FLAGS)
 
 
 def _fields() -> dict[str, dict[str, dataclasses.Field]]:
-    """Flag -> case -> the field behind it."""
-    found: dict[str, dict[str, dataclasses.Field]] = {}
+    """Return the field of each flag in each case, by name of the flag and name of the case."""
+    fields: dict[str, dict[str, dataclasses.Field]] = {}
     for name, case in CASES.items():
         for field in dataclasses.fields(case.options):
-            found.setdefault(field.name, {})[name] = field
-    return found
+            fields.setdefault(field.name, {})[name] = field
+    return fields
 
 
 def _help(by_case: dict[str, dataclasses.Field]) -> str:
-    """What the flag means to each case and its default there, said once where it is the same."""
+    """Return the help of a flag, with one sentence for all cases that share text and default."""
     cases: dict[str, list[str]] = {}
     for name, field in by_case.items():
         default = "" if field.default == "" else f" (default: {field.default})"
@@ -108,29 +116,29 @@ def _help(by_case: dict[str, dataclasses.Field]) -> str:
 
 
 def _settings(case: str) -> Options:
-    """The flags that were given, over the defaults of the case; no other may have been given."""
-    known = _fields()
-    given = {name: absl_flags.FLAGS[name].value for name in known if absl_flags.FLAGS[name].present}
-    for name, value in given.items():
-        if case not in known[name]:
+    """Return the options of a case from the flags, and check that the case uses each of them."""
+    fields, values = _fields(), absl_flags.FLAGS
+    present = {name: values[name].value for name in fields if values[name].present}
+    for name, value in present.items():
+        if case not in fields[name]:
             raise UsageError(
-                f"--{name}={value} means nothing to {case}, only to {', '.join(known[name])}; "
+                f"--{name}={value} means nothing to {case}, only to {', '.join(fields[name])}; "
                 "leave it out"
             )
-    return CASES[case].options(**given)
+    return CASES[case].options(**present)
 
 
 def _case(arguments: Sequence[str]) -> str:
-    known = ", ".join(CASES)
+    names = ", ".join(CASES)
     if len(arguments) != 1:
-        raise UsageError(f"{' '.join(arguments) or 'no case'}: name one case of {known}")
+        raise UsageError(f"{' '.join(arguments) or 'no case'}: name one case of {names}")
     if arguments[0] not in CASES:
-        raise UsageError(f"{arguments[0]}: no such case; choose from {known}")
+        raise UsageError(f"{arguments[0]}: no such case; choose from {names}")
     return arguments[0]
 
 
 def _check_outputs(settings: Options) -> None:
-    """Before hours of work: whether their results have a place to go."""
+    """Check that the output files can be written, before hours of work."""
     if settings.plot:
         picture.check(settings.plot)
     for name in ("json", "plot", "keep"):

@@ -1,14 +1,16 @@
-"""A cluster on this machine, for a trial: python -m app.cluster --workers=2 --ps=2 -- FLAGS
+"""Try a cluster on this machine.
 
-FLAGS are those of app.train. With --ps the workers go their own pace and the tables are dealt over
-so many parameter servers (--strategy=parameter_server); without, the workers go in step
-(--strategy=multi_worker). What each process would be started with on a machine of its own is
-printed. It ends with the exit code of the chief, and leaves no process behind.
+    python -m app.cluster --workers=2 --ps=2 -- FLAGS
 
-With --data_workers a tf.data service is started as well; without --workers nothing but that, until
-Ctrl-C or SIGTERM: then train with the flag that it prints.
+FLAGS are the flags of app.train. With --ps the tables are divided over that number of parameter
+servers, and each worker trains at its own pace (--strategy=parameter_server). Without --ps the
+workers train in step (--strategy=multi_worker). The command that would start each process on its
+own machine is printed. The exit code is that of the chief. No process is left running.
 
-TensorFlow's servers take work from whoever reaches their ports: keep those behind a firewall.
+With --data_workers a tf.data service is started as well. Without --workers only the tf.data service
+is started. It runs until Ctrl-C or SIGTERM; train with the flag that it prints.
+
+TensorFlow's servers run any work that reaches their ports: keep the ports behind a firewall.
 """
 
 from __future__ import annotations
@@ -24,63 +26,66 @@ from .config import settings
 from .distributed import local_cluster
 from .errors import UsageError
 
-_MOST = 1000  # processes of a kind: a slip of the finger, where it is more
-_OWN = ("workers", "ps", "data_workers", "port", "kill_worker_after")
+_MOST_PROCESSES = 1000  # of one kind; a larger number is taken for a typing error
+_OWN_FLAGS = ("workers", "ps", "data_workers", "port", "kill_worker_after")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the cluster to its end."""
-    given = absl_flags.FLAGS
-    workers, servers, port = given.workers, given.ps, given.port
+    """Run the cluster until its run is finished."""
+    values = absl_flags.FLAGS
+    workers, servers, port = values.workers, values.ps, values.port
     _check(arguments)
     if not workers:
-        local_cluster.serve_data(given.data_workers, port)
+        local_cluster.serve_data(values.data_workers, port)
         return
-    services = min(given.data_workers, 1)
-    ports = local_cluster.chosen_ports(services + bool(servers) + workers + servers, port)
-    more = [f"--strategy={'parameter_server' if servers else 'multi_worker'}"]
+    services = min(values.data_workers, 1)
+    ports = local_cluster.choose_ports(services + bool(servers) + workers + servers, port)
+    added = [f"--strategy={'parameter_server' if servers else 'multi_worker'}"]
     if services:
-        more.append(f"--data_service={local_cluster.HOST}:{ports[0]}")
+        added.append(f"--data_service={local_cluster.HOST}:{ports[0]}")
     trial = local_cluster.Trial(
-        local_cluster.hosts(workers, servers, ports[services:]),
-        _completed(arguments, more),
-        given.data_workers,
+        local_cluster.make_hosts(workers, servers, ports[services:]),
+        _add_flags(arguments, added),
+        values.data_workers,
         ports[0],
-        given.kill_worker_after,
+        values.kill_worker_after,
     )
     sys.exit(local_cluster.train(trial, flags.parsed().run))
 
 
 def define() -> None:
-    """Defines the flags of this command, beside those of a training run."""
+    """Define the flags of this command and of a training run."""
     flags.define()
-    absl_flags.DEFINE_integer("workers", 0, "Processes that train.")
-    absl_flags.DEFINE_integer("ps", 0, "Parameter servers.")
+    absl_flags.DEFINE_integer("workers", 0, "The number of workers, which train.")
+    absl_flags.DEFINE_integer("ps", 0, "The number of parameter servers.")
     absl_flags.DEFINE_integer("data_workers", 0, "Workers of a tf.data service to start.")
-    absl_flags.DEFINE_integer("port", 0, "The first port of the processes; 0: any that are free.")
+    absl_flags.DEFINE_integer("port", 0, "The first port of the processes; 0 takes free ports.")
     absl_flags.DEFINE_float(
-        "kill_worker_after", None, "Kill the last worker once, after so many seconds of training."
+        "kill_worker_after", None, "Kill the last worker once, after this many seconds of training."
     )
 
 
 def _check(arguments: Sequence[str]) -> None:
-    """Raises UsageError for flags of this command that cannot be."""
-    given = absl_flags.FLAGS
+    """Raise UsageError for flags of this command with a value that is not possible."""
+    values = absl_flags.FLAGS
     for name in settings.fields():
-        if given[name].present:
-            value = f"--{name}={given[name].value}"
-            raise UsageError(f"{value} is of app.train; write it after the others and a --")
-    for name in _OWN:
-        if given[name].value is not None and not 0 <= given[name].value < math.inf:
-            raise UsageError(f"--{name}={given[name].value}: give a number from 0 on")
-        if name in ("workers", "ps", "data_workers") and given[name].value > _MOST:
-            raise UsageError(f"--{name}={given[name].value}: give at most {_MOST} on one machine")
-    if given.port >= 2**16:
-        raise UsageError(f"--port={given.port}: give a number from 1 to 65535, or 0 for a free one")
-    if not given.workers:
-        if given.ps:
-            raise UsageError(f"--ps={given.ps}: give --workers as well, such as --workers=2")
-        if not given.data_workers:
+        if values[name].present:
+            flag = f"--{name}={values[name].value}"
+            raise UsageError(f"{flag} is a flag of app.train; write it after the others and a --")
+    for name in _OWN_FLAGS:
+        value = values[name].value
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name}={value}: give a number from 0 on")
+        if name in ("workers", "ps", "data_workers") and value > _MOST_PROCESSES:
+            raise UsageError(f"--{name}={value}: give at most {_MOST_PROCESSES} on one machine")
+    if values.port >= 2**16:
+        raise UsageError(
+            f"--port={values.port}: give a number from 1 to 65535, or 0 for a free one"
+        )
+    if not values.workers:
+        if values.ps:
+            raise UsageError(f"--ps={values.ps}: give --workers as well, such as --workers=2")
+        if not values.data_workers:
             raise UsageError(
                 "--workers=0 --data_workers=0: give the number to start, such as --workers=2"
             )
@@ -88,41 +93,49 @@ def _check(arguments: Sequence[str]) -> None:
             raise UsageError(f"{arguments[0]}: nothing is trained without --workers; give a number")
     elif not arguments:
         raise UsageError(
-            f"--workers={given.workers}: give what to train, as in -- --flagfile=configs/words.cfg "
-            "--workdir=DIR"
+            f"--workers={values.workers}: give the flags of the run to train, as in "
+            "-- --flagfile=configs/words.cfg --workdir=DIR"
         )
-    if given.kill_worker_after is not None and given.workers + bool(given.ps) < 2:
+    if values.kill_worker_after is not None and values.workers + bool(values.ps) < 2:
         raise UsageError(
-            f"--kill_worker_after={given.kill_worker_after:g}: there is no worker but the chief; "
+            f"--kill_worker_after={values.kill_worker_after:g}: there is no worker but the chief; "
             "give --workers=2"
         )
 
 
-def _completed(arguments: Sequence[str], more: Sequence[str]) -> list[str]:
-    """The flags of app.train, parsed, with those that this command adds.
+def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
+    """Parse the flags of app.train together with the flags that this command adds to them.
 
-    UsageError where one of those has another value already.
+    Args:
+        arguments: The arguments after the `--` of the command line.
+        added: Flags to add, as `--NAME=VALUE`.
+
+    Returns:
+        The flags of app.train with the added ones.
+
+    Raises:
+        UsageError: A flag to add has another value already, or an argument is no flag of app.train.
     """
-    given = absl_flags.FLAGS
-    before = {name: given[name].present for name in _OWN}
+    values = absl_flags.FLAGS
+    before = {name: values[name].present for name in _OWN_FLAGS}
     others = flags.parse([sys.argv[0], *arguments])
     if others:
         raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
-    for name in _OWN:
-        if given[name].present != before[name]:
-            raise UsageError(f"--{name} is of this command; write it before the --")
-    added = []
-    for flag in more:
+    for name in _OWN_FLAGS:
+        if values[name].present != before[name]:
+            raise UsageError(f"--{name} is a flag of app.cluster; write it before the --")
+    missing = []
+    for flag in added:
         name, _, value = flag[2:].partition("=")
-        if not given[name].present:
-            added.append(flag)
-        elif given[name].value != value:
+        if not values[name].present:
+            missing.append(flag)
+        elif values[name].value != value:
             raise UsageError(
-                f"--{name}={given[name].value}: app.cluster adds --{name}={value} itself, by what "
-                "it starts; leave it out"
+                f"--{name}={values[name].value}: app.cluster adds --{name}={value} itself, as the "
+                "processes that it starts need it; leave the flag out"
             )
-    given([sys.argv[0], *added])
-    return [*arguments, *added]
+    values([sys.argv[0], *missing])
+    return [*arguments, *missing]
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""The ways a command can end badly; the mains turn each into one line and an exit code."""
+"""Exceptions that end a command; the mains turn each into one line and an exit code."""
 
 from __future__ import annotations
 
 
 class UsageError(ValueError):
-    """The person asked for something that cannot be: exit code 2, before any work.
+    """The command line asks for something that is not possible: exit code 2, before any work.
 
     The message is one line that names the flag or file, its value, and the remedy.
     """
 
 
 class RunError(RuntimeError):
-    """Something failed while running: exit code 1, with nothing half-written.
+    """A run failed: exit code 1. No file is left half-written.
 
-    The message is one line that names what failed and the remedy.
+    The message is one line that names the failure and the remedy.
     """
 
 
 class DamagedError(RunError):
-    """A file is missing, or does not hold what was written to it.
+    """A file of a checkpoint is missing, or its content is not what was written.
 
-    Raise it only where a checksum or the form of the file itself shows this, as checkpoints are put
-    aside for it. A file that the system refuses to read is not damaged.
+    A checkpoint for which this is raised is moved aside. So raise it only where a checksum or the
+    file's own format shows the damage. A file that the system refuses to read is not damaged.
     """

@@ -1,6 +1,8 @@
-"""Scores word vectors: python -m app.evaluate --workdir=DIR (or --vectors=FILE)
+"""Score word vectors.
 
-With --heldout=FILE it scores a language model, a classifier or recommendations on those files.
+    python -m app.evaluate --workdir=DIR (or --vectors=FILE)
+
+With --heldout=FILE it scores a language model, a classifier or a recommender on that file.
 """
 
 from __future__ import annotations
@@ -20,40 +22,41 @@ from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
-    """Prints a table of scores, and writes them as JSON if asked."""
-    given = absl_flags.FLAGS
-    if given.heldout:
-        text, record = _heldout(given.workdir, given.heldout)
+    """Print a table of scores, and write the scores to the file of --json."""
+    values = absl_flags.FLAGS
+    if values.heldout:
+        text, record = _score_heldout(values.workdir, values.heldout)
     else:
         scores = score_report.run(
-            *(flags.vectors(), given.benchmarks, given.pairs, given.analogies),
-            *(given.case, given.restrict),
+            *(flags.vectors(), values.benchmarks, values.pairs, values.analogies),
+            *(values.case, values.restrict),
         )
         text, record = score_report.table(scores), score_report.summary(scores)
     print(text)
-    if given.json:
-        with replacing(given.json) as temporary:
+    if values.json:
+        with replacing(values.json) as temporary:
             Path(temporary).write_text(json.dumps(record, indent=1) + "\n")
 
 
 def define() -> None:
-    """Defines the flags of this command."""
+    """Define the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE(flags.Paths(), "heldout", "", "Files as of --corpus to score the run on.")
-    names, several = ",".join(score_report.benchmarks), flags.Names()
-    text = f"Some of {names}, which come with gensim; empty for none."
-    absl_flags.DEFINE(several, "benchmarks", names, text)
-    text = "Files of one's own word pairs: word, word, score a line."
-    absl_flags.DEFINE(several, "pairs", "", text)
-    text = "Files of one's own analogies: four words a line."
-    absl_flags.DEFINE(several, "analogies", "", text)
-    text = "Of recommendations: numbers of items, as of app.train."
+    text = "Files to score the run on, in the format of --corpus."
+    absl_flags.DEFINE(flags.Paths(), "heldout", "", text)
+    names, parser = ",".join(score_report.benchmarks), flags.Names()
+    text = f"Benchmarks to run, of {names}, which come with gensim; empty for none."
+    absl_flags.DEFINE(parser, "benchmarks", names, text)
+    text = "Your own files of word pairs; a line has two words and a score."
+    absl_flags.DEFINE(parser, "pairs", "", text)
+    text = "Your own files of analogies; a line has four words."
+    absl_flags.DEFINE(parser, "analogies", "", text)
+    text = "For a recommender: lengths of the lists of items to score, as --top of app.train."
     absl_flags.DEFINE(flags.Text(), "top", "", text)
     absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
 
 
-def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
-    """What to say of the run in a workdir on such files, and the same for programs."""
+def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
+    """Return the scores of the run in a workdir on held-out files, as text and as JSON values."""
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top
     if top:
@@ -68,9 +71,9 @@ def _heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     from .tasks import all_tasks
 
     if task not in all_tasks.SCORES:
-        found = f"holds a run of --task={task}" if task else "no trained run there"
+        content = f"holds a run of --task={task}" if task else "no trained run there"
         raise UsageError(
-            f"--workdir={folder}: {found}; --heldout={heldout} scores --task="
+            f"--workdir={folder}: {content}; --heldout={heldout} scores --task="
             f"{' and '.join(all_tasks.SCORES)} only"
         )
     config = settings.from_names(stored)

@@ -1,4 +1,7 @@
-"""Hands vectors on: python -m app.export --workdir=DIR --format=word2vec --output=PATH"""
+"""Export vectors or a model.
+
+python -m app.export --workdir=DIR --format=word2vec --output=PATH
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .types import WordVectors
 
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
-    flags.start_tensorflow()  # which the other formats do without
+    flags.start_tensorflow()  # only this format needs TensorFlow
     from .exporting import saved_model
 
     saved_model.write(vectors, path)
@@ -30,62 +33,64 @@ FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
 
 
 def main(_: Sequence[str]) -> None:
-    """Writes the vectors, or the model, in the format asked for."""
-    given = absl_flags.FLAGS
-    if not given.output:
+    """Write the vectors or the model in the format of --format."""
+    values = absl_flags.FLAGS
+    if not values.output:
         raise UsageError("--output= is empty; name the file or folder to write")
-    stored = flags.stored_in(given.workdir)
+    stored = flags.stored_in(values.workdir)
     task = stored.get("task", "words")
-    formats = _formats(task) if stored else {}
+    formats = _formats_of_task(task) if stored else {}
     if formats:
-        print(_exported(formats, task, settings.from_names(stored)))
+        print(_export(formats, task, settings.from_names(stored)))
         return
-    if given.format not in FORMATS:
-        raise UsageError(_no_such(task, FORMATS))
+    _check_format(task, FORMATS)
     vectors = flags.vectors()
-    FORMATS[given.format](vectors, given.output)
-    print(f"{given.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
+    FORMATS[values.format](vectors, values.output)
+    print(f"{values.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
 
 
-def _formats(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
-    """Those of a task whose runs are more, or other, than word vectors."""
+def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
+    """Return the formats of a task that has its own, empty for a task that gives word vectors."""
     flags.start_tensorflow()
     from .tasks import all_tasks
 
     return all_tasks.EXPORTS.get(task, {})
 
 
-def _exported(
+def _export(
     formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
 ) -> str:
-    """Writes what a run of this task has in the format; what to say of it."""
+    """Export a trained run in a format of its task, and return the report for people."""
     from .system import devices
 
-    given = absl_flags.FLAGS
-    if given.format not in formats:
-        raise UsageError(_no_such(task, formats))
+    values = absl_flags.FLAGS
+    _check_format(task, formats)
     devices.use_machine(config.run)
-    return formats[given.format](config, Workdir(given.workdir), given.output)
+    return formats[values.format](config, Workdir(values.workdir), values.output)
 
 
-def _no_such(task: str, formats: Iterable[str]) -> str:
-    given = absl_flags.FLAGS.format
-    return f"--format={given}: no format of --task={task}; choose from {', '.join(formats)}"
+def _check_format(task: str, formats: Iterable[str]) -> None:
+    name = absl_flags.FLAGS.format
+    if name not in formats:
+        raise UsageError(
+            f"--format={name}: no format of --task={task}; choose from {', '.join(formats)}"
+        )
 
 
 def define() -> None:
-    """Defines the flags of this command."""
+    """Define the flags of this command."""
     flags.define_vectors()
     absl_flags.DEFINE(
         flags.Text(),
         "format",
         "word2vec",
-        f"What to write: of words, {', '.join(FORMATS)}; of a classifier, saved_model or word2vec; "
-        "of recommendations, vectors or faiss.",
+        f"The format to write. Words: {', '.join(FORMATS)}. A classifier: saved_model or word2vec. "
+        "A recommender: vectors or faiss.",
     )
-    text = "The file, or folder for saved_model and projector."
+    text = "The file to write; a folder for saved_model and projector."
     absl_flags.DEFINE(flags.Paths(), "output", "", text)
-    absl_flags.DEFINE(flags.count(1), "limit", 10_000, "Points for the projector.")
+    text = "The number of words to write for the projector."
+    absl_flags.DEFINE(flags.count(1), "limit", 10_000, text)
 
 
 if __name__ == "__main__":

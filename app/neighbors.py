@@ -1,4 +1,7 @@
-"""Nearest words: python -m app.neighbors --workdir=DIR WORD… (or --vectors=FILE)"""
+"""Print the nearest words.
+
+python -m app.neighbors --workdir=DIR WORD… (or --vectors=FILE)
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,31 @@ from absl import flags as absl_flags
 from .cli import flags
 from .errors import UsageError
 from .evaluation import nearest_words
-from .evaluation.lexicon import lexicon
+from .evaluation.lexicon import make_lexicon
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints the nearest words of each word, or of an analogy."""
-    given = absl_flags.FLAGS
-    if bool(words) == bool(given.analogy):
+    """Print the nearest words of each word, or of an analogy."""
+    values = absl_flags.FLAGS
+    if bool(words) == bool(values.analogy):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')
-    known = lexicon(flags.vectors(), given.case, given.restrict)
-    if given.analogy:
-        asked, found = [given.analogy], [nearest_words.solve(known, given.analogy, given.k)]
+    lexicon = make_lexicon(flags.vectors(), values.case, values.restrict)
+    if values.analogy:
+        words, lists = [values.analogy], [nearest_words.solve(lexicon, values.analogy, values.k)]
     else:
-        asked, found = words, nearest_words.nearest(known, words, given.k)
-    for word, nearest in zip(asked, found, strict=True):
+        lists = nearest_words.nearest(lexicon, words, values.k)
+    for word, neighbors in zip(words, lists, strict=True):
         print(word)
-        for neighbour in nearest:
-            print(f"  {neighbour.cosine:.3f}  {neighbour.word}")
+        for neighbor in neighbors:
+            print(f"  {neighbor.cosine:.3f}  {neighbor.word}")
 
 
 def define() -> None:
-    """Defines the flags of this command."""
+    """Define the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE(flags.count(1), "k", 10, "Words to show.")
-    absl_flags.DEFINE(flags.Text(), "analogy", "", "Such as `paris - france + italy`.")
+    absl_flags.DEFINE(flags.count(1), "k", 10, "The number of words to print for each word.")
+    text = "An analogy to solve instead, such as `paris - france + italy`."
+    absl_flags.DEFINE(flags.Text(), "analogy", "", text)
 
 
 if __name__ == "__main__":

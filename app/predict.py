@@ -1,6 +1,8 @@
-"""Predicts labels of texts, a line each: python -m app.predict --workdir=DIR < FILE
+"""Predict the labels of texts, one text a line.
 
-It writes a line for each: the likeliest labels, each followed by its probability.
+    python -m app.predict --workdir=DIR < FILE
+
+It prints a line for each text: the most probable labels, each followed by its probability.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from .config import settings
 from .errors import UsageError
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 
-_BYTES = 1 << 20  # read at a time, or as many as there are
+_BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
 
 
 def main(_: Sequence[str]) -> None:
-    """Answers each line of standard input, as soon as it is there."""
-    given = absl_flags.FLAGS
-    stored = flags.stored_in(given.workdir)
+    """Print the labels of each line of standard input as soon as the line arrives."""
+    values = absl_flags.FLAGS
+    stored = flags.stored_in(values.workdir)
     if stored.get("task") != "classify":
         raise UsageError(
-            f"--workdir={given.workdir}: no trained classifier there; train one with "
+            f"--workdir={values.workdir}: no trained classifier there; train one with "
             f"python -m {PACKAGE}.train --task=classify"
         )
     flags.start_tensorflow()
@@ -38,48 +40,55 @@ def main(_: Sequence[str]) -> None:
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    predict = classify_job.make_predictor(config, Workdir(given.workdir))
-    shown = _as_json if given.json else _as_text
-    cut = 0
-    for texts, more in _lines(sys.stdin.buffer):
-        cut += more
-        found = predict(texts, given.k, given.threshold)
-        sys.stdout.write("".join(f"{shown(labels)}\n" for labels in found))
+    predict = classify_job.make_predictor(config, Workdir(values.workdir))
+    format_labels = _as_json if values.json else _as_text
+    cut_lines = 0
+    for texts, count in _lines(sys.stdin.buffer):
+        cut_lines += count
+        predictions = predict(texts, values.k, values.threshold)
+        sys.stdout.write("".join(f"{format_labels(labels)}\n" for labels in predictions))
         sys.stdout.flush()
-    if cut:
-        logging.warning("%d lines are longer than %d bytes; cut there", cut, LONGEST_LINE)
+    if cut_lines:
+        logging.warning("%d lines are longer than %d bytes; cut there", cut_lines, LONGEST_LINE)
 
 
 def define() -> None:
-    """Defines the flags of this command."""
+    """Define the flags of this command."""
     absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a trained classifier.")
-    absl_flags.DEFINE(flags.count(1), "k", 1, "Labels of a text.")
-    text = "The least probability of a label that is shown."
+    absl_flags.DEFINE(flags.count(1), "k", 1, "The number of labels to print for each text.")
+    text = "The least probability of a label that is printed."
     absl_flags.DEFINE(flags.Float(0.0, 1.0), "threshold", 0.0, text)
-    absl_flags.DEFINE_bool("json", False, "Write an object of labels and probabilities a line.")
+    text = "Print a JSON object of labels and probabilities a line."
+    absl_flags.DEFINE_bool("json", False, text)
 
 
 def _lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
-    """Yield the lines of a file, as many at a time as are there, and how many of them were cut.
+    """Yield the lines of a file in blocks, each as soon as it was read.
 
-    They are UTF-8, other bytes are replaced; each has at most about `longest` bytes. A byte-order
-    mark at the beginning is skipped.
+    A byte-order mark at the beginning is skipped. Bytes that are no UTF-8 are replaced.
+
+    Args:
+        file: A binary file, which may be a pipe.
+        longest: The bytes at which a line is cut.
+
+    Yields:
+        The lines of a block, and the number of them that were cut.
     """
 
-    def finished(lines: list[bytes]) -> tuple[list[bytes], int]:
+    def cut(lines: list[bytes]) -> tuple[list[bytes], int]:
         return [_utf8(line[:longest]) for line in lines], sum(len(line) > longest for line in lines)
 
     rest, is_start = b"", True
-    while block := file.read1(_BYTES):
+    while block := file.read1(_BLOCK_BYTES):
         *lines, rest = (rest + block).split(b"\n")
-        rest = rest[: longest + 1]  # one more byte tells that it was cut
+        rest = rest[: longest + 1]  # one byte more shows that the line is too long
         if lines:
             if is_start:
                 lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
                 is_start = False
-            yield finished(lines)
+            yield cut(lines)
     if rest:
-        yield finished([rest.removeprefix(BYTE_ORDER_MARK) if is_start else rest])
+        yield cut([rest.removeprefix(BYTE_ORDER_MARK) if is_start else rest])
 
 
 def _utf8(line: bytes) -> bytes:
@@ -87,7 +96,7 @@ def _utf8(line: bytes) -> bytes:
 
 
 def _as_text(labels: list[tuple[str, float]]) -> str:
-    return " ".join(f"{label} {chance:.6g}" for label, chance in labels)
+    return " ".join(f"{label} {probability:.6g}" for label, probability in labels)
 
 
 def _as_json(labels: list[tuple[str, float]]) -> str:

@@ -1,7 +1,9 @@
-"""Names the bottleneck of a run: python -m app.profile --workdir=DIR, or --live
+"""Name the bottleneck of a run.
 
-Reads the newest profile that app.train --profile_steps=START,STOP recorded. With --live, and the
-flags of app.train, it measures instead: the input alone, the steps alone, and both together.
+    python -m app.profile --workdir=DIR, or --live
+
+It reads the newest profile that app.train --profile_steps=START,STOP recorded. With --live and the
+flags of app.train it measures the input alone, the steps alone, and both together.
 """
 
 from __future__ import annotations
@@ -26,61 +28,63 @@ from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
-    """Prints the diagnosis, and writes what --json and --plot ask for."""
-    given = absl_flags.FLAGS
-    if given.live and (given.before or given.plot):
+    """Print the diagnosis, and write the files of --json and --plot."""
+    values = absl_flags.FLAGS
+    if values.live and (values.before or values.plot):
         raise UsageError("--live draws and compares nothing; leave out --before and --plot")
-    if given.plot:
-        drawing.check(given.plot)
-    text, record = _live() if given.live else _recorded()
+    if values.plot:
+        drawing.check(values.plot)
+    text, record = _measure_live() if values.live else _read_recorded()
     print(text, flush=True)
-    if given.json:
-        with replacing(given.json) as temporary:
+    if values.json:
+        with replacing(values.json) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def define() -> None:
-    """Defines the flags of this command: those of a run, and its own."""
+    """Define the flags of a training run and of this command."""
     flags.define()
     absl_flags.DEFINE(flags.Paths(), "before", "", "The folder of another run to compare with.")
     absl_flags.DEFINE_bool("live", False, "Measure now, without a profile and without training.")
     absl_flags.DEFINE(flags.Float(0.1, 86_400.0), "seconds", 5.0, "Seconds of each part of --live.")
     absl_flags.DEFINE(flags.Paths(), "json", "", "Write every number to this file.")
-    absl_flags.DEFINE(flags.Paths(), "plot", "", "Draw how a step divides (.png, .svg or .pdf).")
+    absl_flags.DEFINE(flags.Paths(), "plot", "", "Draw the parts of a step (.png, .svg or .pdf).")
 
 
-def _recorded() -> tuple[str, dict[str, Any]]:
-    given = absl_flags.FLAGS
-    if not given.workdir:
+def _read_recorded() -> tuple[str, dict[str, Any]]:
+    """Return the diagnosis of the profile in --workdir, as text and as JSON values."""
+    values = absl_flags.FLAGS
+    if not values.workdir:
         raise UsageError("--workdir= is empty; name the folder of a run, or give --live")
-    found = _diagnosed("workdir", given.workdir)
-    text, record = profile_report.text(found), profile_report.record(found)
-    drawn = [("now", found)] if given.before else [(given.workdir, found)]
-    if given.before:
-        before = _diagnosed("before", given.before)
-        if (before.tokens == 1) != (found.tokens == 1):
+    diagnosis = _diagnose("workdir", values.workdir)
+    text, record = profile_report.text(diagnosis), profile_report.record(diagnosis)
+    bars = [("now" if values.before else values.workdir, diagnosis)]
+    if values.before:
+        before = _diagnose("before", values.before)
+        if (before.tokens == 1) != (diagnosis.tokens == 1):
             raise UsageError(
-                f"--before={given.before}: only one of both is a run of app.train, so that their "
+                f"--before={values.before}: only one of both is a run of app.train, so that their "
                 "steps cannot be compared; name two runs"
             )
-        text += "\n" + profile_report.compared(before, found)
+        text += "\n" + profile_report.compare(before, diagnosis)
         record["before"] = profile_report.record(before)
-        drawn.insert(0, ("before", before))
-    if given.plot:
-        profile_picture.draw(drawn, given.plot)
+        bars.insert(0, ("before", before))
+    if values.plot:
+        profile_picture.draw(bars, values.plot)
     return text, record
 
 
-def _diagnosed(flag: str, path: str) -> profile_report.Diagnosis:
-    profile = profiles.newest(Path(path), flag)
+def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
+    profile = profiles.find_newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
     stored = flags.stored_in(profile.resolve().parents[3])
     config = settings.from_names(stored) if stored else None
     return profile_report.diagnose(profile, config)
 
 
-def _live() -> tuple[str, dict[str, Any]]:
-    # The input is measured, and the file of a run's tables must not be touched.
+def _measure_live() -> tuple[str, dict[str, Any]]:
+    """Return live measurements of the input and of the steps, as text and as JSON values."""
+    # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()
     from .profiling import live
@@ -92,8 +96,8 @@ def _live() -> tuple[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)
         job = all_tasks.JOBS[config.run.task](config, place, True)
-        found = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
-    return live.text(found, job.unit), found._asdict()
+        rates = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
+    return live.text(rates, job.unit), rates._asdict()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Items for users: python -m app.recommend --workdir=DIR USER… (or users on standard input)"""
+"""Print the best items of users.
+
+    python -m app.recommend --workdir=DIR USER…
+
+Without users on the command line it reads them from standard input, one a line.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +26,11 @@ _SHOWN = 5  # of the users that are not known
 
 
 def main(users: Sequence[str]) -> None:
-    """Prints the best items of each user, and names at last the users that are not known."""
-    given = absl_flags.FLAGS
-    stored = flags.stored_in(given.workdir)
+    """Print the best items of each known user, then fail if some users are unknown."""
+    values = absl_flags.FLAGS
+    stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
-        raise UsageError(f"--workdir={given.workdir}: no run of --task=recommend there")
+        raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
     flags.start_tensorflow()
     from .checkpoints.workdir import Workdir
     from .system import devices
@@ -34,24 +39,24 @@ def main(users: Sequence[str]) -> None:
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    found = recommend_model.load_recommender(config, Workdir(given.workdir))
-    ids = {key: number for number, key in enumerate(found.users.tokens)}
-    ranker = Ranker(found.model, found.tables, given.k)
-    known = None if given.include_known else found.known
+    trained = recommend_model.load_recommender(config, Workdir(values.workdir))
+    ids = {token: number for number, token in enumerate(trained.users.tokens)}
+    ranker = Ranker(trained.model, trained.tables, values.k)
+    known = None if values.include_known else trained.known
     asked = iter(users) if users else _lines(sys.stdin.buffer)
     unknown, shown = 0, []
-    while some := list(itertools.islice(asked, _USERS)):
-        users_N = np.array([ids[user] for user in some if user in ids], np.int32)
+    while group := list(itertools.islice(asked, _USERS)):
+        users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
-            for user, row, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
-                items = [found.items.tokens[number] for number in row if number >= 0]
-                _tell(found.users.tokens[user], items, scores[: len(items)])
-        others = [user for user in some if user not in ids]
+            for user, ids_K, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
+                items = [trained.items.tokens[number] for number in ids_K if number >= 0]
+                _print(trained.users.tokens[user], items, scores[: len(items)])
+        others = [user for user in group if user not in ids]
         unknown += len(others)
         shown = [*shown, *others][:_SHOWN]
     if unknown:
         names = ", ".join(map(repr, shown)) + ", …" * (unknown > _SHOWN)
-        raise UsageError(f"{unknown} user(s) not in {given.workdir}/users.tsv: {names}")
+        raise UsageError(f"{unknown} user(s) not in {values.workdir}/users.tsv: {names}")
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -66,7 +71,7 @@ def _lines(file: BinaryIO) -> Iterator[str]:
             yield user
 
 
-def _tell(user: str, items: list[str], scores: list[float]) -> None:
+def _print(user: str, items: list[str], scores: list[float]) -> None:
     if absl_flags.FLAGS.json:
         print(json.dumps({"user": user, "items": items, "scores": scores}))
         return
@@ -76,11 +81,12 @@ def _tell(user: str, items: list[str], scores: list[float]) -> None:
 
 
 def define() -> None:
-    """Defines the flags of this command."""
+    """Define the flags of this command."""
     absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a run of --task=recommend.")
-    absl_flags.DEFINE(flags.count(1), "k", 10, "Items to show.")
-    absl_flags.DEFINE_bool("include_known", False, "Show items of the training pairs as well.")
-    absl_flags.DEFINE_bool("json", False, "A JSON object a line, instead of text.")
+    absl_flags.DEFINE(flags.count(1), "k", 10, "The number of items to print for each user.")
+    text = "Print items that the user has in the training pairs as well."
+    absl_flags.DEFINE_bool("include_known", False, text)
+    absl_flags.DEFINE_bool("json", False, "Print a JSON object a line instead of text.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Trains what --task names: python -m app.train --flagfile=FILE --workdir=DIR
+"""Train a model.
 
-Run it again with the same workdir and it goes on where it stopped.
+    python -m app.train --flagfile=FILE --workdir=DIR
+
+The same command with the same workdir continues a run that was stopped.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from . import __name__ as PACKAGE
 from .checkpoints import workdir
 from .cli import flags
 from .config.settings import by_name
-from .distributed.cluster_spec import of_environment
+from .distributed.cluster_spec import parse_tf_config
 from .errors import RunError
 
 
 def main(_: Sequence[str]) -> None:
-    """Trains, then scores."""
+    """Train the task that --task names, then score the result."""
     settings = flags.parsed()
-    planned = settings.run.plan_only  # which needs nobody else
-    hosts = None if planned else of_environment(settings.run.strategy, os.environ.get("TF_CONFIG"))
+    hosts = None
+    if not settings.run.plan_only:  # a plan is made without the other processes
+        hosts = parse_tf_config(settings.run.strategy, os.environ.get("TF_CONFIG"))
     flags.start_tensorflow()
     from .build import strategies
     from .checkpoints import checkpoint
@@ -35,43 +38,44 @@ def main(_: Sequence[str]) -> None:
     from .training import banner, loop
 
     devices.use_machine(settings.run)
-    # A plan looks at the workdir, if one is given, and writes nothing there.
+    # --plan_only reads the workdir, if one is given, and writes nothing there.
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     try:
-        if strategies.serves(settings, hosts):
+        if strategies.is_server(settings, hosts):
             serving.serve(settings, hosts, place)
             return
-        runner = strategies.runner(settings, hosts)
+        runner = strategies.make_runner(settings, hosts)
     except RunError as error:
         if hosts is None or not loop.is_finished(place, settings.run.epochs):
             raise
-        logging.info("%s; nor need it: the run is finished", error)
+        logging.info("%s (ignored: the run is already finished)", error)
         return
     writes = runner.chief and not settings.run.plan_only
     with runner.telling(), place.lock() if writes else contextlib.nullcontext():
-        at = checkpoint.newest_position(place.checkpoints)
-        config = strategies.settled(settings, runner.replicas, at)
+        position = checkpoint.newest_position(place.checkpoints)
+        config = strategies.with_micro_batches(settings, runner.replicas, position)
         with runner.scope():
             job = all_tasks.JOBS[settings.run.task](config, place, loop.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
-            about = strategies.about(config, hosts, runner.replicas)
-            print(banner.banner(settings, job, about), flush=True)
+            trainers = strategies.describe(config, hosts, runner.replicas)
+            print(banner.banner(settings, job, trainers), flush=True)
         if settings.run.plan_only:
             return
         finished = loop.train(job, settings.run, place, runner, by_name(settings))
         closing = job.closing if runner.chief else lambda place: ""
-        del job  # and its tables, in whose place those to score can come
+        del job  # frees the tables, as scoring loads tables of the same size
         gc.collect()
-        told = closing(place) if finished else ""
+        report = ""
         if finished:
+            report = closing(place)
             runner.leave(place)
     if not finished:
-        alone = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
-        again = "the same commands, one for each process" if hosts else alone
-        raise RunError(f"stopped as asked, and saved; go on with: {again}")
-    if told:
-        logging.info("%s", told)
+        command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
+        command = "the same commands, one for each process" if hosts else command
+        raise RunError(f"stopped as asked, and saved; continue with: {command}")
+    if report:
+        logging.info("%s", report)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""Tuples that cross layers, and the legend of the shape suffixes used in every name.
+"""Types that several packages share, and the legend of shapes.
 
-B rows of a batch, T centres of a row, L tokens of a row (T + 2 window), G groups of centres, K
-negatives of a group, U unique ids, V rows of a table, D columns of a table, C classes of words, P
-pairs of a vector and a word, S steps of a call; M and N are any other numbers, such as of ids asked
-for. `rows_UD` is a tensor of shape (U, D).
+A name ends with its shape: `rows_UD` is a tensor of shape (U, D). The letters are:
+
+    B  rows of a batch             V  rows of a table
+    T  centres of a row            D  columns of a table
+    L  tokens of a row, T + 2 W    C  classes of words
+    W  window                      P  pairs of a vector and a word
+    G  groups of centres           S  steps of a call
+    K  negatives of a group        M, N  any other numbers
+    U  unique ids
 """
 
 from __future__ import annotations
@@ -14,28 +19,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # The device on which ids are prepared, whatever the device of the steps is. TensorFlow does
-# arithmetic on int32 in the host's memory even for a GPU, and the number of unique ids gives the
-# shape of everything after it: on the GPU each step would wait several times for such a result.
+# arithmetic on int32 in the host's memory even for a GPU. The number of unique ids is the shape of
+# all later tensors, so on the GPU each step would wait several times for it.
 HOST = "CPU:0"
 
-# What a step does, in this order; so begin the names of its operations in a profile.
+# The phases of a step, in order. The names of its operations in a profile begin with them.
 PHASES = ("lookup", "gather", "loss", "gradient", "update")
 
-# From epochs, one after the other, and a number of batches of the first one to leave out, to the
-# epoch and what a call of the train function takes, `Batch.data` of S steps with S as their first
-# dimension; the same in every process, but that a third argument tells which micro-batches are
-# wanted here: others, and those that are at their end before others, may be empty.
+# A function (epochs, first, parts) -> iterator of (epoch, data of S steps).
+#   epochs: the epochs to go through, one after the other.
+#   first: the number of batches of the first epoch to skip.
+#   parts: optional, the micro-batches that this process needs. The others may be empty, and so may
+#       a micro-batch of a process whose share of the epoch has ended.
+# The data is a nest of tensors (S, ...), see `Batch.data`, and the same in every process.
 Batches = Callable[..., Iterator[tuple[int, Any]]]
 
 
 class Batch(NamedTuple):
-    """What one step trains on, or one of the micro-batches that share a step.
+    """The data of one step, or of one of the micro-batches that share a step.
 
-    data: for models of text, tokens (B, L) int32 (see `app.input.tokens`); or another nest of
-    tensors of static shapes. seed: (2,) int64, a function of the run's seed and of the step and the
-    part; every random draw of the step is a function of it. part: which of the micro-batches.
-    rows: by table, the row number of each id that the model looks up, (N,) int64, where they were
-    found before the step (see `Located`).
+    Attributes:
+        data: A nest of tensors of static shapes; for models of text, tokens (B, L) int32 (see
+            `app.input.tokens`).
+        seed: (2,) int64, a function of the run's seed, the step and the part. Every random draw of
+            the step is a function of it.
+        part: The number of the micro-batch, from 0.
+        rows: By table, the row number of each id that the model looks up, (N,) int64. Only tables
+            whose rows are located before the step are in it (see `Located`).
     """
 
     data: Any
@@ -45,10 +55,11 @@ class Batch(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Data of S steps, and the rows that they look up in tables whose ids are any numbers.
+    """The data of S steps, and the rows that they look up in tables of arbitrary ids.
 
-    data: A nest of tensors (S, N, ...), see `Batch.data`.
-    rows: By table, the row number of each id, (S, N) int64; micro-batches are one after the other.
+    Attributes:
+        data: A nest of tensors (S, N, ...), see `Batch.data`.
+        rows: By table, the row number of each id, (S, N) int64, micro-batch after micro-batch.
     """
 
     data: Any
@@ -56,10 +67,13 @@ class Located(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows that a model asked for, each once.
+    """The rows of the N ids that a model looks up, each row once.
 
-    values_UD: float32. positions_N: int32; the row of the n-th id asked for is
-    `values_UD[positions_N[n]]`. ids_U: whose rows they are, for a model that cares.
+    Attributes:
+        values_UD: The rows of the unique ids, float32.
+        positions_N: The index of each id among the unique ids, int32: the row of the n-th id is
+            `values_UD[positions_N[n]]`.
+        ids_U: The unique ids; None where no model needs them.
     """
 
     values_UD: Any
@@ -70,8 +84,10 @@ class Rows(NamedTuple):
 class WordVectors(NamedTuple):
     """Words and their vectors, most frequent word first.
 
-    tokens: V strings. matrix: (V, D) float32. counts: (V,) int64 occurrences in the training
-    corpus, or None where a file did not tell.
+    Attributes:
+        tokens: The V words.
+        matrix: Their vectors, (V, D) float32.
+        counts: Occurrences in the training corpus, (V,) int64; None for a file without counts.
     """
 
     tokens: list[str]

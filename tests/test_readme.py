@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from app.distributed.cluster_spec import of_environment
+from app.distributed.cluster_spec import parse_tf_config
 from tests.integration.commands import Command, Ended
 from tests.replaced import REPLACED
 
@@ -185,7 +185,7 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
     (config,) = re.findall(r"value: >-\n(.*?\}\})\n", manifest, re.DOTALL)
     for configs in ([config for config, *_ in logs], [config] * 3):
         for index, text in enumerate(configs):
-            found = of_environment("multi_worker", text.replace("$(INDEX)", str(index)))
+            found = parse_tf_config("multi_worker", text.replace("$(INDEX)", str(index)))
             assert found.index == index and len(found.everyone) == 3
 
 

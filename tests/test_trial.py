@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from app.config.addresses import is_address
-from app.distributed import cluster_spec, local_cluster
+from app.distributed import cluster_spec, local_cluster, process_watcher
 from app.errors import RunError
 from app.system import ports
 from tests.integration.commands import ROOT, SECONDS, refusal, run
@@ -73,7 +73,7 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
     for line in lines:
         variable, *command = shlex.split(line)
         text = variable.removeprefix("TF_CONFIG=")
-        found = cluster_spec.of_environment(strategy, text)
+        found = cluster_spec.parse_tf_config(strategy, text)
         told.add(f"{found.kind}-{found.index}")
         assert command[:2] == ["python", "-m"] and command[-1] == f"--strategy={strategy}"
         (mine,) = (tmp_path / "run").glob(f"{found.kind}-{found.index}.*")
@@ -121,7 +121,7 @@ def test_a_chief_that_is_killed(tmp_path):
         os.kill(chief, signal.SIGKILL)
         assert process.wait(SECONDS) == 128 + signal.SIGKILL
         assert not any(map(is_running, started(tmp_path)))
-    line = "the chief was ended by signal 9; run the same again to go on\n"
+    line = "the chief was ended by signal 9; run the same command to continue\n"
     assert (tmp_path / "err").read_text() == line
 
 
@@ -142,39 +142,39 @@ class Ended:
 
 def test_who_is_started_again(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
-    trial = local_cluster.Trial(local_cluster.hosts(3, 2, range(1, 7)), [])
+    monkeypatch.setattr(process_watcher.time, "monotonic", lambda: clock[0])
     workers = {("worker", index): Ended(code) for index, code in enumerate((-9, 1, 0))}
-    others = local_cluster._Others(trial, workers)
-    others.look(None)
+    watcher = process_watcher.Watcher(workers, True, None)
+    watcher.check(None)
     assert [process.revived for process in workers.values()] == [1, 1, 0]
-    others.ending = True  # then one that was asked to stop has done so
-    others.look(None)
+    watcher.is_stopping = True  # then one that was asked to stop has done so
+    watcher.check(None)
     assert [process.revived for process in workers.values()] == [2, 1, 0]
     for task, code, training, seconds in (
         (("ps", 1), -9, 5.0, 60),
         (("ps", 1), 1, None, 60),
         (("worker", 1), 2, None, 20),
     ):
-        others = local_cluster._Others(trial, {task: Ended(code)})
-        others.look(training)
+        watcher = process_watcher.Watcher({task: Ended(code)}, True, None)
+        watcher.check(training)
         clock[0] += seconds - 1
-        others.look(training)
+        watcher.check(training)
         clock[0] += 2
-        with pytest.raises(RunError, match="^ps 1 ended, and the chief goes on: gone$"):
-            others.look(training)
+        with pytest.raises(
+            RunError, match="^ps 1 ended, and the chief still runs without it: gone$"
+        ):
+            watcher.check(training)
 
 
 def test_a_worker_that_may_be_missing(monkeypatch, caplog):
     clock = [0.0]
-    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(process_watcher.time, "monotonic", lambda: clock[0])
     for servers in (1, 0):
-        trial = local_cluster.Trial(local_cluster.hosts(2, servers, range(1, 5)), [])
-        others = local_cluster._Others(trial, {("worker", 1): Ended(2)})
-        others.look(5.0)
+        watcher = process_watcher.Watcher({("worker", 1): Ended(2)}, servers > 0, None)
+        watcher.check(5.0)
         clock[0] += 1000
         with contextlib.nullcontext() if servers else pytest.raises(RunError):
-            others.look(5.0)
+            watcher.check(5.0)
     assert caplog.messages == ["ps 1 is missing from now on: gone"]
 
 
@@ -188,9 +188,12 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
         ("--workers=2 --kill_worker_after=nan", "--kill_worker_after=nan: give a number from 0 on"),
         ("--ps=2", "--ps=2: give --workers as well, such as --workers=2"),
         ("--data_workers=1 -- --dim=3", "--dim=3: nothing is trained without --workers"),
-        ("--workers=2", "--workers=2: give what to train, as in -- --flagfile=configs/words.cfg"),
-        ("--workers=2 --dim=3", "--dim=3 is of app.train; write it after the others and a --"),
-        ("--workers=2 -- --ps=3", "--ps is of this command; write it before the --"),
+        ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
+        (
+            "--workers=2 --dim=3",
+            "--dim=3 is a flag of app.train; write it after the others and a --",
+        ),
+        ("--workers=2 -- --ps=3", "--ps is a flag of app.cluster; write it before the --"),
         ("--workers=2 -- stray", "'stray' is no flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),
@@ -206,7 +209,7 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
         ("--workers=1 --kill_worker_after=2 -- --dim=3", "there is no worker but the chief; give"),
         ("--workers=2 --kill_worker_after=-1 -- --dim=3", "--kill_worker_after=-1.0: give a numb"),
         ("--workers=2 --port=65536 -- --dim=3", "--port=65536: give a number from 1 to 65535, or"),
-        ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 are needed from there on, and"),
+        ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
     ],
 )
 def test_flags_that_cannot_be(tmp_path, flags, message):
@@ -242,10 +245,10 @@ def test_a_data_service_beside_it(tmp_path):
 
 def test_when_training_began(tmp_path, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr(local_cluster.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(process_watcher.time, "monotonic", lambda: clock[0])
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n')
-    began = local_cluster._Began(path)
+    began = process_watcher.TrainingClock(path)
     (tmp_path / "new").write_text('{"step": 1}\n')  # as a run does that goes on from step 1
     (tmp_path / "new").rename(path)
     assert began.seconds() is None

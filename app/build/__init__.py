@@ -1,1 +1,1 @@
-"""Build objects from flag values: losses, optimizers, tables, runners, and where tables live."""
+"""Build losses, optimizers, tables and runners from flag values, and decide where tables live."""

@@ -1,4 +1,4 @@
-"""From --loss and its flags to a loss: the only place that knows which class a name stands for."""
+"""Build the loss that --loss names. Only this module maps names of losses to classes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 
 
-class Wanted(NamedTuple):
-    """What a loss is for.
+class OutputSpec(NamedTuple):
+    """The words that a loss predicts, and the size of its inputs.
 
-    counts_V: occurrences of the words, descending. columns: of the vectors that predict them.
-    targets: predictions of a step. seed: of the run.
+    Attributes:
+        counts_V: Occurrences of the words, descending.
+        columns: The columns of the vectors that predict the words.
+        targets: The number of predictions in a step.
+        seed: The seed of the run.
     """
 
     counts_V: np.ndarray
@@ -35,49 +38,29 @@ class Wanted(NamedTuple):
     seed: int
 
 
-def make(settings: ModelConfig, wanted: Wanted) -> Loss:
-    """The loss that --loss names. UsageError where the vocabulary is too small for the flags."""
-    return LOSSES[settings.loss](settings, wanted)
+def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
+    """Return the loss that --loss names.
+
+    Args:
+        settings: The flags of the model.
+        spec: The words to predict.
+
+    Returns:
+        The loss, without tables.
+
+    Raises:
+        UsageError: The vocabulary is too small for the flags.
+    """
+    return LOSSES[settings.loss](settings, spec)
 
 
-def _negative_sampling(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return NegativeSampling(
-        wanted.counts_V,
-        wanted.columns,
-        settings.negative_power,
-        settings.group_tokens,
-        settings.shared_negatives,
-        settings.negatives,
-    )
-
-
-def _sampled_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return SampledSoftmax(wanted.counts_V, wanted.columns, settings.samples, settings.sampler)
-
-
-def _nce(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return Nce(wanted.counts_V, wanted.columns, settings.samples, settings.sampler)
-
-
-def _hierarchical_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return HierarchicalSoftmax(wanted.counts_V, wanted.columns)
-
-
-def _softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return ClassSoftmax(len(wanted.counts_V), wanted.columns)
-
-
-def _one_vs_all(settings: ModelConfig, wanted: Wanted) -> Loss:
-    return OneVsAll(len(wanted.counts_V), wanted.columns)
-
-
-def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
-    counts_V, columns, targets, _ = wanted
+def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
+    counts_V, columns, targets, _ = spec
     words, devices = len(counts_V), settings.class_devices
     if settings.classes > words:
         raise UsageError(
             f"--classes={settings.classes}: the vocabulary has {words:,} words; give at most "
-            "that, or 0"
+            "that number, or 0"
         )
     starts = classes.partition(
         counts_V, settings.class_levels, settings.class_rule, settings.classes, targets
@@ -90,34 +73,44 @@ def _class_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
     if devices == 1:
         return ClassSoftmax(words, columns, starts)
     if count < devices:
-        raise UsageError(f"--class_devices={devices}: there are {count} classes; give at most that")
+        raise UsageError(
+            f"--class_devices={devices}: there are {count} classes; give at most that number"
+        )
     device_C = classes.assign_devices(counts_V, starts[-1], targets, devices)
     expected, worst = classes.imbalance(counts_V, starts[-1], targets, device_C)
     logging.info(
-        "dealt over %d devices: the busiest has %.2f times an even share of a step's rows on "
-        "average, %.2f times at worst",
+        "classes on %d devices: the busiest device has %.2f times an even share of a step's rows "
+        "on average, %.2f times at worst",
         *(devices, expected, worst),
     )
     return ClassSoftmax(words, columns, starts, devices=device_C)
 
 
-def _adaptive_softmax(settings: ModelConfig, wanted: Wanted) -> Loss:
+def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     try:
         cutoffs = numbers(settings.cutoffs)
-        return AdaptiveSoftmax(wanted.counts_V, wanted.columns, cutoffs, seed=wanted.seed)
+        return AdaptiveSoftmax(spec.counts_V, spec.columns, cutoffs, seed=spec.seed)
     except ValueError as error:
         raise UsageError(
-            f"--cutoffs={settings.cutoffs}: {error}; give numbers such as 2000,10000, or none"
+            f"--cutoffs={settings.cutoffs}: {error}; give numbers such as 2000,10000, or leave the "
+            "flag out"
         ) from error
 
 
-LOSSES: dict[str, Callable[[ModelConfig, Wanted], Loss]] = {
-    "negative_sampling": _negative_sampling,
-    "sampled_softmax": _sampled_softmax,
-    "nce": _nce,
-    "hierarchical_softmax": _hierarchical_softmax,
+LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
+    "negative_sampling": lambda settings, spec: NegativeSampling(
+        *(spec.counts_V, spec.columns, settings.negative_power),
+        *(settings.group_tokens, settings.shared_negatives, settings.negatives),
+    ),
+    "sampled_softmax": lambda settings, spec: SampledSoftmax(
+        spec.counts_V, spec.columns, settings.samples, settings.sampler
+    ),
+    "nce": lambda settings, spec: Nce(
+        spec.counts_V, spec.columns, settings.samples, settings.sampler
+    ),
+    "hierarchical_softmax": lambda settings, spec: HierarchicalSoftmax(spec.counts_V, spec.columns),
     "class_softmax": _class_softmax,
     "adaptive_softmax": _adaptive_softmax,
-    "softmax": _softmax,
-    "one_vs_all": _one_vs_all,
+    "softmax": lambda settings, spec: ClassSoftmax(len(spec.counts_V), spec.columns),
+    "one_vs_all": lambda settings, spec: OneVsAll(len(spec.counts_V), spec.columns),
 }

@@ -1,17 +1,13 @@
-"""Where the tables of a run are to live, decided before any is made: whether they fit, and how."""
+"""Plan the memory of a run before a table is made, then place the tables by that plan."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tensorflow.python.client import device_lib  # the only one to tell the memory of a GPU
 
 from ..checkpoints.workdir import Workdir
 from ..config import Config
@@ -26,27 +22,31 @@ from ..training.activations import step_bytes
 from ..training.memory_plan import FILE, HOST, Item
 from ..training.staging import Room
 from ..types import Batches
-from . import storage, updates
+from . import dynamic_rows, storage, updates
+from .free_memory import free_memory
 
-# What --hot_rows=auto chooses from, as shares of a table's rows: the largest that fits.
+# --hot_rows=auto chooses the largest of these shares of a table's rows that fits.
 _SHARES = (*(0.9**power for power in range(90)), 0.0)
-# Of the memory that is free, what a plan may take; the rest is for what no plan knows of.
-_SHARE = 0.95
-# What else a run takes: compiled steps, their executors and the text on its way. Measured with
-# skip-gram, 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
+# Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
+# 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
 _RUN = 90_000_000
 # Steps of a call overlap: while one writes its rows, the next one reads.
 _OVERLAP = 2
 
 
-class Placing(NamedTuple):
-    """All that takes memory, and the rooms on the device for tables at home elsewhere."""
+class Plan(NamedTuple):
+    """The memory of a run.
+
+    Attributes:
+        items: Everything that takes memory.
+        rooms: The caches on the device for tables that live in the host's memory or in a file.
+    """
 
     items: list[Item]
     rooms: dict[str, Room]
 
 
-def place(
+def place_tables(
     model: Model,
     batches: Batches,
     data: Any,
@@ -56,22 +56,35 @@ def place(
     others: Sequence[Item] = (),
     keys: KeyMap | None = None,
 ) -> dict[str, Any]:
-    """Where the tables of a job live, and what brings them to its steps: fields of a `Job`.
+    """Plan the memory of a job, and make its tables unless --plan_only is given.
 
-    data, others: see `decide`. keys: which word has which row, of --table=dynamic; without, ids
-    have rows as they come. UsageError, before any table is made, if they do not fit. Nothing is
-    made for --plan_only.
+    Args:
+        model: The model.
+        batches: The batches of the job.
+        data: See `plan`.
+        config: The settings of the run.
+        optimizer: The optimizer.
+        workdir: The workdir of the run.
+        others: See `plan`.
+        keys: The map from words to rows of --table=dynamic; None to map ids as they occur.
+
+    Returns:
+        The fields `tables`, `memory`, `staging` and `micro_batches` of a `Job`.
+
+    Raises:
+        UsageError: The memory is not enough. No table has been made.
     """
     places, dynamic = devices.shard_devices(config), None
     if keys is not None:
-        dynamic = storage.of_words(keys)
+        dynamic = storage.word_table_maker(keys)
     elif config.table.table == "dynamic":
-        dynamic = storage.of_ids(storage.rows_of_ids(model.tables(), optimizer, config))
-    planned = decide(model, lambda: batches(range(1), 0), data, config, places, others)
+        rows = dynamic_rows.rows_for_ids(model.tables(), optimizer, config)
+        dynamic = storage.id_table_maker(rows)
+    planned = plan(model, lambda: batches(range(1), 0), data, config, places, others)
     tables = {}
     if not config.run.plan_only:
-        tables = storage.make(model.tables(), config, places, workdir, dynamic)
-    staging = storage.staged(planned.rooms, model, tables, optimizer, config, places)
+        tables = storage.make_tables(model.tables(), config, places, workdir, dynamic)
+    staging = storage.make_staging(planned.rooms, model, tables, optimizer, config, places)
     return {
         "tables": tables,
         "memory": planned.items,
@@ -80,31 +93,44 @@ def place(
     }
 
 
-def require_words(rows: int, config: Config) -> None:
-    """Check that the machine can hold a map of words, before anything of its size is made.
+def check_word_map(rows: int, config: Config) -> None:
+    """Check that a map of words fits in memory, before anything of its size is made.
+
+    Args:
+        rows: The number of words.
+        config: The settings of the run.
 
     Raises:
         UsageError: The map alone does not fit.
     """
-    items, free = [_keys("words", rows, storage.word_bytes(config))], _free(config, [])
+    items, free = [_keys("words", rows, dynamic_rows.word_bytes(config))], free_memory(config, [])
     if memory_plan.too_much(items, free):
         raise memory_plan.refusal(items, free, [_less(config)])
 
 
-def decide(
+def plan(
     model: Model,
     batches: Callable[[], Iterable],
     data: Any,
     config: Config,
     devices: list[str],
     others: Sequence[Item] = (),
-) -> Placing:
-    """The memory of a run, before a table is made.
+) -> Plan:
+    """Plan the memory of a run before a table is made.
 
-    batches: of the first epoch, to see what chunks of steps need. data: the nest of tensor specs of
-    a micro-batch. devices: those that `TableSpec` counts; steps run on the first.
-    others: what else the task keeps in memory. UsageError, with flags that would help, where the
-    memory is not enough.
+    Args:
+        model: The model.
+        batches: Gives the batches of the first epoch, to count the rows of a chunk of steps.
+        data: The nest of tensor specs of a micro-batch.
+        config: The settings of the run.
+        devices: The devices that `TableSpec` counts; steps run on the first.
+        others: Other memory of the task.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The memory is not enough; the message names flags that would help.
     """
 
     @functools.cache
@@ -113,36 +139,36 @@ def decide(
         micro = config.input.micro_batches or 1
         return staging.needs(model, batches(), config.run.seed, devices[0], calls, micro)
 
-    def placing(config: Config) -> Placing:
-        optimizer = updates.optimizer(config.optimizer)
+    def plan_with(config: Config) -> Plan:
+        optimizer = updates.make_optimizer(config.optimizer)
         tables = _tables(model.tables(), optimizer, config, devices)
-        # To trace a step of tables that are far too large can take minutes, and helps nobody.
+        # The trace of a step can take minutes, so it is left out for tables that alone do not fit.
         if config.table.table != "dynamic" and memory_plan.too_much(tables, free):
-            return Placing([*tables, *others], {})
-        each = max(_OVERLAP, config.input.micro_batches)  # as they are made side by side
-        step = each * step_bytes(model, optimizer, data)
+            return Plan([*tables, *others], {})
+        parallel = max(_OVERLAP, config.input.micro_batches)  # micro-batches run side by side
+        step = parallel * step_bytes(model, optimizer, data)
         items = [
             *others,
             Item("activations of a step", "", devices[0], step),
             Item("program, graph and text", "", HOST, program + _RUN),
         ]
-        return _placing(model.tables(), optimizer, items, config, devices, needs, free)
+        return _plan(model.tables(), optimizer, items, config, devices, needs, free)
 
-    program, free = host_memory.resident_bytes(), _free(config, devices)
-    found = placing(config)
-    if memory_plan.too_much(found.items, free):
-        helping = [
+    program, free = host_memory.resident_bytes(), free_memory(config, devices)
+    chosen = plan_with(config)
+    if memory_plan.too_much(chosen.items, free):
+        remedies = [
             _as_flags(changes)
             for changes in _smaller(config)
-            if not memory_plan.too_much(placing(_changed(config, changes)).items, free)
+            if not memory_plan.too_much(plan_with(_changed(config, changes)).items, free)
         ]
         if config.table.table == "dynamic":
-            helping = [_less(config)]
-        raise memory_plan.refusal(found.items, free, helping)
-    return found
+            remedies = [_less(config)]
+        raise memory_plan.refusal(chosen.items, free, remedies)
+    return chosen
 
 
-def _placing(
+def _plan(
     specs: Mapping[str, TableSpec],
     optimizer: Optimizer,
     others: list[Item],
@@ -150,28 +176,28 @@ def _placing(
     devices: list[str],
     needs: Callable[[], Mapping[str, list[np.ndarray]]],
     free: Mapping[str, int],
-) -> Placing:
-    """The plan of a run with these settings, whether it fits or not."""
+) -> Plan:
+    """Return the plan of a run with these settings, whether it fits or not."""
     if config.table.table == "dynamic":
-        rows_of = storage.rows_of_ids(specs, optimizer, config)
-        if rows_of:
-            rows, what, each = sum(rows_of.values()), "ids", storage.ID_BYTES
+        rows_by_table = dynamic_rows.rows_for_ids(specs, optimizer, config)
+        if rows_by_table:
+            rows, kind, key_bytes = sum(rows_by_table.values()), "ids", dynamic_rows.ID_BYTES
         else:
-            rows, what = max(spec.rows for spec in specs.values()), "words"
-            each = storage.word_bytes(config)
-        others = [*others, _keys(what, rows, each)]
+            rows, kind = max(spec.rows for spec in specs.values()), "words"
+            key_bytes = dynamic_rows.word_bytes(config)
+        others = [*others, _keys(kind, rows, key_bytes)]
         specs = {
-            name: dataclasses.replace(spec, rows=rows_of.get(name, spec.rows))
+            name: dataclasses.replace(spec, rows=rows_by_table.get(name, spec.rows))
             for name, spec in specs.items()
         }
 
     def items(rooms: Mapping[str, Room]) -> list[Item]:
-        found = _tables(specs, optimizer, config, devices)
+        tables = _tables(specs, optimizer, config, devices)
         for name, room in rooms.items():
             size = memory_plan.Size(len(room.hot_N), room.cold, room.needed)
             dtypes = storage.dtypes(config)
-            found += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
-        return found + others
+            tables += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
+        return tables + others
 
     calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
 
@@ -183,7 +209,7 @@ def _placing(
 
     # To find the rows that steps need, steps are drawn; no rows help where the rest does not fit.
     if config.table.table != "host" or memory_plan.too_much(others, free):
-        return Placing(items({}), {})
+        return Plan(items({}), {})
     if config.table.hot_rows != "auto":
         chosen = rooms(lambda spec: int(config.table.hot_rows))
     else:
@@ -192,11 +218,11 @@ def _placing(
             chosen = rooms(lambda spec, share=share: int(share * spec.rows))
             if not memory_plan.too_much(items(chosen), free):
                 break
-    return Placing(items(chosen), chosen)
+    return Plan(items(chosen), chosen)
 
 
-def _keys(kind: str, rows: int, each: int) -> Item:
-    return Item(f"{kind} and their counts", f"{rows:,} {kind}", HOST, rows * each)
+def _keys(kind: str, rows: int, key_bytes: int) -> Item:
+    return Item(f"{kind} and their counts", f"{rows:,} {kind}", HOST, rows * key_bytes)
 
 
 def _less(config: Config) -> str:
@@ -206,7 +232,7 @@ def _less(config: Config) -> str:
 def _tables(
     specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config, devices: list[str]
 ) -> list[Item]:
-    """Return the tables with their slots, where they are at home."""
+    """Return the memory of the tables and their slots, in the place where each table lives."""
     return [
         item
         for name, spec in specs.items()
@@ -217,7 +243,7 @@ def _tables(
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
-    """How many rows of a table lie where."""
+    """Return the number of rows of a table in each place."""
     if config.run.strategy == "parameter_server" and spec.trained:
         return {"parameter servers": spec.rows}
     if config.table.table == "sharded":
@@ -228,32 +254,8 @@ def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, in
     return {devices[spec.device]: spec.rows}
 
 
-def _free(config: Config, devices: list[str]) -> dict[str, int]:
-    """What each place has for tables, in bytes, with what this process has taken already."""
-    found = {HOST: int(_SHARE * host_memory.free_bytes()) + host_memory.resident_bytes()}
-    for name in devices:
-        if config.table.device_memory:
-            found[name] = int(config.table.device_memory * 1e9)
-        elif name.startswith("GPU"):
-            found[name] = int(_SHARE * _gpu_bytes(name))
-    if config.table.table_file:
-        path = Path(config.table.table_file)
-        there = path.stat().st_size if path.is_file() else 0
-        with contextlib.suppress(OSError):  # of a folder that is still to be made
-            found[FILE] = there + shutil.disk_usage(path.absolute().parent).free
-    return found
-
-
-def _gpu_bytes(name: str) -> int:
-    """The memory that TensorFlow may take of a GPU."""
-    for device in device_lib.list_local_devices():
-        if device.name.endswith(name):
-            return device.memory_limit
-    raise AssertionError(f"{name} is not here")
-
-
 def _smaller(config: Config) -> list[dict[str, dict[str, Any]]]:
-    """Flags that take less memory, in the order in which a plan that does not fit proposes them."""
+    """Return changes of flags that take less memory, in the order in which they are proposed."""
     staged = {"table": "host", "hot_rows": "auto"}
     return [
         {"optimizer": {"optimizer": "rowwise_adagrad"}},
@@ -270,8 +272,7 @@ def _as_flags(changes: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _changed(config: Config, changes: Mapping[str, Mapping[str, str]]) -> Config:
-    parts = {
-        name: dataclasses.replace(getattr(config, name), **values)
-        for name, values in changes.items()
-    }
-    return dataclasses.replace(config, **parts)
+    for name, values in changes.items():
+        section = dataclasses.replace(getattr(config, name), **values)
+        config = dataclasses.replace(config, **{name: section})
+    return config

@@ -1,4 +1,4 @@
-"""From settings to tables, and to what brings their rows to the steps."""
+"""Build the tables of a run, and the stage that brings their rows to the steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..checkpoints import workdir as files
 from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir
 from ..config import Config
-from ..errors import RunError, UsageError
+from ..errors import RunError
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables import served, sharded
@@ -25,36 +25,42 @@ from ..tables.base import Table, TableSpec
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.table_file import TableFile
-from ..tables.dynamic import key_memory
 from ..tables.dynamic.dynamic import DynamicTable
-from ..tables.dynamic.keys import INT64, STRING, KeyMap
+from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
-from ..training import memory_plan
 from ..training.locating import Locating
 from ..training.staging import InPlace, Room, Staging
 
-Maker = Callable[[str, TableSpec, Config, list[str]], Table]  # of the table of this name
+# Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
+# counts.
+Maker = Callable[[str, TableSpec, Config, list[str]], Table]
 
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
-# Of a word of --table=dynamic: its share of the distribution of negatives, and while that is made.
-_WEIGHT_BYTES = 4 * 8
-# Of an id of --table=dynamic that has a row.
-ID_BYTES = key_memory.key_bytes(INT64, 1)
 
 
-def make(
+def make_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
     devices: list[str],
     workdir: Workdir,
     dynamic: Maker | None = None,
 ) -> dict[str, Table]:
-    """The tables, each where it is to live.
+    """Make the tables of a run on the devices that the flags choose.
 
-    devices: those that `TableSpec.device` counts. dynamic: makes those of --table=dynamic, see
-    `of_words` and `of_ids`. UsageError or RunError for a --table_file that cannot be, or that is
-    not of this workdir.
+    Args:
+        specs: The tables, by name.
+        config: The settings of the run.
+        devices: The devices that `TableSpec.device` counts.
+        workdir: The workdir of the run, for --table_file.
+        dynamic: Makes the tables of --table=dynamic, see `word_table_maker` and `id_table_maker`.
+
+    Returns:
+        The tables, by name.
+
+    Raises:
+        UsageError: --table_file names a file that cannot be used.
+        RunError: The file of --table_file is not that of this workdir, or cannot be written.
     """
     makers = TABLES
     if config.run.strategy == "parameter_server":
@@ -69,7 +75,7 @@ def make(
     }
 
 
-def staged(
+def make_staging(
     rooms: Mapping[str, Room],
     model: Model,
     tables: Mapping[str, Table],
@@ -77,7 +83,19 @@ def staged(
     config: Config,
     devices: list[str],
 ) -> InPlace | Staging:
-    """What brings the rows of a run's tables to its steps."""
+    """Return the stage that brings rows of the tables to the steps.
+
+    Args:
+        rooms: The caches on the device, by table, of --table=host.
+        model: The model.
+        tables: The tables, by name.
+        optimizer: The optimizer, whose slots are brought as well.
+        config: The settings of the run.
+        devices: The devices; steps run on the first.
+
+    Returns:
+        `Locating` for dynamic tables, `Staging` for --table=host, otherwise `InPlace`.
+    """
     micro_batches = config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
         return Locating(model, tables, config.run.seed, micro_batches)
@@ -104,7 +122,7 @@ def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     with tf.device("CPU:0"):
         table = DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, config))
-    table.device = devices[spec.device]  # where what is read of it is used
+    table.device = devices[spec.device]  # rows that are read from the table are used there
     return table
 
 
@@ -116,8 +134,15 @@ def _in_file(
     return table
 
 
-def of_words(keys: KeyMap) -> Maker:
-    """Makes tables of which a map says which word has which row."""
+def word_table_maker(keys: KeyMap) -> Maker:
+    """Return a maker of tables in which a map of words gives each word its row.
+
+    Args:
+        keys: The map, which all tables share.
+
+    Returns:
+        The maker.
+    """
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
@@ -126,8 +151,15 @@ def of_words(keys: KeyMap) -> Maker:
     return make
 
 
-def of_ids(rows: Mapping[str, int]) -> Maker:
-    """Makes tables of so many rows at most, by name, for ids as they come; others on the device."""
+def id_table_maker(rows: Mapping[str, int]) -> Maker:
+    """Return a maker of tables that give an id a row when it first occurs.
+
+    Args:
+        rows: The most rows of each such table, by name. Other tables are ordinary ones.
+
+    Returns:
+        The maker.
+    """
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         if name not in rows:
@@ -139,97 +171,60 @@ def of_ids(rows: Mapping[str, int]) -> Maker:
     return make
 
 
-def read(
+def load_tables(
     specs: Mapping[str, TableSpec], config: Config, devices: list[str], workdir: Workdir
 ) -> tuple[dict[str, Table], Position]:
-    """The tables of the newest checkpoint, or of the best, without the optimizer's state.
+    """Load the tables of a trained run, without the optimizer's state.
 
-    They are in memory, wherever they were: on the device if they were trained there, else in that
-    of the machine, as the device may not hold them. devices: see `make`. RunError if there is no
-    whole checkpoint.
+    The tables are on the device if they were trained there. Otherwise they are in the memory of the
+    machine, as they may be too large for the device.
+
+    Args:
+        specs: The tables, by name.
+        config: The settings of the run.
+        devices: The devices that `TableSpec.device` counts.
+        workdir: The workdir of the run.
+
+    Returns:
+        The tables of the newest or the best checkpoint, and its position.
+
+    Raises:
+        RunError: There is no complete checkpoint.
     """
-    if config.table.table != "dynamic":  # of which ids without a row are as at first
+    # In a dynamic table an id without a row has its initial value, so that is still needed.
+    if config.table.table != "dynamic":
         specs = {
             name: dataclasses.replace(spec, initial=Unwritten()) for name, spec in specs.items()
         }
     place = "device" if config.table.table == "device" else "host"
     settings = dataclasses.replace(config.table, table=place, table_file="")
     run = dataclasses.replace(config.run, strategy="none")
-    tables = make(specs, dataclasses.replace(config, table=settings, run=run), devices, workdir)
+    tables = make_tables(
+        specs, dataclasses.replace(config, table=settings, run=run), devices, workdir
+    )
     return tables, Checkpoints(workdir.trained, tables).read()
 
 
-def readable(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """The tables to score with: a dynamic one makes no row for what it is asked for."""
+def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Return the tables to score with; a dynamic table then makes no rows for new ids.
+
+    Args:
+        tables: The tables, by name.
+
+    Returns:
+        The tables, by name.
+    """
     return {
         name: table.known if isinstance(table, DynamicTable) else table
         for name, table in tables.items()
     }
 
 
-def rows_of_ids(
-    specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config
-) -> dict[str, int]:
-    """The rows of each table of --table=dynamic that grows, by name.
-
-    As many in each as --table_gb has room for in all, at most those that there are ids for.
-    UsageError if that is none.
-    """
-    specs = {name: spec for name, spec in specs.items() if spec.grows}
-    sizes = {name: _row_bytes(spec, optimizer, config) + ID_BYTES for name, spec in specs.items()}
-    left, found = int(config.table.table_gb * 1e9), {}
-    for name in sorted(specs, key=lambda name: specs[name].rows):  # what one leaves, others have
-        of_each = left // sum(sizes[other] for other in sizes.keys() - found.keys())
-        found[name] = min(of_each, specs[name].rows)
-        left -= found[name] * sizes[name]
-    if not all(found.values()):
-        raise UsageError(
-            f"--table_gb={config.table.table_gb}: a row of each table takes {sum(sizes.values())} "
-            "bytes; give more"
-        )
-    return found
-
-
-def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
-    """Of a row with its state."""
-    one = dataclasses.replace(spec, rows=1)
-    items = memory_plan.table("", one, optimizer, {"": 1}, dtypes(config))
-    return sum(item.bytes for item in items)
-
-
-def rows_of_words(model: Model, optimizer: Optimizer, config: Config) -> int:
-    """Return for how many words --table_gb has room, with rows like those of a model.
-
-    Raises:
-        UsageError: There is no room for a single word.
-    """
-    specs = model.tables().values()
-    row_bytes = sum(_row_bytes(spec, optimizer, config) for spec in specs) + word_bytes(config)
-    most = config.vocabulary.max_vocab_size or 2**31 - 2
-    rows = min(int(config.table.table_gb * 1e9) // row_bytes, most)
-    if not rows:
-        raise UsageError(
-            f"--table_gb={config.table.table_gb}: a word takes {row_bytes} bytes; give more"
-        )
-    return rows
-
-
-def key_map(rows: int, config: Config, pinned: int) -> KeyMap:
-    """Return an empty map that gives words their rows; pinned: see `KeyMap`."""
-    admits = config.vocabulary.min_count
-    return KeyMap(rows, STRING, admits, config.table.max_age, pinned)
-
-
-def word_bytes(config: Config) -> int:
-    """Bytes that a word of --table=dynamic takes beside its rows, about."""
-    return key_memory.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
-
-
 def _table_file(config: Config, workdir: Workdir) -> TableFile:
-    """The file of --table_file; whether it holds what a checkpoint needs is for those to tell."""
+    """Open or create the file of --table_file; loading a checkpoint checks its content."""
     resume = False
     for folder in checkpoint.list_checkpoints(workdir.checkpoints):
-        resume = True  # also for a damaged one, so that the file is kept
+        resume = True  # a damaged checkpoint keeps the file as well
         with contextlib.suppress(RunError):
             layouts = stored.read_layouts(folder).values()
             resume = "file" in {layout["kind"] for layout in layouts}
@@ -249,7 +244,7 @@ def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
 
 
 def _on_servers(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
-    if not spec.trained:  # workers keep that to themselves
+    if not spec.trained:  # each worker has its own
         return _on_device(name, spec, config, devices)
     rule = config.table.shard_rule
     options = _stored(name, config)
@@ -260,12 +255,12 @@ TABLES: dict[str, Maker] = {
     "device": _on_device,
     "host": _on_host,
     "sharded": _sharded,
-    "dynamic": of_ids({}),  # which `make` is given instead
+    "dynamic": id_table_maker({}),  # replaced by the argument `dynamic` of `make_tables`
 }
 
 
 def _stored(name: str, config: Config) -> dict[str, Any]:
-    """How numbers are stored: options of `DeviceTable`."""
+    """Return the options of `DeviceTable` for dtypes, rounding and its seed."""
     return {
         "dtype": DTYPES[config.table.table_dtype],
         "slot_dtype": DTYPES[config.table.slot_dtype],
@@ -275,5 +270,5 @@ def _stored(name: str, config: Config) -> dict[str, Any]:
 
 
 def dtypes(config: Config) -> tuple[tf.DType, tf.DType]:
-    """Of rows, and of the state of the optimizer."""
+    """Return the dtype of rows and that of the optimizer's slots."""
     return DTYPES[config.table.table_dtype], DTYPES[config.table.slot_dtype]

@@ -1,4 +1,4 @@
-"""From --strategy to who makes the calls of a run."""
+"""Build the runner that --strategy names: the processes and devices that train."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
 from ..training.runner import Here, Runner
 
-# From the settings and the processes of the cluster; it waits for those.
+# Each makes a runner from the settings and the processes of the cluster, and waits for these.
 RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
     "none": lambda config, hosts: Here(),
     "mirrored": lambda config, hosts: replicas.mirrored(),
@@ -24,11 +24,19 @@ RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
 }
 
 
-def runner(config: Config, hosts: Hosts | None) -> Runner:
-    """Return who makes the calls of a run; a plan needs nobody else.
+def make_runner(config: Config, hosts: Hosts | None) -> Runner:
+    """Return the runner of a run; for --plan_only the one for a single process.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the cluster; None for a strategy of one process.
+
+    Returns:
+        The runner, connected to the other processes.
 
     Raises:
-        UsageError: Parameter servers could not read the checkpoints of the workdir.
+        UsageError: Parameter servers cannot read checkpoints in a path like that of the workdir.
+        RunError: A process did not arrive within --cluster_timeout.
     """
     strategy, workdir = config.run.strategy, config.run.workdir
     if config.run.plan_only:
@@ -41,14 +49,32 @@ def runner(config: Config, hosts: Hosts | None) -> Runner:
     return RUNNERS[strategy](config, hosts)
 
 
-def serves(config: Config, hosts: Hosts | None) -> bool:
-    """Whether this process is there for a chief that runs the job; see `distributed.serving`."""
+def is_server(config: Config, hosts: Hosts | None) -> bool:
+    """Return whether this process serves the chief instead of running the job.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the cluster, or None.
+
+    Returns:
+        Whether this is a worker or a parameter server of --strategy=parameter_server; see
+        `distributed.serving`.
+    """
     asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
     return asynchronous and hosts is not None and not hosts.is_chief
 
 
-def about(config: Config, hosts: Hosts | None, replicas: int) -> str:
-    """Who trains, for people; empty for one device."""
+def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
+    """Return a line about the processes and replicas that train; empty for one device.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the cluster, or None.
+        replicas: The number of replicas that share a step.
+
+    Returns:
+        A line for people.
+    """
     strategy, micro = config.run.strategy, config.input.micro_batches
     if strategy == "none":
         return ""
@@ -61,17 +87,29 @@ def about(config: Config, hosts: Hosts | None, replicas: int) -> str:
     return f"{strategy}: {replicas} replica(s) in step, {micro} micro-batch(es) a step"
 
 
-def settled(config: Config, replicas: int, at: Position | None) -> Config:
-    """The settings with the number of micro-batches that so many replicas share.
+def with_micro_batches(config: Config, replicas: int, position: Position | None) -> Config:
+    """Return the settings with the number of micro-batches of a step filled in.
 
-    at: where the workdir stands; within an epoch it is that with which this was begun, if they can
-    share that. UsageError where they do not go into the number, or it does not go into the batch.
+    A run that continues within an epoch keeps the number with which the epoch was begun, if the
+    replicas can share it evenly.
+
+    Args:
+        config: The settings of the run; --micro_batches=0 chooses the number here.
+        replicas: The number of replicas that share the micro-batches.
+        position: The position of the newest checkpoint, or None.
+
+    Returns:
+        The settings.
+
+    Raises:
+        UsageError: The replicas cannot share the micro-batches evenly, or the micro-batches cannot
+            share the batch evenly.
     """
-    begun = at.micro_batches if at is not None and at.batch else replicas
+    begun = position.micro_batches if position is not None and position.batch else replicas
     micro = config.input.micro_batches or (replicas if begun % replicas else begun)
     if micro % replicas:
         raise UsageError(
-            f"--micro_batches={micro}: {replicas} replicas are to share them evenly; give a "
+            f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
     settings = dataclasses.replace(config.input, micro_batches=micro)

@@ -1,4 +1,4 @@
-"""From --optimizer and its flags to how rows change: the one place that knows rules by name."""
+"""Build the optimizer and the learning rate. Only this module maps names of optimizers to rules."""
 
 from __future__ import annotations
 
@@ -24,8 +24,15 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
 }
 
 
-def optimizer(settings: OptimizerConfig) -> Optimizer:
-    """The rule that --optimizer names, with gradients clipped as asked."""
+def make_optimizer(settings: OptimizerConfig) -> Optimizer:
+    """Return the optimizer that --optimizer names, with the clipping that the flags ask for.
+
+    Args:
+        settings: The flags of the optimizer.
+
+    Returns:
+        The update rule of rows.
+    """
 
     def clip(gradients: Gradients) -> Gradients:
         if settings.clip_row_norm:
@@ -37,10 +44,17 @@ def optimizer(settings: OptimizerConfig) -> Optimizer:
     return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)
 
 
-def learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
-    """From the share of the training that is done to the rate."""
-    greatest = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
-    return lambda done: greatest * schedules.factor(settings.schedule, settings.warmup, done)
+def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
+    """Return a function from the finished share of the training, 0 to 1, to the learning rate.
+
+    Args:
+        settings: The flags of the optimizer; without --learning_rate its default is the peak.
+
+    Returns:
+        The learning rate as a function.
+    """
+    peak = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
+    return lambda progress: peak * schedules.factor(settings.schedule, settings.warmup, progress)
 
 
 def _adam(settings: OptimizerConfig) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Which calls processes in step make together, where each has a share of an epoch's text.
+"""Let all workers make the same number of calls, though each has a share of the text of its own.
 
-Shares are not of one length, and nobody knows the others' before. So each process tells with every
-call whether it has batches of the epoch after this one. Who has none left makes calls with an empty
-batch as long as somebody has; then all go on to the next epoch together.
+The shares have different lengths, which the workers do not know in advance. So with every call each
+worker tells the others whether it has more batches of this epoch. A worker without batches makes
+calls with an empty batch until no worker has any. Then all go on to the next epoch together.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import Any
 
 
 class Agreement:
-    """The calls of one of the processes.
+    """The calls of one worker.
 
-    somebody_has_more: whether any process told so with the call made last; waits for that call.
-    has_more: what this process is to tell with the call that comes.
+    Args:
+        somebody_has_more: Waits for the latest call, and returns whether any worker has told with
+            it that it has more batches.
+
+    Attributes:
+        has_more: Whether this worker has more batches of the epoch, to tell with the next call.
     """
 
     def __init__(self, somebody_has_more: Callable[[], bool]):
@@ -25,21 +29,28 @@ class Agreement:
     def batches(
         self, own: Iterator[tuple[int, Any]], epochs: range, empty: Any
     ) -> Iterator[tuple[int, Any]]:
-        """The batches of all calls of the epochs.
+        """Yield the batch of every call that all workers make together.
 
-        own: those of this process. empty: in place of those that it has no more of. Every epoch is
-        to have a batch in some process, so that one which has none makes a first call to learn of
-        others.
+        Every epoch must have a batch in at least one worker. A worker without any makes a first
+        call of the epoch, with which the others tell it whether they have more.
+
+        Args:
+            own: The batches of this worker, each with its epoch.
+            epochs: The epochs to go through.
+            empty: The batch of a call for which this worker has no batch.
+
+        Yields:
+            The epoch and the batch.
         """
-        following = next(own, None)
+        upcoming = next(own, None)
         for epoch in epochs:
             is_first = True
             while True:
                 data = empty
-                if following is not None and following[0] == epoch:
-                    data, following = following[1], next(own, None)
+                if upcoming is not None and upcoming[0] == epoch:
+                    data, upcoming = upcoming[1], next(own, None)
                 elif not is_first and not self._somebody_has_more():
                     break
                 is_first = False
-                self.has_more = following is not None and following[0] == epoch
+                self.has_more = upcoming is not None and upcoming[0] == epoch
                 yield epoch, data

@@ -1,8 +1,8 @@
-"""The processes of a distributed run, as the environment variable TF_CONFIG names them.
+"""Parse the environment variable TF_CONFIG, which names the processes of a distributed run.
 
-The convention is TensorFlow's (its guide to distributed training), which managed clusters follow:
-`{"cluster": {JOB: [HOST:PORT, …], …}, "task": {"type": JOB, "index": N}}`, where `task` is the
-process that reads it.
+The format is TensorFlow's (see its guide to distributed training), and managed clusters use it:
+`{"cluster": {JOB: [HOST:PORT, …], …}, "task": {"type": JOB, "index": N}}`. Here `task` is the
+process that reads the variable.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from ..config.addresses import is_address
 from ..errors import UsageError
 
 JOBS = ("chief", "worker", "ps")
-# A process: its job, and its place in the list of that job.
+# A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
 _NUMBER = re.compile("[0-9]{1,9}")
-_NEEDED = {"parameter_server": JOBS, "multi_worker": ()}
+_NEEDED_JOBS = {"parameter_server": JOBS, "multi_worker": ()}
 _EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """All processes of a run, and which of them this one is.
+    """All processes of a run, and which of them this process is.
 
-    tasks: job -> the HOST:PORT of each of its processes; kind, index: the job of this process and
-    its place there.
+    Attributes:
+        tasks: The HOST:PORT of each process, by job.
+        kind: The job of this process.
+        index: The index of this process in its job.
     """
 
     tasks: Mapping[str, tuple[str, ...]]
@@ -47,24 +49,24 @@ class Hosts:
 
     @property
     def chief(self) -> Task:
-        """The one that writes; without a job of that name the first worker, as in TensorFlow."""
+        """The process that writes files: the job `chief`, else the first worker (as TensorFlow)."""
         return ("chief" if self.tasks.get("chief") else "worker"), 0
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process is the chief."""
         return self.task == self.chief
 
     @property
     def everyone(self) -> tuple[Task, ...]:
-        """All processes: chief, workers, servers."""
+        """All processes: the chief, then workers, then parameter servers."""
         return tuple(
             (kind, index) for kind in JOBS for index in range(len(self.tasks.get(kind, ())))
         )
 
     @property
     def others(self) -> tuple[Task, ...]:
-        """All processes but this one."""
+        """All processes except this one."""
         return tuple(task for task in self.everyone if task != self.task)
 
     @property
@@ -73,57 +75,70 @@ class Hosts:
         return self.address_of(*self.task)
 
     def address_of(self, kind: str, index: int) -> str:
-        """HOST:PORT of a process."""
+        """Return HOST:PORT of the process with this job and index."""
         return self.tasks[kind][index]
 
     def name(self, kind: str, index: int) -> str:
-        """A process as messages name it: `worker 1 (10.0.0.2:2222)`."""
+        """Return the name of a process in messages, such as `worker 1 (10.0.0.2:2222)`."""
         number = "" if kind == "chief" else f" {index}"
         return f"{kind}{number} ({self.address_of(kind, index)})"
 
     def as_tf_config(self, kind: str, index: int) -> str:
-        """The TF_CONFIG of a process."""
+        """Return the value of TF_CONFIG for the process with this job and index."""
         cluster = {job: list(self.tasks[job]) for job in JOBS if self.tasks.get(job)}
         return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
 
 
-def of_environment(strategy: str, text: str | None) -> Hosts | None:
-    """The processes that a TF_CONFIG names, or None for a --strategy that knows of one only.
+def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
+    """Parse the value of TF_CONFIG for a --strategy.
 
-    text: the value of TF_CONFIG, None where it is not set. UsageError for one that is malformed,
-    or that does not have what the strategy needs.
+    Args:
+        strategy: The --strategy of the run.
+        text: The value of TF_CONFIG, or None if it is not set.
+
+    Returns:
+        The processes, or None for a strategy that trains in one process.
+
+    Raises:
+        UsageError: The value is malformed, or has not the processes that the strategy needs.
     """
-    given = (text or "").strip()
-    if strategy not in _NEEDED:
-        if given:  # managed clusters set it whatever is run there
+    text = (text or "").strip()
+    if strategy not in _NEEDED_JOBS:
+        if text:  # managed clusters set TF_CONFIG for every program
             logging.info(
-                "TF_CONFIG is set, and --strategy=%s trains on this machine alone; to use it, give "
-                "--strategy=multi_worker or parameter_server",
+                "TF_CONFIG is set, but --strategy=%s trains on this machine alone; to use all "
+                "processes, give --strategy=multi_worker or parameter_server",
                 strategy,
             )
         return None
-    if not given:
+    if not text:
         raise UsageError(
-            f"--strategy={strategy}: TF_CONFIG is not set, which names all processes and this one; "
-            f"start them with: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or give "
-            "--strategy=none to train on this machine alone)"
+            f"--strategy={strategy}: TF_CONFIG is not set; it has to name all processes and this "
+            f"one. To try this, run: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or "
+            "give --strategy=none to train on this machine alone)"
         )
-    value = _json(given)
+    value = _json(text)
     tasks = _tasks(value)
     kind, index = _task(value)
     if not 0 <= index < len(tasks.get(kind, ())):
-        counts = (f"{len(addresses)} of {job}" for job, addresses in tasks.items())
-        there = ", ".join(counts) or "no process"
+        counts = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
         raise UsageError(
-            f"TF_CONFIG: this process is {kind} {index}, and its cluster has {there}; mend "
-            '"task", where "index" counts from 0'
+            f"TF_CONFIG: this process is {kind} {index}, and its cluster has "
+            f'{counts or "no process"}; correct "task", where "index" counts from 0'
         )
     _check(strategy, tasks)
     return Hosts(tasks, kind, index)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The two parts of a HOST:PORT, an IPv6 address without its brackets."""
+    """Split HOST:PORT into host and port; an IPv6 address loses its brackets.
+
+    Args:
+        address: HOST:PORT or [IPv6]:PORT.
+
+    Returns:
+        The host and the port.
+    """
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -134,7 +149,7 @@ def _json(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"TF_CONFIG={short} is no JSON ({error}); put it in single quotes in a shell"
+            f"TF_CONFIG={short} is not JSON ({error}); put it in single quotes in a shell"
         ) from error
     if not isinstance(value, dict) or not isinstance(value.get("cluster"), dict):
         raise UsageError(
@@ -145,7 +160,7 @@ def _json(text: str) -> dict[str, Any]:
 
 
 def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
     for job, addresses in value["cluster"].items():
         if job not in JOBS:
@@ -166,8 +181,8 @@ def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
                     "each process a port of its own"
                 )
             names[address] = f"{job} {index}"
-        found[job] = tuple(addresses)
-    return {job: found[job] for job in JOBS if found.get(job)}
+        tasks[job] = tuple(addresses)
+    return {job: tasks[job] for job in JOBS if tasks.get(job)}
 
 
 def _task(value: dict[str, Any]) -> Task:
@@ -180,7 +195,7 @@ def _task(value: dict[str, Any]) -> Task:
     kind, index = task["type"], task["index"]
     if kind not in JOBS:
         raise UsageError(_no_job(kind))
-    text = str(index)  # some clusters write it as a text
+    text = str(index)  # some clusters write the number as a string
     if isinstance(index, bool) or not _NUMBER.fullmatch(text):
         raise UsageError(
             f'TF_CONFIG: "index" of "task" is {json.dumps(index)}; give a number from 0 on'
@@ -193,18 +208,18 @@ def _no_job(job: Any) -> str:
         return (
             "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
         )
-    meant = "; write chief" if job == "master" else "; rename it or leave it out"
-    return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}{meant}"
+    remedy = "write chief" if job == "master" else "rename it or leave it out"
+    return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
 
 
 def _check(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
     chiefs = tasks.get("chief", ())
     if len(chiefs) > 1:
         raise UsageError(
-            f"TF_CONFIG: there are {len(chiefs)} of chief ({', '.join(chiefs)}); keep one and make "
+            f"TF_CONFIG: there are {len(chiefs)} chiefs ({', '.join(chiefs)}); keep one and make "
             "the others workers"
         )
-    for job in _NEEDED[strategy]:
+    for job in _NEEDED_JOBS[strategy]:
         if job not in tasks:
             raise UsageError(
                 f"TF_CONFIG has no {job}, and --strategy={strategy} needs a chief, and at least "

@@ -1,7 +1,8 @@
-"""Replicas over several processes: `tf.distribute.MultiWorkerMirroredStrategy`.
+"""Train in step with replicas in several processes: `tf.distribute.MultiWorkerMirroredStrategy`.
 
-Each process reads and differentiates its share of every batch. One that is lost takes every
-exchange with it: the others start themselves again, meet it, and go on from the last checkpoint.
+Each process reads its share of every batch and computes its gradients. When a process is lost, the
+exchange of gradients fails in all others. They start themselves again, meet the lost process once
+it is back, and continue from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ..errors import RunError, UsageError
 from ..tables.base import Table
 from ..training.job import Job
 from ..training.loop import is_finished
-from . import arrivals, joining, meeting, notes
+from . import liveness, notes, rendezvous
 from .agreement import Agreement
 from .cluster_spec import Hosts
 from .replicas import Made, Replicas
 
-# How TensorFlow says that another process is gone, has been started again, or says so itself.
-_GONE = (
+# TensorFlow's errors when another process is gone or was started again.
+_LOST_PROCESS_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -41,18 +42,22 @@ _GONE = (
 
 
 class Workers(Replicas):
-    """The replicas of all processes; see `training.runner.Runner`.
+    """The runner of --strategy=multi_worker; see `training.runner.Runner`.
 
-    Waits for the others for --cluster_timeout. An exchange that fails since a process is gone ends
-    this program, and starts it again as it was started.
+    The constructor waits for the other processes for up to --cluster_timeout. If an exchange fails
+    because a process is gone, this program starts itself again with the same command line.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the run.
     """
 
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, seconds = hosts, config.run.cluster_timeout
-        self._asked, self._met = False, False
-        with joining.present(config, hosts):
-            meeting.meet(hosts, seconds, lambda: notes.check(config, hosts))
-            with self._others():
+        self._asked, self._is_checked = False, False
+        with rendezvous.present(config, hosts):
+            rendezvous.meet(hosts, seconds, lambda: notes.check(config, hosts))
+            with self._restart_on_loss():
                 super().__init__(_strategy(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
         self._last: list[Made] = []
@@ -60,22 +65,23 @@ class Workers(Replicas):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Replicas`. Variables are this process's own, and begin alike in all of them."""
-        # Those of the strategy would be sent to all by the chief, however large; of several local
-        # devices they are, as there have to be copies.
-        several = self.replicas > len(self._hosts.everyone)
-        with self._others(), super().scope() if several else contextlib.nullcontext():
+        """See `Replicas`; variables are local, and have the same initial values in each process."""
+        # In the strategy's scope the chief would send every variable to the others, however large.
+        # With several local devices the scope is needed, as each device needs a copy.
+        is_several = self.replicas > len(self._hosts.everyone)
+        scope = super().scope() if is_several else contextlib.nullcontext()
+        with self._restart_on_loss(), scope:
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
         super().open(job, tables, seed)
         self._is_shared, self._digest = job.empty is not None, job.digest
-        self._asked, self._met = False, False
+        self._asked, self._is_checked = False, False
         self._last.clear()
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """Those of the micro-batches of this process, where there is less to do than for all."""
+        """See `Runner`; a share of the micro-batches where the job can make one alone."""
         if not self._is_shared:
             return job.batches(epochs, first)
         everyone = self._hosts.everyone
@@ -86,49 +92,47 @@ class Workers(Replicas):
 
     def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
-        with self._others():
-            if not self._met:
-                self._meet(data, first)
-                self._met = True
-            made = super().call(data, first, rate)
-        self._last = [*self._last[-1:], made]
-        return made
+        with self._restart_on_loss():
+            if not self._is_checked:
+                self._check_same_start(data, first)
+                self._is_checked = True
+            result = super().call(data, first, rate)
+        self._last = [*self._last[-1:], result]
+        return result
 
     def flags_F(self) -> tf.Tensor:
-        """Whether this process was asked to stop, and whether it has more of this epoch."""
+        """Return whether this process was asked to stop, and whether it has more batches."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def leave(self, workdir: Workdir) -> None:
-        """Waits for the chief, which is to save; starts again if that does not come to it."""
+        """Wait until the chief has saved; start again if it is lost before that."""
         if self.chief:
             return
-        arrivals.until_gone(self._hosts)
+        liveness.wait_for_end_of_chief(self._hosts)
         if not is_finished(workdir):
-            who = self._hosts.name(*self._hosts.chief)
-            logging.warning("%s is gone: starting again, to go on from the last checkpoint", who)
-            _start_again()
+            _start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:
-        with self._others():
+        with self._restart_on_loss():
             return float(self._last[-1].flags_F[1]) > 0
 
     def totals(self, calls: Sequence[Made]) -> tuple[float, float]:
         """See `Runner`."""
-        with self._others():
+        with self._restart_on_loss():
             return super().totals(calls)
 
     def is_stopping(self, asked: bool) -> bool:
-        """Whether any process was asked to, two calls ago: so all stop before the same call."""
+        """Return whether any process was asked to stop two calls ago, so that all stop together."""
         self._asked = asked
         if len(self._last) < 2:
             return False
-        with self._others():
+        with self._restart_on_loss():
             return float(self._last[0].flags_F[0]) > 0
 
     def broadcast(self, number: float) -> float:
-        """Return the chief's number; waits for all processes."""
-        with self._others():
-            # The chief has the first replica.
+        """Return the chief's number after waiting for all processes."""
+        with self._restart_on_loss():
+            # The first replica is that of the chief.
             return float(self._gather(tf.constant([number], tf.float64))[0, 0])
 
     def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
@@ -140,40 +144,40 @@ class Workers(Replicas):
 
         return self.strategy.experimental_local_results(gather(mine_N))[0].numpy()
 
-    def _meet(self, data: Any, first: tf.Tensor) -> None:
-        """Sees to it that all go on at one step, with shares of the same data."""
+    def _check_same_start(self, data: Any, first: tf.Tensor) -> None:
+        """Raise RunError unless all processes continue at the same step with the same data."""
         digest = self._digest
-        if not self._is_shared:  # where each has all of it
+        if not self._is_shared:  # every process has the whole batch
             digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
-        found = self._gather(tf.stack([first, tf.constant(digest, tf.int64)]))
-        steps, sums = set(found[:, 0].tolist()), set(found[:, 1].tolist())
+        starts_R2 = self._gather(tf.stack([first, tf.constant(digest, tf.int64)]))
+        steps, digests = set(starts_R2[:, 0].tolist()), set(starts_R2[:, 1].tolist())
         if len(steps) > 1:
+            numbers = ", ".join(map(str, sorted(steps)))
             raise RunError(
-                f"--workdir: the processes go on at different steps ({_list(steps)}); give all the "
-                "same folder, on a file system that they share"
+                f"--workdir: the processes continue at different steps ({numbers}); give all of "
+                "them the same folder, on a file system that they share"
             )
-        if len(sums) > 1:
+        if len(digests) > 1:
             raise RunError(
-                "--corpus: the processes have different data, or vocabularies; give all the same "
-                "files, with the same content"
+                "--corpus: the processes have different data or vocabularies; give all of them "
+                "files with the same content"
             )
 
     @contextlib.contextmanager
-    def _others(self) -> Iterator[None]:
-        """Starts this program again if it fails since another process is gone."""
+    def _restart_on_loss(self) -> Iterator[None]:
+        """Start this program again if the block fails because another process is gone."""
         try:
             yield
-        except _GONE as error:
-            hosts = self._hosts
-            gone = arrivals.missing(hosts, hosts.others, 0)
-            who = arrivals.names(hosts, gone) or "another process"
+        except _LOST_PROCESS_ERRORS as error:
+            absent = liveness.missing(self._hosts, self._hosts.others, 0)
+            names = liveness.names(self._hosts, absent) or "another process"
             if self._asked:
-                message = f"{who} is gone; run all again to go on from the last checkpoint"
-                raise RunError(message) from error
+                raise RunError(
+                    f"{names} is gone; run all processes again to continue from the last checkpoint"
+                ) from error
             reason = error.message.strip().splitlines()[-1] if error.message else "no reason given"
             logging.debug("%s", reason)
-            logging.warning("%s is gone: starting again, to go on from the last checkpoint", who)
-            _start_again()
+            _start_again(names)
 
 
 def _all_gathered(mine: tf.Tensor) -> tf.Tensor:
@@ -182,22 +186,28 @@ def _all_gathered(mine: tf.Tensor) -> tf.Tensor:
 
 
 def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
-    """Starts the server of this process, and connects it to the others.
+    """Start the server of this process, and connect it to the others.
 
-    device: the --device of this process; by default all GPUs, or the CPU if there is none.
+    Args:
+        hosts: The processes of the run.
+        device: The --device of this process; empty for all GPUs, or the CPU if there is none.
+        seconds: The --cluster_timeout.
+
+    Returns:
+        The strategy.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device:
         kind, _, number = device.upper().lstrip("/").removeprefix("DEVICE:").partition(":")
         if kind == "GPU" and number not in ("", "0"):
             raise UsageError(
-                f"--device={device}: --strategy=multi_worker takes the first GPU that it is shown; "
-                f"give CUDA_VISIBLE_DEVICES={number} --device=GPU:0"
+                f"--device={device}: --strategy=multi_worker uses the first visible GPU; set "
+                f"CUDA_VISIBLE_DEVICES={number} and give --device=GPU:0"
             )
         gpus = gpus[:1] if kind == "GPU" else []
         tf.config.set_visible_devices(gpus, "GPU")
     kinds = tf.distribute.experimental.CommunicationImplementation
-    # That of a CPU; AUTO takes a little longer to the same end.
+    # On a CPU, AUTO does the same as RING and takes a little longer.
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if gpus else kinds.RING
     )
@@ -206,22 +216,21 @@ def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strate
         cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # Where another process is lost right now, this would wait for it, and hear no signal.
+    # If another process is lost at this moment, TensorFlow waits for it without end and handles no
+    # signal. So this process exits after the timeout.
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGTERM, handler)  # which TensorFlow has taken for itself
+        signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it
 
 
-def _start_again() -> None:
+def _start_again(lost: str) -> None:
+    """Run this program again from its beginning, because of the process with this name."""
+    logging.warning("%s is gone: starting again to continue from the last checkpoint", lost)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    spec = sys.modules["__main__"].__spec__  # None of a program that was started as a file
+    spec = sys.modules["__main__"].__spec__  # None for a program that was started as a file
     program = [sys.argv[0]] if spec is None else ["-m", spec.name]
     os.execv(sys.executable, [sys.executable, *program, *sys.argv[1:]])
-
-
-def _list(steps: set[int]) -> str:
-    return ", ".join(map(str, sorted(steps)))

@@ -1,7 +1,7 @@
-"""What the processes of a run tell each other of themselves before they join: flags and versions.
+"""Compare the flags and versions of all processes of a run by notes in the shared workdir.
 
-Each leaves a note in the workdir that they share, before it opens its port; and reads those of the
-others once their ports are open, so that what it finds is of this run.
+Each process writes its note before it opens its port. It reads the notes of the others when their
+ports are open, so the notes are those of this run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..config.settings import by_name
 from ..errors import RunError, UsageError
 from .cluster_spec import Hosts, Task
 
-# What may differ: where a machine has things, how it works on them, and what the chief alone does.
-_OWN = {
+# Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
+_MAY_DIFFER = {
     "workdir",
     "data_dir",
     "device",
@@ -44,20 +44,27 @@ _OWN = {
 _PACKAGES = {
     "TensorFlow": "tensorflow",
     "TensorFlow Text": "tensorflow-text",
-    "NumPy": "numpy",  # whose draws are in the batches
+    "NumPy": "numpy",  # batches depend on its random numbers
 }
-# How long a note that was just written may be unseen by other machines: what they know of a folder
-# is up to 30 s old by default (nfs(5), acdirmin).
+# The longest time until other machines see a new note. NFS caches the content of a folder for 30 s
+# by default (nfs(5), acdirmin).
 _UNSEEN_SECONDS = 40.0
 _PAUSE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def left(config: Config, hosts: Hosts) -> Iterator[None]:
-    """Leaves the note of this process in the workdir; takes it back if the block fails.
+def written(config: Config, hosts: Hosts) -> Iterator[None]:
+    """Write the note of this process, and delete it if the block fails.
 
-    Others may read it long after this process has joined: one that is started again does. The next
-    run writes its own in its place. UsageError where the workdir cannot be written.
+    The note stays after the block, as a process that is started again later reads it too. The next
+    run overwrites it.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the run.
+
+    Raises:
+        UsageError: The workdir cannot be written.
     """
     path = _path(config, hosts.task)
     try:
@@ -76,25 +83,32 @@ def left(config: Config, hosts: Hosts) -> Iterator[None]:
 
 
 def check(config: Config, hosts: Hosts) -> None:
-    """Raises UsageError unless all processes, whose ports are open, have the same to tell.
+    """Check that all processes have the same flags and versions; their ports have to be open.
 
-    All are compared with the chief, so that each ends with the same line.
+    Each process is compared with the chief, so that all processes end with the same message.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the run.
+
+    Raises:
+        UsageError: A note is missing, or a process differs from the chief.
     """
     deadline = time.monotonic() + _UNSEEN_SECONDS
-    found = {}
+    notes = {}
     for task in (hosts.chief, *hosts.everyone):
-        while (note := _of(config, hosts, task)) is None:
+        while (note := _read(config, hosts, task)) is None:
             if time.monotonic() >= deadline:
                 raise UsageError(
                     f"{hosts.name(*task)} has left no note in --workdir={config.run.workdir}; all "
                     "processes need one folder that they share, such as NFS"
                 )
             time.sleep(_PAUSE_SECONDS)
-        found[task] = note
+        notes[task] = note
     for task in hosts.everyone:
-        different = _difference(found[task], found[hosts.chief])
-        if different:
-            raise UsageError(different.format(name=hosts.name(*task)))
+        difference = _difference(notes[task], notes[hosts.chief])
+        if difference:
+            raise UsageError(f"{hosts.name(*task)} {difference}")
 
 
 def _path(config: Config, task: Task) -> Path:
@@ -118,50 +132,49 @@ def _note(config: Config, hosts: Hosts) -> dict[str, Any]:
 
 
 def _flags(config: Config) -> dict[str, Any]:
-    found = {name: value for name, value in by_name(config).items() if name not in _OWN}
-    if config.run.strategy == "parameter_server":  # servers write checkpoints by the chief's path
-        found["workdir"] = os.path.abspath(config.run.workdir)
-    return found
+    flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
+    if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
+        flags["workdir"] = os.path.abspath(config.run.workdir)
+    return flags
 
 
-def _of(config: Config, hosts: Hosts, task: Task) -> dict[str, Any] | None:
-    """The note of a process of these hosts, if it is seen here."""
+def _read(config: Config, hosts: Hosts, task: Task) -> dict[str, Any] | None:
+    """Return the note of a process of this cluster, or None if there is none yet."""
     path = _path(config, task)
     with contextlib.suppress(OSError):
-        os.listdir(path.parent)  # has NFS look anew
+        os.listdir(path.parent)  # makes NFS refresh its cache of the folder
     note = read_json(path)
     mine = {job: list(addresses) for job, addresses in hosts.tasks.items()}
     return note if note is not None and note.get("cluster") == mine else None
 
 
 def _difference(note: dict[str, Any], chief: dict[str, Any]) -> str:
-    """What a process has otherwise than the chief, as a message about {name}; empty if nothing."""
+    """Return the first difference to the chief as the rest of a message; empty if there is none."""
     for name, value in note["versions"].items():
-        other = chief["versions"].get(name)
-        if value != other:
+        expected = chief["versions"].get(name)
+        if value != expected:
             return (
-                f"{{name}} has {name} {value} and the chief {other}; install the same lock file "
+                f"has {name} {value} and the chief {expected}; install the same lock file "
                 "everywhere"
             )
     if note["code"] != chief["code"]:
         return (
-            f"{{name}} runs another revision of Lexrow ({note['code']}) than the chief "
-            f"({chief['code']}); install the same everywhere"
+            f"runs another revision of Lexrow ({note['code']}) than the chief ({chief['code']}); "
+            "install the same revision everywhere"
         )
     for name, value in note["flags"].items():
-        other = chief["flags"].get(name)
-        if value != other:
+        expected = chief["flags"].get(name)
+        if value != expected:
             return (
-                f"{{name}} has --{name}={_text(value)} and the chief {_text(other)}; start every "
-                "process with the same flags"
+                f"has --{name}={_flag_text(value)} and the chief {_flag_text(expected)}; start "
+                "every process with the same flags"
             )
     return ""
 
 
-def _text(value: Any) -> str:
-    """A value as on a command line, without what has a meaning to `str.format`."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text.replace("{", "{{").replace("}", "}}")
+def _flag_text(value: Any) -> str:
+    """Return a value as it is written on a command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _version(package: str) -> str:
@@ -172,7 +185,7 @@ def _version(package: str) -> str:
 
 
 def _code() -> str:
-    """The first digits of a digest of Lexrow's own modules."""
+    """Return the first digits of a digest of Lexrow's modules."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

@@ -1,9 +1,9 @@
-"""Asynchronous training: `tf.distribute.ParameterServerStrategy` and its `ClusterCoordinator`.
+"""Train asynchronously: `tf.distribute.ParameterServerStrategy` and its `ClusterCoordinator`.
 
-The chief makes all batches and hands each call to whichever worker is free; tables are on parameter
-servers (see `tables.served`). A call of a worker that is lost is given to another, with the same
-data, so that each is made at least once. A server that is lost ends the run: its rows are gone, and
-the next run goes on from the last checkpoint.
+The chief makes all batches and schedules each call on a free worker. Tables are on parameter
+servers (see `tables.served`). If a worker is lost, another one makes its call with the same data,
+so each call is made at least once. If a server is lost, its rows are lost. The run ends, and the
+next run continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ..training import gradients
 from ..training.job import Job
 from ..training.step import steps
 from ..types import Batch
-from . import arrivals, joining
+from . import liveness, rendezvous
 from .cluster_spec import Hosts
 
-# Calls that are given out at a time: one that each worker makes, one that waits for it, some more
-# to make up for workers that are not equally fast.
-_EACH, _MORE = 2, 2
-# How TensorFlow says that another process is gone; and that it has been started again, with an
-# error that has other meanings, too.
-_GONE = (
+# The most scheduled calls: two for each worker (one runs, one waits) and a few more, as workers are
+# not equally fast.
+_CALLS_PER_WORKER, _MORE_CALLS = 2, 2
+# TensorFlow's errors when another process is gone or was started again. InvalidArgumentError has
+# other causes too; after a new start it contains the text below.
+_LOST_PROCESS_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -51,10 +51,13 @@ _STARTED_AGAIN = "context_id"
 
 
 class Coordinator:
-    """The chief of workers and parameter servers; see `training.runner.Runner`.
+    """The runner of the chief in --strategy=parameter_server; see `training.runner.Runner`.
 
-    Waits until all of them are there. Reports, since the run began: calls given out, made, and made
-    again since a worker was lost meanwhile; and the bytes of rows that a step exchanges.
+    The constructor waits until all workers and servers are there.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the run.
     """
 
     replicas, chief, is_asynchronous = 1, True, True
@@ -62,50 +65,50 @@ class Coordinator:
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, self._present = hosts, contextlib.ExitStack()
         # Workers that are started again look for the chief's note.
-        self._present.enter_context(joining.present(config, hosts))
-        joining.await_all(config, hosts)
-        _tell_in_short(hosts)
+        self._present.enter_context(rendezvous.present(config, hosts))
+        rendezvous.await_all(config, hosts)
+        _shorten_log(hosts)
         self._strategy = _strategy(hosts)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._most = _EACH * len(hosts.tasks["worker"]) + _MORE
-        self._out: collections.deque[Any] = collections.deque()
+        self._most_scheduled = _CALLS_PER_WORKER * len(hosts.tasks["worker"]) + _MORE_CALLS
+        self._scheduled: collections.deque[Any] = collections.deque()
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """See `Runner`: a parameter server that is gone may be met by whatever reads a table."""
+        """See `Runner`; any access to a table fails when a parameter server is gone."""
         try:
             yield
-        except (*_GONE, RunError) as error:
+        except (*_LOST_PROCESS_ERRORS, RunError) as error:
             servers = [task for task in self._hosts.everyone if task[0] == "ps"]
-            gone = arrivals.missing(self._hosts, servers, 0)
-            of_server = not isinstance(error, RunError) and "/job:ps/" in str(error)
+            absent = liveness.missing(self._hosts, servers, 0)
+            names_server = not isinstance(error, RunError) and "/job:ps/" in str(error)
             if isinstance(error, tf.errors.InvalidArgumentError):
-                of_server = _STARTED_AGAIN in str(error)
-            if not gone and not of_server:
+                names_server = _STARTED_AGAIN in str(error)
+            if not absent and not names_server:
                 raise
-            who = arrivals.names(self._hosts, gone) or "one that was started again"
+            names = liveness.names(self._hosts, absent) or "one that was started again"
             raise RunError(
-                f"a parameter server is lost with its rows: {who}; see that all of them run, then "
-                "run this command again: it goes on from the last checkpoint"
+                f"a parameter server is lost with its rows: {names}; start all servers, then run "
+                "this command again: it continues from the last checkpoint"
             ) from error
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Variables made within are copied to each worker, but for those of tables."""
+        """See `Runner`; each worker gets a copy of variables, except the variables of tables."""
 
-        def made(make: Any, **options: Any) -> tf.Variable:
+        def create(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") not in device.VARIABLES:
                 options["per_worker_variable"] = True
                 return self._strategy.extended._create_variable(make, **options)
             return make(**options)
 
-        with tf.variable_creator_scope(made):
+        with tf.variable_creator_scope(create):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
         self._tables, self._steps = tables, job.steps_per_batch
-        self._given = self._made = 0
+        self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
         specs = job.model.tables()
         trained = {name: tables[name] for name in tables if specs[name].trained}
@@ -115,7 +118,7 @@ class Coordinator:
         self._function = self._train_function(job, seed)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """All of them, as workers take what the chief gives them."""
+        """See `Runner`; all batches, as the chief makes them for the workers."""
         return job.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
@@ -123,30 +126,31 @@ class Coordinator:
         return audit(self._function, self._tables, (data, first, rate))
 
     def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
-        """Gives the call to the next worker that is free; waits while too many are given out."""
-        if not self._given:
+        """Schedule the call on a free worker; wait first while too many calls are scheduled."""
+        if not self._calls_scheduled:
             self._served.start(int(first))
-        while len(self._out) >= self._most:
-            self._out.popleft().fetch()
-        given = self._coordinator.schedule(self._function, args=(data, first, rate))
-        self._out.append(given)
-        self._given += 1
-        return given
+        while len(self._scheduled) >= self._most_scheduled:
+            self._scheduled.popleft().fetch()
+        result = self._coordinator.schedule(self._function, args=(data, first, rate))
+        self._scheduled.append(result)
+        self._calls_scheduled += 1
+        return result
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
         """See `Runner`."""
-        made = [given.fetch() for given in calls]
-        self._made += len(made)
-        self._bytes += [float(exchanged) for *_, exchanged in made]
-        return sum(float(loss) for loss, *_ in made), sum(float(count) for _, count, _ in made)
+        results = [call.fetch() for call in calls]
+        self._calls_finished += len(results)
+        self._bytes += [float(exchanged) for *_, exchanged in results]
+        losses, examples = ([float(result[part]) for result in results] for part in (0, 1))
+        return sum(losses), sum(examples)
 
     def settle(self) -> None:
         """See `Runner`."""
         self._coordinator.join()
-        self._out.clear()
+        self._scheduled.clear()
 
     def is_stopping(self, asked: bool) -> bool:
-        """Whether this process was asked to."""
+        """Return whether this process was asked to stop."""
         return asked
 
     def broadcast(self, number: float) -> float:
@@ -154,7 +158,10 @@ class Coordinator:
         return number
 
     def values(self) -> dict[str, float]:
-        """See the class."""
+        """Return the number of scheduled, finished and repeated calls, and the bytes of a step.
+
+        A call is repeated when its worker was lost. The bytes are those of exchanged rows.
+        """
         if not self._bytes:
             return {}
         self.settle()
@@ -162,21 +169,24 @@ class Coordinator:
         exchanged = sum(self._bytes) / len(self._bytes) / self._steps
         self._bytes = []
         return {
-            "calls": self._given,
-            "calls_made": self._made,
-            "calls_again": begun - self._given,
+            "calls": self._calls_scheduled,
+            "calls_made": self._calls_finished,
+            "calls_again": begun - self._calls_scheduled,
             "exchanged_bytes": exchanged,
         }
 
     def close(self) -> None:
-        """Workers and servers see themselves when this process has ended."""
+        """End; workers and servers notice the end of this process by themselves."""
         self._present.close()
 
     def leave(self, workdir: Workdir) -> None:
-        """Nobody is waited for."""
+        """End without waiting."""
 
     def _train_function(self, job: Job, seed: int) -> Any:
-        """As `training.step.train_function`, of what a worker does; gives the bytes of rows too."""
+        """Return the function that a worker calls; see `training.step.train_function`.
+
+        It returns the exchanged bytes of rows as well.
+        """
         model, optimizer, tables = job.model, job.optimizer, self._served
         specs = job.model.tables()
         own = {name: spec for name, spec in specs.items() if not spec.trained}
@@ -214,7 +224,7 @@ class Coordinator:
 
 
 def _change(job: Job) -> served.UpdateRows:
-    """What an update of the job's optimizer does to the rows of a part."""
+    """Return a function that updates the rows of a part of a table by the job's optimizer."""
 
     def change(
         name: str,
@@ -231,7 +241,7 @@ def _change(job: Job) -> served.UpdateRows:
 
 
 def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
-    """Connects to all workers and servers, which are there."""
+    """Connect to all workers and servers, which have to be there."""
     cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
@@ -239,10 +249,10 @@ def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
     return tf.distribute.ParameterServerStrategy(resolver)
 
 
-def _tell_in_short(hosts: Hosts) -> None:
-    """Has TensorFlow say in one line that a worker is lost, and leaves out what follows from it.
+def _shorten_log(hosts: Hosts) -> None:
+    """Make TensorFlow log a lost worker in one line, and hide the messages that follow from it.
 
-    Nor does it say that each checkpoint of tables on several servers traces a function anew.
+    The warning that a checkpoint of several servers traces a function is hidden as well.
     """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:
@@ -253,16 +263,16 @@ def _tell_in_short(hosts: Hosts) -> None:
         lost = re.match(r"Worker /job:worker/\S*task:(\d+) failed", record.getMessage())
         if lost is not None:
             name = hosts.name("worker", int(lost[1]))
-            record.msg = f"{name} is gone: its call goes to another, until it is back"
+            record.msg = f"{name} is gone: other workers make its calls until it is back"
             record.args = ()
         return lost is not None
 
     tf.get_logger().addFilter(is_wanted)
-    unraisable = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
-    def raised(found: Any) -> None:
-        # As TensorFlow's objects wait, when they end, for what a lost server was to do.
-        if not isinstance(found.exc_value, _GONE):
-            unraisable(found)
+    def hook(unraisable: Any) -> None:
+        # Destructors of TensorFlow's objects wait for operations of a lost server, and fail.
+        if not isinstance(unraisable.exc_value, _LOST_PROCESS_ERRORS):
+            previous_hook(unraisable)
 
-    sys.unraisablehook = raised
+    sys.unraisablehook = hook

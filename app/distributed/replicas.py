@@ -1,10 +1,9 @@
-"""Replicas in step with one another: each differentiates a share of the batch, all change rows
-alike.
+"""Train in step with several replicas of the tables.
 
 Tables are variables of a `tf.distribute` strategy, with a copy on each replica's device. In a step
-a replica packs the rows that its micro-batches touch, and their gradients, into one vector; the
-vectors of all replicas are gathered, merged by row and applied to every copy. So a step is that of
-one device with as many micro-batches, and what is exchanged does not depend on V.
+each replica computes the row gradients of its micro-batches, and packs ids and gradients into one
+vector. The vectors of all replicas are gathered, merged by row, and applied to every copy. So the
+result is that of one device with the same micro-batches. The exchanged bytes do not depend on V.
 """
 
 from __future__ import annotations
@@ -29,17 +28,20 @@ from ..training.job import Job
 from ..training.runner import errors_of_tables
 from ..training.step import apply, steps
 from ..types import HOST
-from .exchange import Exchange, number
+from .exchange import Exchange, replica_number
 
-_FLOAT = 4  # bytes of a number of a vector
-FLAGS = 2  # those of `distributed.multi_worker`
+_FLOAT_BYTES = 4
+FLAGS = 2  # the number of flags of `distributed.multi_worker`
 
 
 class Made(NamedTuple):
-    """What a call gives, on the device, the same on every replica.
+    """The result of a call, on the device, float32, the same on every replica.
 
-    loss, examples: of its first step. flags_F: how many replicas had each of the flags. numbers:
-    those that each replica sent in a step, the mean. All are float32.
+    Attributes:
+        loss: The loss of the first step.
+        examples: The examples of the first step.
+        flags_F: For each flag, the number of replicas that had it set.
+        numbers: The mean count of numbers that a replica sent in a step.
     """
 
     loss: tf.Tensor
@@ -49,9 +51,12 @@ class Made(NamedTuple):
 
 
 class Replicas:
-    """The replicas of one process; see `training.runner.Runner`.
+    """The runner for the replicas of one process; see `training.runner.Runner`.
 
-    A step's micro-batches are dealt evenly: replica r of R has the r-th run of them.
+    The micro-batches of a step are divided evenly: each replica has a range of them, in order.
+
+    Args:
+        strategy: The strategy of the replicas.
     """
 
     chief, is_asynchronous = True, False
@@ -63,12 +68,12 @@ class Replicas:
         self._exchanged: list[tf.Tensor] = []
 
     def telling(self) -> AbstractContextManager:
-        """See `Runner`; an exchange that fails is told where it is made."""
+        """See `Runner`; errors of an exchange are converted where it is called."""
         return nullcontext()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Variables made within it have a copy on every replica's device, or one on the host."""
+        """See `Runner`; a variable made within has a copy on each replica, or one on the host."""
 
         def made(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") == ON_HOST:
@@ -85,11 +90,11 @@ class Replicas:
         self._function = _train_function(self.strategy, self._exchange, job, tables, seed)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """All of them."""
+        """See `Runner`; all batches."""
         return job.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """See `Runner`; of all replicas of this process."""
+        """See `Runner`; for all replicas of this process."""
         inputs = data, first, rate, self.flags_F(), tf.constant(0)
         return audit(self._function, self._tables, inputs)
 
@@ -97,13 +102,13 @@ class Replicas:
         """See `Runner`."""
         with errors_of_tables():
             key = self._exchange.keys(self._operations)
-            found = self._function(data, first, rate, self.flags_F(), key)
-        made = Made(*(self.strategy.experimental_local_results(part)[0] for part in found))
-        self._exchanged.append(made.numbers)
-        return made
+            results = self._function(data, first, rate, self.flags_F(), key)
+        result = Made(*(self.strategy.experimental_local_results(part)[0] for part in results))
+        self._exchanged.append(result.numbers)
+        return result
 
     def flags_F(self) -> tf.Tensor:
-        """What this process tells the others with a call: `FLAGS` numbers, float32, 0 or 1."""
+        """Return what this process tells the others with a call: `FLAGS` numbers, 0 or 1."""
         return tf.zeros([FLAGS])
 
     def totals(self, calls: Sequence[Made]) -> tuple[float, float]:
@@ -112,10 +117,10 @@ class Replicas:
         return float(tf.add_n(loss)), float(tf.add_n(examples))
 
     def settle(self) -> None:
-        """Calls are made one after the other."""
+        """Do nothing: calls are made one after the other."""
 
     def is_stopping(self, asked: bool) -> bool:
-        """Whether this process was asked to."""
+        """Return whether this process was asked to stop."""
         return asked
 
     def broadcast(self, number: float) -> float:
@@ -123,22 +128,22 @@ class Replicas:
         return number
 
     def values(self) -> dict[str, float]:
-        """The bytes that a replica sends in a step."""
+        """Return the bytes that a replica sends in a step."""
         if not self._exchanged:
             return {}
-        mean = _FLOAT * float(tf.add_n(self._exchanged)) / len(self._exchanged)
+        mean = _FLOAT_BYTES * float(tf.add_n(self._exchanged)) / len(self._exchanged)
         self._exchanged.clear()
         return {"exchanged_bytes": round(mean)}
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to close."""
 
     def leave(self, workdir: Workdir) -> None:
-        """Nobody is waited for."""
+        """End without waiting."""
 
 
 def mirrored() -> Replicas:
-    """One on each GPU of this machine, or on each of its logical processors if there is none."""
+    """Return a runner with a replica on each GPU, or on each logical CPU if there is no GPU."""
     devices = [name.rpartition("device:")[2] for name in sharded.local_devices()]
     return Replicas(tf.distribute.MirroredStrategy(devices))
 
@@ -150,10 +155,10 @@ def _train_function(
     tables: Mapping[str, Table],
     seed: int,
 ) -> Any:
-    """A compiled function that makes one step for each of the S batches that it is given.
+    """Return a compiled function that trains S steps in all replicas; see `train_function`.
 
-    Called as (data of S steps, first step, rate, flags, the first of `_operations` keys); see
-    `training.step.train_function` and `Made`.
+    Its arguments are the data of S steps, the first step, the learning rate, the flags, and the
+    first of `_operations` keys. It returns `Made` for each replica.
     """
     each = job.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
@@ -163,7 +168,7 @@ def _train_function(
         return tables[name].gather(ids_U)
 
     def looked_up(wanted: Sequence[gradients.Wanted]) -> tf.Tensor:
-        """The numbers of the vector of a step that needs these rows and no others."""
+        """Return the length of the vector of a step that looks up these rows."""
         found = {name: [of_one[name].rows_U for of_one in wanted] for name in wanted[0]}
         distinct_ids = [
             ids[0] if len(ids) == 1 else unique(tf.concat(ids, axis=0))[0] for ids in found.values()
@@ -172,7 +177,7 @@ def _train_function(
         return gradients.length(columns, [tf.size(ids_U) for ids_U in distinct_ids], FLAGS)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
-        mine = range(number() * each, (number() + 1) * each)
+        mine = range(replica_number() * each, (replica_number() + 1) * each)
         every = list(steps(data_S, first, seed, job.micro_batches, mine))
         wanted = [[gradients.looked_up(model, batch) for batch in batches] for batches in every]
         keys = (key + index for index in itertools.count())
@@ -187,7 +192,7 @@ def _train_function(
             elif not sizes:  # what a call looks up is known before its first step
                 sizes = exchange.largest([looked_up(of_step) for of_step in wanted], keys)
             size = sizes[index]
-            vectors = exchange.gathered(gradients.pack(found, flags_F, size), next(keys))
+            vectors = exchange.gather(gradients.pack(found, flags_F, size), next(keys))
             merged, sums_F = gradients.unpack(vectors, exchange.replicas, found, FLAGS, size)
             apply(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
@@ -196,19 +201,19 @@ def _train_function(
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
-        # Unrolled, so that a step's draws and lookups run beside the exchange of the one before.
+        # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
         return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 
     return train
 
 
 def _operations(job: Job) -> int:
-    """The most collective operations of a call: each step's vectors, and their sizes."""
+    """Return the most collective operations of a call: the vectors of each step and their sizes."""
     return 2 * job.steps_per_batch
 
 
 def _size(found: gradients.Found) -> tf.Tensor:
-    """The numbers of a vector of it."""
+    """Return the length of the vector that holds these ids and gradients."""
     every = [*found.gradients.values(), *found.state.values()]
     columns = [rows.values_UD.shape[1] for rows in every]
     return gradients.length(columns, [tf.size(rows.ids_U) for rows in every], FLAGS)

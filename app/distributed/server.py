@@ -1,8 +1,10 @@
-"""A server of TensorFlow as a process: python -m app.distributed.server ROLE ARGUMENT…
+"""Run a server of the tf.data service as a process.
 
-It says its address on stdout when it is ready, and ends when its stdin does. A worker that waits
-for a dispatcher that went first does not see that, as TensorFlow then keeps Python from running; so
-`system.processes` has it killed besides.
+    python -m app.distributed.server ROLE ARGUMENT…
+
+It prints its address when it is ready, and ends when its standard input is closed. A worker whose
+dispatcher has ended first cannot notice this, as TensorFlow then keeps Python from running. So
+`system.processes` kills it as well.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-# Seconds until a worker that is gone is told from one that is busy, and between signs of life.
-_GONE_MS, _SIGN_OF_LIFE_MS = 10_000, 1_000
+# Milliseconds without a heartbeat until a worker counts as gone, and between two heartbeats.
+_GONE_MS, _HEARTBEAT_MS = 10_000, 1_000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serves until stdin ends."""
+    """Start the server of the given role, and serve until standard input is closed."""
     try:
         server, address = start(*arguments)
         print(address, flush=True)
@@ -27,20 +29,26 @@ def main(arguments: Sequence[str]) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stderr.flush()
-        os._exit(1)  # a server that is destroyed waits an hour for a dispatcher that is gone
+        # Without this exit, the server's destructor waits an hour for a dispatcher that is gone.
+        os._exit(1)
 
 
 def start(role: str, *arguments: str) -> tuple[Any, str]:
-    """The server, which lives as long as it is kept, and its HOST:PORT.
+    """Start a server, which runs as long as a reference to it exists.
 
-    role and arguments: "data_dispatcher" PORT FOLDER, where 0 is any free port and the folder is
-    where it notes how far it is; or "data_worker" ADDRESS, of the dispatcher.
+    Args:
+        role: `data_dispatcher` or `data_worker`.
+        *arguments: Of a dispatcher its port (0 for any free one) and the folder of its journal; of
+            a worker the address of the dispatcher.
+
+    Returns:
+        The server and its HOST:PORT.
     """
     return {"data_dispatcher": _data_dispatcher, "data_worker": _data_worker}[role](*arguments)
 
 
 def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
-    # It builds the graphs of the workers too, to know how their work is divided.
+    # The dispatcher builds the workers' graphs, which have operations of tensorflow_text.
     import tensorflow_text  # noqa: F401
     from tensorflow.data.experimental import service
 
@@ -55,13 +63,13 @@ def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
 
 
 def _data_worker(dispatcher: str) -> tuple[Any, str]:
-    import tensorflow_text  # noqa: F401  whose operations are in the graphs
+    import tensorflow_text  # noqa: F401  # its operations are in the graphs
     from tensorflow.data.experimental import service
 
     config = service.WorkerConfig(
         dispatcher_address=dispatcher,
         worker_address="127.0.0.1:%port%",
-        heartbeat_interval_ms=_SIGN_OF_LIFE_MS,
+        heartbeat_interval_ms=_HEARTBEAT_MS,
     )
     server = service.WorkerServer(config)
     return server, f"127.0.0.1:{server._address.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""What a worker or a parameter server does: it serves the chief until that has no more for it."""
+"""The main loop of a worker or a parameter server, which serves the chief of the run."""
 
 from __future__ import annotations
 
@@ -13,37 +13,47 @@ from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..system.signals import asked_to_stop
 from ..training.loop import is_finished
-from . import arrivals, joining
+from . import liveness, rendezvous
 from .cluster_spec import Hosts
 
 
 def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
-    """Serves until the run is finished, or until SIGINT or SIGTERM.
+    """Serve the chief until the run is finished, or until SIGINT or SIGTERM.
 
-    A chief that ends before is waited for: this program starts itself again, as what it holds is of
-    no use to the next chief, which begins with a checkpoint. RunError where somebody does not
-    arrive within --cluster_timeout.
+    If the chief ends before the run is finished, this program starts itself again and waits for the
+    next chief. That one begins from a checkpoint, so the state of this process is not needed.
+
+    Args:
+        config: The settings of the run.
+        hosts: The processes of the run.
+        workdir: The workdir of the run.
+
+    Raises:
+        RunError: A process did not arrive within --cluster_timeout.
+        UsageError: This process cannot serve, or processes differ; see `rendezvous`.
     """
-    with asked_to_stop() as stop, joining.present(config, hosts):
+    with asked_to_stop() as stop, rendezvous.present(config, hosts):
         cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
         server = tf.distribute.Server(
             cluster, hosts.kind, hosts.index, protocol="grpc", config=_threads(hosts)
         )
-        assert server is not None  # it runs as long as it is kept
+        assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
-        joining.await_all(config, hosts)
-        arrivals.until_gone(hosts, stop.is_set)
+        rendezvous.await_all(config, hosts)
+        liveness.wait_for_end_of_chief(hosts, stop.is_set)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if not stop.is_set() and not is_finished(workdir):
-        logging.info("%s is gone; starting again, to wait for it", hosts.name(*hosts.chief))
+        logging.info("%s is gone; starting again to wait for it", hosts.name(*hosts.chief))
         os.execv(sys.executable, [sys.executable, "-m", f"{PACKAGE}.train", *sys.argv[1:]])
-    os._exit(0)  # a server of TensorFlow cannot be ended otherwise
+    os._exit(0)  # there is no other way to end a server of TensorFlow
 
 
 def _threads(hosts: Hosts) -> tf.compat.v1.ConfigProto:
-    """The threads of this process, and enough for others' calls, which hold one each and may wait
-    for one another.
+    """Return the numbers of threads of this process.
+
+    Calls of other processes hold a thread each and may wait for one another. So there is at least
+    one thread for each process.
     """
     threads = tf.config.threading
     return tf.compat.v1.ConfigProto(

@@ -1,1 +1,1 @@
-"""Scores of word vectors, each with the protocol that it was taken under."""
+"""Scores of word vectors, each with the protocol of its measurement."""

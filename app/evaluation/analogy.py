@@ -1,8 +1,8 @@
-"""Analogies `a is to b as c is to ?`, answered by vector arithmetic.
+"""Score word vectors by analogies: `a is to b as c is to ?`.
 
-3CosAdd, named so by Levy and Goldberg 2014, is that of Mikolov et al. 2013
-(https://arxiv.org/abs/1301.3781): the word nearest by cosine to b - a + c on unit vectors, over the
-whole vocabulary without the three question words.
+The answer is found by 3CosAdd (Mikolov et al. 2013, https://arxiv.org/abs/1301.3781; named by Levy
+and Goldberg 2014). It is the word nearest to b - a + c by cosine, on unit vectors, over the whole
+vocabulary without the three question words.
 """
 
 from __future__ import annotations
@@ -18,27 +18,39 @@ from .lexicon import CASES, Lexicon, first_row, protocol, unit_rows
 from .scores import Score
 from .search import nearest_rows
 
-_WANTED = "analogies: `: section` lines, and four words on every other line"
+_FORMAT = "analogies: `: section` lines, and four words on every other line"
 _MEASURE = "3CosAdd, question words excluded; questions with an unknown word skipped"
 _UNNAMED = "(no section)"
 
 
 class Question(NamedTuple):
-    """Section of a question and its four words, the last of which is the answer wanted."""
+    """An analogy question.
+
+    Attributes:
+        section: The section of the file.
+        words: Four words; the last one is the right answer.
+    """
 
     section: str
     words: tuple[str, ...]
 
 
 def read_questions(path: str | Path) -> list[Question]:
-    """Questions of a file in Google's format (`questions-words.txt`).
+    """Read questions from a file in the format of Google's `questions-words.txt`.
 
-    Lines that start with `#` or `//` are comments (the original file opens with one); questions
-    before any section are allowed. UsageError for a file that cannot be read, a line that has not
-    four words, or no question at all.
+    Lines that start with `#` or `//` are comments. Questions may stand before the first section.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The questions, in the order of the file.
+
+    Raises:
+        UsageError: The file cannot be read, a line has not four words, or there is no question.
     """
     questions, section = [], _UNNAMED
-    for number, text in numbered_lines(path, _WANTED):
+    for number, text in numbered_lines(path, _FORMAT):
         if text.startswith(":"):
             section = text[1:].strip() or _UNNAMED
         elif not text.startswith("//"):
@@ -46,19 +58,29 @@ def read_questions(path: str | Path) -> list[Question]:
             if len(words) != 4:
                 raise UsageError(
                     f"{path}, line {number}: {text[:60]!r} has {len(words)} words, not 4; "
-                    f"wanted {_WANTED}"
+                    f"wanted {_FORMAT}"
                 )
             questions.append(Question(section, words))
     if not questions:
-        raise UsageError(f"{path}: holds no question; wanted {_WANTED}")
+        raise UsageError(f"{path}: holds no question; wanted {_FORMAT}")
     return questions
 
 
 def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
-    """Share of the known questions in a file whose answer is the nearest word.
+    """Return the share of questions whose nearest word is the right answer.
 
-    Parts: `semantic` and `syntactic` where the file has both (Google names the syntactic sections
-    `gram...`), then each section. UsageError as of `read_questions`.
+    Args:
+        lexicon: The words and their vectors.
+        path: A file of questions, see `read_questions`.
+        name: The name of the score.
+
+    Returns:
+        The accuracy over the questions without an unknown word. Its parts are `semantic` and
+        `syntactic`, where the file has both, then each section. A section whose name begins with
+        `gram` is syntactic, as in Google's file.
+
+    Raises:
+        UsageError: See `read_questions`.
     """
     questions = read_questions(path)
     outcomes = _outcomes(lexicon, questions)
@@ -83,9 +105,9 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
 
 
 def _outcomes(lexicon: Lexicon, questions: list[Question]) -> list[bool | None]:
-    """Whether each question is answered right; None for one with an unknown word."""
+    """Return whether the answer to each question is right; None for one with an unknown word."""
     rows = [[first_row(lexicon, word) for word in question.words] for question in questions]
-    known = [number for number, found in enumerate(rows) if None not in found]
+    known = [number for number, four in enumerate(rows) if None not in four]
     a, b, c, _ = np.array([rows[number] for number in known], np.int64).reshape(-1, 4).T
     queries_ND = unit_rows(lexicon, b) - unit_rows(lexicon, a) + unit_rows(lexicon, c)
     fold = CASES[lexicon.case]

@@ -1,7 +1,7 @@
-"""The vocabulary as a scorer sees it: which spellings are the same word, which words may be used.
+"""The words that a score may use, and which spellings are the same word.
 
-A score depends on these choices by more than a factor of two, so they are made here, once, and
-`protocol` says them out loud beside every score.
+A score changes by more than a factor of two with these choices. So they are made here, once, and
+`protocol` describes them beside every score.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ import numpy as np
 from ..errors import UsageError
 from ..types import WordVectors
 
-# How a spelling is compared. Where spellings fall together, the most frequent one stands for all.
+# The key by which spellings are compared. Of spellings with one key the most frequent is used.
 CASES = {"fold": str.lower, "exact": str}
 _CASE_NAMES = {"fold": "letter case ignored (the most frequent spelling wins)", "exact": "exact"}
 
 
 class Lexicon(NamedTuple):
-    """V words that have a direction, most frequent first.
+    """The V words that a score may use, most frequent first.
 
-    words: V spellings. keys: V spellings as compared. rows: key -> all its rows, the most frequent
-    first. matrix: (V, D) float32. norms: (V,) float64, finite and positive. case: a name in
-    `CASES`. considered, available: words allowed by the limit, and words in the vectors. unusable:
-    words among those considered that were left out, their vector being zero or not finite.
+    Attributes:
+        words: The V spellings.
+        keys: The V spellings as they are compared.
+        rows: All rows of each key, the most frequent first.
+        matrix: Vectors, (V, D) float32.
+        norms: Lengths of the vectors, (V,) float64, finite and positive.
+        case: A name in `CASES`.
+        considered: The number of words within the limit.
+        available: The number of words that have vectors.
+        unusable: The number of considered words without a usable vector: it is zero or not finite.
     """
 
     words: list[str]
@@ -38,12 +44,21 @@ class Lexicon(NamedTuple):
     unusable: int
 
 
-def lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
-    """The words of `vectors` that a score may use.
+def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
+    """Return the words of `vectors` that a score may use.
 
-    case: `fold` compares lower-cased spellings, `exact` compares them as they are. restrict: use
-    only the first (most frequent) words; 0 uses all. A vector that is zero or not finite has no
-    cosine: its word counts as unknown. UsageError for another case or a negative limit.
+    A vector that is zero or not finite has no cosine: its word counts as unknown.
+
+    Args:
+        vectors: Word vectors.
+        case: `fold` compares lower-cased spellings, `exact` compares spellings as they are.
+        restrict: The number of most frequent words to use; 0 uses all.
+
+    Returns:
+        The words and their vectors.
+
+    Raises:
+        UsageError: There is no such case, or the limit is negative.
     """
     if case not in CASES:
         raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(CASES)}")
@@ -75,18 +90,34 @@ def lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexi
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
-    """Row of the most frequent spelling of `word`, or None for an unknown word."""
+    """Return the row of the most frequent spelling of a word.
+
+    Args:
+        lexicon: The words.
+        word: A word, in any spelling.
+
+    Returns:
+        The row, or None for an unknown word.
+    """
     rows = lexicon.rows.get(CASES[lexicon.case](word))
     return rows[0] if rows else None
 
 
 def unit_rows(lexicon: Lexicon, rows: slice | np.ndarray) -> np.ndarray:
-    """Vectors of length 1 of the chosen rows: (N, D) float32."""
+    """Return the vectors of some rows, divided by their length.
+
+    Args:
+        lexicon: The words and their vectors.
+        rows: The N rows, as a slice or an array of integers.
+
+    Returns:
+        Unit vectors, (N, D) float32.
+    """
     return (lexicon.matrix[rows] / lexicon.norms[rows, None]).astype(np.float32)
 
 
 def protocol(lexicon: Lexicon) -> str:
-    """The choices that a score on this lexicon rests on, in one line."""
+    """Return one line that describes the words and the comparison of spellings of a lexicon."""
     which = "all" if lexicon.considered == lexicon.available else f"first {lexicon.considered:,} of"
     line = f"vocabulary: {which} {lexicon.available:,} words; spelling: {_CASE_NAMES[lexicon.case]}"
     if lexicon.unusable:

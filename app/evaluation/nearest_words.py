@@ -12,31 +12,49 @@ from ..errors import UsageError
 from .lexicon import CASES, Lexicon, unit_rows
 from .search import nearest_rows
 
-# Spellings are compared one by one, 0.3 s for these: look where typing errors most likely lead.
+# The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
 _SUGGESTIONS_AMONG = 50_000
 
 
-class Neighbour(NamedTuple):
-    """A word and its cosine (-1 to 1)."""
+class Neighbor(NamedTuple):
+    """A word and its cosine with the query (-1 to 1)."""
 
     word: str
     cosine: float
 
 
-def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Neighbour]]:
-    """The k nearest words of each of `words`, best first, the word itself left out.
+def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Neighbor]]:
+    """Return the k nearest words of each word, best first, without the word itself.
 
-    UsageError for an unknown word, naming the closest spellings.
+    Args:
+        lexicon: The words to search.
+        words: N words.
+        k: The number of neighbors of each.
+
+    Returns:
+        A list of neighbors for each word.
+
+    Raises:
+        UsageError: A word is unknown; the message names similar words.
     """
     rows = np.array([_row(lexicon, word) for word in words], np.int64)
     return _search(lexicon, unit_rows(lexicon, rows), k, rows[:, None].tolist())
 
 
-def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbour]:
-    """The k words nearest to a signed sum of unit vectors, best first, its own words left out.
+def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
+    """Return the k words nearest to a sum of words, best first, without the words of the sum.
 
-    expression: words joined by `+` and `-`, with spaces around both since words may hold a hyphen:
-    `paris - france + italy`. UsageError for an unknown word, another form, or a sum of zero.
+    Args:
+        lexicon: The words to search.
+        expression: Words joined by ` + ` and ` - `, such as `paris - france + italy`. The spaces
+            are needed, as a word may contain a hyphen. The sum is that of unit vectors.
+        k: The number of neighbors.
+
+    Returns:
+        The neighbors of the sum.
+
+    Raises:
+        UsageError: A word is unknown, the expression is malformed, or the sum is zero.
     """
     signs, words = _parse(expression)
     rows = np.array([_row(lexicon, word) for word in words], np.int64)
@@ -49,18 +67,18 @@ def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbour]:
 
 def _search(
     lexicon: Lexicon, queries_ND: np.ndarray, k: int, excluded: list[list[int]]
-) -> list[list[Neighbour]]:
+) -> list[list[Neighbor]]:
     if k < 1:
-        raise UsageError(f"--k={k}: ask for at least one neighbour")
+        raise UsageError(f"--k={k}: ask for at least one neighbor")
     rows, cosines = nearest_rows(lexicon, queries_ND, k, excluded)
     return [
-        [Neighbour(lexicon.words[row], value) for row, value in zip(*pair, strict=True) if row >= 0]
+        [Neighbor(lexicon.words[row], value) for row, value in zip(*pair, strict=True) if row >= 0]
         for pair in zip(rows.tolist(), cosines.tolist(), strict=True)
     ]
 
 
 def _parse(expression: str) -> tuple[list[int], list[str]]:
-    """Signs and words of `word + word - word`, the first sign being optional."""
+    """Return the signs and the words of `word + word - word`; the first sign is optional."""
     terms = expression.split()
     if terms and terms[0] not in ("+", "-"):
         terms.insert(0, "+")
@@ -74,12 +92,13 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
 
 
 def _row(lexicon: Lexicon, word: str) -> int:
-    """Row of a word: of the spelling given if there is one, else of the most frequent."""
+    """Return the row of this spelling, or else of the most frequent spelling of the word."""
     rows = lexicon.rows.get(CASES[lexicon.case](word))
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
-    # Spellings that differ in case alone are the likeliest, and are none to difflib.
-    likely = [w for w in lexicon.words if w.lower() == word.lower()][:3]
-    likely += difflib.get_close_matches(word, lexicon.words[:_SUGGESTIONS_AMONG], n=3)
-    remedy = f"did you mean {' or '.join(map(repr, dict.fromkeys(likely[:3])))}?" if likely else ""
+    # Spellings that differ in case alone come first; difflib would not find them.
+    similar = [w for w in lexicon.words if w.lower() == word.lower()][:3]
+    similar += difflib.get_close_matches(word, lexicon.words[:_SUGGESTIONS_AMONG], n=3)
+    names = " or ".join(map(repr, dict.fromkeys(similar[:3])))
+    remedy = f"did you mean {names}?" if similar else ""
     raise UsageError(f"{word!r}: unknown word; {remedy or 'use a word of the vocabulary'}")

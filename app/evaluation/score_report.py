@@ -9,12 +9,12 @@ from pathlib import Path
 from ..errors import UsageError
 from ..types import WordVectors
 from . import analogy, similarity
-from .lexicon import Lexicon, lexicon
+from .lexicon import Lexicon, make_lexicon
 from .scores import Score
 
 
 def installed() -> tuple[str, ...]:
-    """Return the names of the benchmarks whose files are on this machine: all, or none."""
+    """Return the names of the benchmarks that can run here: all with gensim, none without."""
     return tuple(benchmarks) if _folder() else ()
 
 
@@ -30,7 +30,7 @@ def _folder() -> Path | None:
     return Path(spec.origin).parent / "test" / "test_data"
 
 
-def _carried(name: str) -> Path:
+def _gensim_file(name: str) -> Path:
     folder = _folder()
     if folder is None:
         raise UsageError(
@@ -41,9 +41,9 @@ def _carried(name: str) -> Path:
 
 
 benchmarks: dict[str, Callable[[Lexicon], Score]] = {
-    "ws353": lambda words: similarity.score(words, _carried("wordsim353.tsv"), "ws353"),
-    "simlex999": lambda words: similarity.score(words, _carried("simlex999.txt"), "simlex999"),
-    "analogy": lambda words: analogy.score(words, _carried("questions-words.txt"), "analogy"),
+    "ws353": lambda words: similarity.score(words, _gensim_file("wordsim353.tsv"), "ws353"),
+    "simlex999": lambda words: similarity.score(words, _gensim_file("simlex999.txt"), "simlex999"),
+    "analogy": lambda words: analogy.score(words, _gensim_file("questions-words.txt"), "analogy"),
 }
 
 
@@ -59,14 +59,14 @@ def run(
 
     Args:
         vectors: Word vectors.
-        names: Names of benchmarks; by default those that are `installed`.
+        names: Names of benchmarks; by default the `installed` ones.
         pairs: Files of word pairs; the name of a file's score is its path.
-        analogies: Files of analogies, likewise.
-        case: See `lexicon`.
-        restrict: See `lexicon`.
+        analogies: Files of analogies; the name of a file's score is its path.
+        case: See `make_lexicon`.
+        restrict: See `make_lexicon`.
 
     Returns:
-        A score for each, in this order.
+        A score for each benchmark and each file, in this order.
 
     Raises:
         UsageError: There is no such benchmark, or a file cannot be used.
@@ -77,16 +77,24 @@ def run(
             raise UsageError(
                 f"--benchmarks={name}: no such benchmark; choose from {', '.join(benchmarks)}"
             )
-    words = lexicon(vectors, case, restrict)
+    lexicon = make_lexicon(vectors, case, restrict)
     return [
-        *(benchmarks[name](words) for name in names),
-        *(similarity.score(words, path, str(path)) for path in pairs),
-        *(analogy.score(words, path, str(path)) for path in analogies),
+        *(benchmarks[name](lexicon) for name in names),
+        *(similarity.score(lexicon, path, str(path)) for path in pairs),
+        *(analogy.score(lexicon, path, str(path)) for path in analogies),
     ]
 
 
 def table(scores: Sequence[Score], parts: bool = True) -> str:
-    """Scores, and their parts if asked, in aligned columns, then the protocol of each."""
+    """Return scores in aligned columns, followed by the protocol of each.
+
+    Args:
+        scores: The scores.
+        parts: Whether to list the parts of each score as well.
+
+    Returns:
+        The table, without a final line break.
+    """
     rows = [("benchmark", "measure", "score", "used", "skipped", "")]
     for score in scores:
         rows.append(_cells(score))
@@ -105,7 +113,7 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
 
 
 def summary(scores: Sequence[Score]) -> dict[str, dict]:
-    """Scores by name as plain values for JSON; `value` is None where a score is undefined."""
+    """Return the scores by name, as values for JSON; an undefined score has the value None."""
     return {
         score.name: {
             "measure": score.measure,

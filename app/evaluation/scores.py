@@ -1,4 +1,4 @@
-"""What every benchmark gives back."""
+"""The result of a benchmark."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from typing import NamedTuple
 
 
 class Score(NamedTuple):
-    """One number, what it covers, and the protocol that it was taken under.
+    """A score, the number of items behind it, and the protocol of its measurement.
 
-    measure: `spearman` (-1 to 1) or `accuracy` (0 to 1). value: None where it is undefined, and
-    `note` says why. used, skipped: items scored, and items left out because of an unknown word.
-    parts: scores of the sections that this one sums up.
+    Attributes:
+        name: The name of the benchmark, or the path of its file.
+        measure: `spearman` (-1 to 1) or `accuracy` (0 to 1).
+        value: The score; None if it is undefined.
+        used: The number of items in the score.
+        skipped: The number of items with an unknown word, which are not in the score.
+        protocol: The rules of the measurement, in one line.
+        note: The reason for an undefined score, else empty.
+        parts: The scores of the sections of the file.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Exact search for the rows of a lexicon that lie nearest to given vectors, in bounded memory."""
+"""Exact search for the nearest rows of a lexicon, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ _ROWS_PER_BLOCK = 1_024
 def nearest_rows(
     lexicon: Lexicon, queries_ND: np.ndarray, k: int, excluded: Sequence[Sequence[int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k rows of highest cosine for each query, best first; of equal ones the most frequent.
+    """Return the k rows of highest cosine for each query, best first.
 
-    queries_ND: (N, D) float32 of any length but zero. excluded: for each query, the rows that are
-    no answer. Returns rows (N, k) int64 and cosines (N, k) float32; where the lexicon has fewer
-    than k rows to offer, the remainder is row -1 with cosine -inf.
+    Of rows with equal cosines the most frequent word comes first.
+
+    Args:
+        lexicon: The words and their vectors.
+        queries_ND: Vectors, float32, of any length but zero.
+        k: The number of rows for each query.
+        excluded: For each query, the rows that are left out.
+
+    Returns:
+        Rows (N, k) int64 and cosines (N, k) float32. Where fewer than k rows are left, the
+        remainder is row -1 with cosine -inf.
     """
     count = len(queries_ND)
     queries_ND = queries_ND / np.linalg.norm(queries_ND, axis=1, keepdims=True)
@@ -32,13 +40,13 @@ def nearest_rows(
     best_cosines = np.full((count, k), -np.inf, np.float32)
     for low in range(0, len(lexicon.words), _ROWS_PER_BLOCK):
         unit_RD = unit_rows(lexicon, slice(low, low + _ROWS_PER_BLOCK))
-        here = (excluded_row >= low) & (excluded_row < low + len(unit_RD))
-        here_query, here_row = excluded_query[here], excluded_row[here] - low
+        in_block = (excluded_row >= low) & (excluded_row < low + len(unit_RD))
+        block_query, block_row = excluded_query[in_block], excluded_row[in_block] - low
         for start in range(0, count, _QUERIES_PER_BLOCK):
             block = slice(start, start + _QUERIES_PER_BLOCK)
             cosines = queries_ND[block] @ unit_RD.T
-            bounds = slice(*np.searchsorted(here_query, [start, start + len(cosines)]))
-            cosines[here_query[bounds] - start, here_row[bounds]] = -np.inf
+            bounds = slice(*np.searchsorted(block_query, [start, start + len(cosines)]))
+            cosines[block_query[bounds] - start, block_row[bounds]] = -np.inf
             _merge(best_rows[block], best_cosines[block], cosines, low)
     return best_rows, best_cosines
 
@@ -58,7 +66,7 @@ def _merge(best_rows: np.ndarray, best_cosines: np.ndarray, cosines: np.ndarray,
 
 
 def _best_columns(values: np.ndarray, k: int) -> np.ndarray:
-    """Columns of the k largest values of each row, in order; the leftmost of equal ones first."""
+    """Return the columns of the k largest values of each row, the leftmost of equal ones first."""
     if k == 1:  # a single pass instead of a sort: this is the whole cost of the analogies
         return values.argmax(1)[:, None]
     return np.argsort(-values, axis=1, kind="stable")[:, :k]

@@ -1,7 +1,7 @@
-"""Agreement of cosines with human judgements of word pairs.
+"""Score word vectors by the agreement of cosines with human judgements of word pairs.
 
-The measure is Spearman's rank correlation, as Finkelstein et al. 2002 (WordSim-353) and Hill et al.
-2015 (SimLex-999) use it; ties share the mean of their ranks.
+The measure is Spearman's rank correlation, as in Finkelstein et al. 2002 (WordSim-353) and Hill et
+al. 2015 (SimLex-999). Equal values share the mean of their ranks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .benchmark_files import numbered_lines
 from .lexicon import Lexicon, first_row, protocol, unit_rows
 from .scores import Score
 
-_WANTED = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
+_FORMAT = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
 _MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"
 
 
 class Pair(NamedTuple):
-    """Two words and how similar people find them, on any scale that grows with similarity."""
+    """Two words, and their similarity in the judgement of people, on any growing scale."""
 
     first: str
     second: str
@@ -30,13 +30,21 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Word pairs of a file: tab, comma or space separated; columns after the third are ignored.
+    """Read word pairs from a file of columns, separated by tabs, commas or spaces.
 
-    `#` comments, empty lines and one header line are passed over. UsageError for a file that
-    cannot be read, a malformed line, or no pair at all.
+    Columns after the third, `#` comments, empty lines and one header line are ignored.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The pairs, in the order of the file.
+
+    Raises:
+        UsageError: The file cannot be read, a line is malformed, or there is no pair.
     """
     pairs, header = [], False
-    for number, text in numbered_lines(path, _WANTED):
+    for number, text in numbered_lines(path, _FORMAT):
         fields = _fields(text)
         try:
             judgement = float(fields[2])
@@ -46,18 +54,27 @@ def read_pairs(path: str | Path) -> list[Pair]:
                 continue
             judgement = math.nan
         if not math.isfinite(judgement) or not fields[0] or not fields[1]:
-            raise UsageError(f"{path}, line {number}: {text[:60]!r} is no pair; wanted {_WANTED}")
+            raise UsageError(f"{path}, line {number}: {text[:60]!r} is no pair; wanted {_FORMAT}")
         pairs.append(Pair(fields[0], fields[1], judgement))
     if not pairs:
-        raise UsageError(f"{path}: holds no pair; wanted {_WANTED}")
+        raise UsageError(f"{path}: holds no pair; wanted {_FORMAT}")
     return pairs
 
 
 def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
-    """Spearman's rho between the judgements of the pairs in a file and the cosines of their words.
+    """Return Spearman's rho between judgements of word pairs and the cosines of their words.
 
-    The value is None where rho is undefined: fewer than two known pairs, or all cosines or all
-    judgements equal. UsageError as of `read_pairs`.
+    Args:
+        lexicon: The words and their vectors.
+        path: A file of pairs, see `read_pairs`.
+        name: The name of the score.
+
+    Returns:
+        The score. Its value is None where rho is undefined: there are fewer than two known pairs,
+        or all cosines or all judgements are equal.
+
+    Raises:
+        UsageError: See `read_pairs`.
     """
     pairs = read_pairs(path)
     rows = [(first_row(lexicon, pair.first), first_row(lexicon, pair.second)) for pair in pairs]
@@ -75,7 +92,15 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Rank correlation of two (N,) arrays, or None where it is undefined."""
+    """Return Spearman's rank correlation of two arrays.
+
+    Args:
+        x: (N,) numbers.
+        y: (N,) numbers.
+
+    Returns:
+        The correlation, or None where it is undefined.
+    """
     if len(x) < 2:
         return None
     x, y = (ranks - ranks.mean() for ranks in (_ranks(x), _ranks(y)))
@@ -84,13 +109,13 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Rank of each value from 1, float64; equal values share the mean of their ranks."""
+    """Return the rank of each value from 1, float64; equal values share the mean rank."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     return (last - (sizes - 1) / 2)[group.reshape(-1)]
 
 
 def _fields(text: str) -> list[str]:
-    """Columns of a line, at the first of tab, comma and space that it holds."""
+    """Return the columns of a line, separated by tabs, else by commas, else by spaces."""
     separator = next((mark for mark in "\t," if mark in text), None)
     return [field.strip() for field in text.split(separator)]

@@ -1,8 +1,8 @@
-"""Files for TensorBoard's Embedding Projector: a sample of the words, spread over frequencies.
+"""Write a sample of words and vectors for TensorBoard's Embedding Projector.
 
-The format is that of https://www.tensorflow.org/tensorboard/tensorboard_projector_plugin:
-`tensorboard --logdir=FOLDER` looks for `projector_config.pbtxt` in the root of FOLDER (and beside
-event files), and its paths must stay inside the folder of that file.
+Format: https://www.tensorflow.org/tensorboard/tensorboard_projector_plugin. The command
+`tensorboard --logdir=FOLDER` looks for `projector_config.pbtxt` in FOLDER and beside event files.
+Its paths must stay inside the folder of that file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..system.files import replacing
 from ..types import WordVectors
 
 # Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under
-# tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647): it loads the first
-# 100,000 points at most; of these t-SNE samples 10,000, UMAP 5,000 and PCA 50,000.
+# tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647). It loads the first
+# 100,000 points at most. t-SNE samples 10,000 of them, UMAP 5,000 and PCA 50,000.
 MAX_POINTS = 100_000
 TSNE_POINTS = 10_000
 
@@ -35,16 +35,27 @@ embeddings {{
 
 
 def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) -> int:
-    """Writes `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`; gives the words written.
+    """Write `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`.
 
-    limit: number of words to sample, at most `MAX_POINTS`; the default is the largest that t-SNE
-    uses whole. The metadata columns are the word, its rank by frequency from 1, its stratum
-    (a range of ranks, for colouring) and, where known, its count. UsageError for a limit out of
-    range or no usable word, RunError if the files cannot be written.
+    The metadata columns are the word, its rank by frequency from 1, its stratum (a range of ranks,
+    for colours) and its count, if known.
+
+    Args:
+        vectors: Word vectors.
+        folder: The folder to write to.
+        limit: The number of words to sample, at most `MAX_POINTS`. By default the number that t-SNE
+            uses without sampling.
+
+    Returns:
+        The number of words written.
+
+    Raises:
+        UsageError: The limit is out of range, or no word has a finite vector.
+        RunError: The files cannot be written.
     """
     if not 1 <= limit <= MAX_POINTS:
         raise UsageError(f"--limit={limit}: the projector shows 1 to {MAX_POINTS:,} words")
-    # One number that is not finite would leave every projection empty.
+    # The projector draws nothing at all if a single number is not finite.
     usable = np.flatnonzero(np.isfinite(vectors.matrix).all(axis=1))
     if len(usable) < len(vectors.tokens):
         dropped = len(vectors.tokens) - len(usable)
@@ -70,18 +81,24 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
 
 
 def sample(size: int, limit: int) -> np.ndarray:
-    """Ranks (from 0, ascending, int64) of at most `limit` of `size` words, spread over strata.
+    """Choose words, the same number from each decade of rank: 1-10, 11-100, 101-1,000 and so on.
 
-    The strata are the decades of rank: 1-10, 11-100, 101-1,000 and so on. Each gives the same
-    number of words, evenly spaced; what a small stratum cannot give, the others share. So the
-    frequent words, few and best known, are all there, and the rare ones do not crowd them out.
+    The words of a decade are evenly spaced. A decade with fewer words leaves the rest of its share
+    to the others. So all of the most frequent words are in the sample.
+
+    Args:
+        size: The number of words.
+        limit: The most words to choose.
+
+    Returns:
+        Ranks from 0, ascending, int64.
     """
     edges = [0]
     while edges[-1] < size:
         edges.append(min(size, 10 ** len(edges)))
     left, chosen = limit, [np.empty(0, np.int64)]
     strata = list(zip(edges[:-1], edges[1:], strict=True))
-    # The smallest first, so that what it leaves over is known before the others share it.
+    # The smallest stratum comes first, as the larger ones share the words that it cannot give.
     strata.sort(key=lambda stratum: stratum[1] - stratum[0])
     for number, (low, high) in enumerate(strata):
         take = min(high - low, left // (len(strata) - number))

@@ -1,7 +1,7 @@
-"""A SavedModel that answers words with their vectors, for TensorFlow Serving and Python.
+"""Write a SavedModel that returns the vectors of words, for TensorFlow Serving and Python.
 
-The matrix is a variable and the words are an asset file: neither is a constant of the graph, whose
-serialised form may not exceed 2 GB.
+The matrix is a variable and the words are an asset file. As constants of the graph they could
+exceed 2 GB, the limit of a serialised graph.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import tensorflow as tf
 from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
 from ..types import WordVectors
-from .unique import unique
+from .unique import drop_repeated
 
 
 class _Lookup(tf.Module):
-    """Words (N,) string -> vectors (N, D) float32 and known (N,) bool."""
+    """Looks up words (N,) string; returns vectors (N, D) float32 and known (N,) bool."""
 
     def __init__(self, matrix, words_file: str):
         super().__init__()
-        # Serving tables live in host memory; hash tables have no GPU kernel either.
+        # Hash tables have no GPU kernel.
         with tf.device("CPU"):
             self.rows_VD = tf.Variable(matrix, dtype=tf.float32, trainable=False, name="vectors")
             initializer = tf.lookup.TextFileInitializer(
@@ -43,14 +43,20 @@ class _Lookup(tf.Module):
 
 
 def write(vectors: WordVectors, folder: str | Path) -> None:
-    """Writes a SavedModel with the signature `lookup`, which is also the serving default.
+    """Write a SavedModel with the signature `lookup`, which is also the serving default.
 
-    It takes `words`, (N,) strings in UTF-8, and gives `vectors`, (N, D) float32, zero for an
-    unknown word, and `known`, (N,) bool. An earlier SavedModel in `folder` is replaced. UsageError
-    if the folder holds anything else, there is no word, or one holds a line break; RunError if the
-    folder cannot be written.
+    The signature takes `words`, (N,) strings in UTF-8. It returns `vectors`, (N, D) float32, zero
+    for an unknown word, and `known`, (N,) bool. An earlier SavedModel in the folder is replaced.
+
+    Args:
+        vectors: Word vectors; of a repeated word the first row is used.
+        folder: The folder to write.
+
+    Raises:
+        UsageError: The folder has other content, or there is no word, or a word has a line break.
+        RunError: The folder cannot be written.
     """
-    vectors = unique(vectors)
+    vectors = drop_repeated(vectors)
     if not vectors.tokens:
         raise UsageError(f"--output={folder}: there is no word to write; train or choose others")
     for row, token in enumerate(vectors.tokens):
@@ -69,6 +75,6 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         signatures = {"lookup": module.lookup, "serving_default": module.lookup}
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
-        except tf.errors.OpError as error:  # TensorFlow's own file system, so no OSError
+        except tf.errors.OpError as error:  # TensorFlow's file system raises no OSError
             reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error

@@ -1,4 +1,4 @@
-"""One row a word, as tables from word to row need it."""
+"""Drop the rows of repeated words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from absl import logging
 from ..types import WordVectors
 
 
-def unique(vectors: WordVectors) -> WordVectors:
-    """The same vectors with only the first row of each word, as gensim keeps them."""
+def drop_repeated(vectors: WordVectors) -> WordVectors:
+    """Return the vectors with only the first row of each word, as gensim does.
+
+    Args:
+        vectors: Word vectors, in which a word may be repeated.
+
+    Returns:
+        Word vectors without repeated words. A warning names the number of dropped rows.
+    """
     rows: dict[str, int] = {}
     for row, token in enumerate(vectors.tokens):
         rows.setdefault(token, row)

@@ -1,8 +1,9 @@
-"""The formats of word2vec.c (https://code.google.com/archive/p/word2vec/), which gensim shares.
+"""Write the formats of word2vec.c (https://code.google.com/archive/p/word2vec/) and gensim.
 
-A first line `V D`, then for each word its UTF-8 bytes, a space, and D numbers: decimals ending in a
-newline (text), or little-endian float32 (binary; word2vec.c puts a newline after each row, gensim
-does not). GloVe's text is the same without the first line.
+The first line is `V D`. Each row has the UTF-8 bytes of a word, a space, and D numbers. In text the
+numbers are decimals, and a newline ends the row. In binary they are little-endian float32;
+word2vec.c writes a newline after each row, gensim does not. GloVe's text is the same without the
+first line.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from ..system.files import opener, replacing
 from ..types import WordVectors
 
 _ROWS_PER_WRITE = 4_096
-# Readers end a word at the first of these.
+# Readers end a word at the first of these characters.
 _SPACES = re.compile(r"[ \t\n\v\f\r]")
 
 
 def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
-    """Writes a word2vec file, text unless `binary`; either gives back equal float32 numbers.
+    """Write a word2vec file. Both formats keep every float32 number exactly.
 
-    A name in .gz, .bz2 or .xz is compressed.
-    UsageError, before anything is written, for a word that the format cannot hold: an empty one or
-    one with white space. RunError if the file cannot be written.
+    Args:
+        vectors: Word vectors.
+        path: The file. A name that ends in .gz, .bz2 or .xz is compressed.
+        binary: Whether to write the binary format instead of text.
+
+    Raises:
+        UsageError: A word is empty or has white space. Nothing is written.
+        RunError: The file cannot be written.
     """
     for row, token in enumerate(vectors.tokens):
         if not token or _SPACES.search(token):
@@ -35,16 +41,16 @@ def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
                 "which ends a word in this format; use --format=saved_model or rename the word"
             )
     matrix = np.asarray(vectors.matrix, "<f4")
-    rows_as = _binary_rows if binary else _text_rows
+    format_rows = _binary_rows if binary else _text_rows
     with replacing(path) as temporary, opener(path)(temporary, "wb") as file:
         file.write(b"%d %d\n" % matrix.shape)
         for low in range(0, len(vectors.tokens), _ROWS_PER_WRITE):
             rows = slice(low, low + _ROWS_PER_WRITE)
-            file.write(rows_as(vectors.tokens[rows], matrix[rows]))
+            file.write(format_rows(vectors.tokens[rows], matrix[rows]))
 
 
 def _text_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
-    # 9 significant digits give back every float32 (IEEE 754-2019, 5.12.2).
+    # Nine significant digits keep every float32 exactly (IEEE 754-2019, 5.12.2).
     line = "%s" + " %.9g" * matrix.shape[1] + "\n"
     rows = zip(tokens, matrix.tolist(), strict=True)
     return "".join(line % (token, *row) for token, row in rows).encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Reads vectors that word2vec.c, gensim, fastText or GloVe wrote, compressed or not.
+"""Read files of vectors of word2vec.c, gensim, fastText or GloVe, compressed or not.
 
-The formats are described in `app.exporting.word2vec`. Whether a file is text or binary, and whether
-it has a header, is seen from its first bytes.
+The formats are described in `app.exporting.word2vec`. The first bytes of a file show whether it is
+text or binary and whether it has a header.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..types import WordVectors
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
-_WANTED = "give a word2vec file (text or binary) or GloVe text"
-# Longer than any word that word2vec.c writes (MAX_STRING 100) or a tokenizer makes.
+_REMEDY = "give a word2vec file (text or binary) or GloVe text"
+# Bytes; longer than any word that word2vec.c writes (MAX_STRING 100) or a tokenizer makes.
 _LONGEST_WORD = 65_536
-# Longer than any header, and than a row of 80,000 numbers where there is none.
+# Bytes; longer than any header, and than a row of 80,000 numbers.
 _LONGEST_LINE = _READ_BYTES = 1 << 20
-# Far more than any vectors have, so that a damaged header cannot ask for all memory.
+# Far more columns than any vectors have, so that a damaged header cannot ask for all memory.
 _MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
 # Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
 # might go on for hours.
@@ -40,21 +40,28 @@ _MOST_REPEATED = 1_000_000
 class _Layout(NamedTuple):
     binary: bool
     header: bool
-    rows: int | None  # None where no header tells
+    rows: int | None  # None without a header
     columns: int
 
 
 def read(path: str | Path) -> WordVectors:
-    """Words and vectors of a word2vec file, text or binary, or of GloVe text without a header.
+    """Read a word2vec file, text or binary, or GloVe text without a header.
 
-    The file may be a pipe. A name in .gz, .bz2 or .xz is decompressed. Bytes of a word that are not
-    UTF-8 become U+FFFD; of repeated words the first is kept. UsageError for a file that is missing,
-    malformed or truncated.
+    Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used.
+
+    Args:
+        path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed.
+
+    Returns:
+        Words and vectors, without counts.
+
+    Raises:
+        UsageError: The file is missing, malformed or truncated.
     """
     decompress = opener(path, plain=contextlib.nullcontext)
     try:
         with open_stream(path) as raw, decompress(raw) as stream:
-            # A pipe can be read once only, so the beginning is kept for the reader of the rows.
+            # A pipe can be read only once, so the reader of rows gets these first bytes as well.
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
             layout, start = _layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
@@ -64,7 +71,7 @@ def read(path: str | Path) -> WordVectors:
         raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
     except OSError as error:  # bz2 reports damage as an OSError without a strerror
         reason = error.strerror or f"{error}; {_AGAIN}"
-        raise UsageError(f"{path}: {reason}; {_WANTED}") from error
+        raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
     if words.repeated:
         logging.warning("%d rows repeat an earlier word: left out", words.repeated)
     return WordVectors(list(words.tokens), matrix)
@@ -97,13 +104,13 @@ class _Words:
         if self.repeated > _MOST_REPEATED:
             raise UsageError(
                 f"{self._path}, row {self.rows}: more than {_MOST_REPEATED:,} rows repeat an "
-                f"earlier word; {_WANTED}"
+                f"earlier word; {_REMEDY}"
             )
         return False
 
 
 class _Joined(io.RawIOBase):
-    """The bytes of a stream from which `start` was already read."""
+    """A stream of `start`, the bytes that were read already, and the rest of another stream."""
 
     def __init__(self, start: bytes, stream: BinaryIO):
         self._start, self._stream = io.BytesIO(start), stream
@@ -116,22 +123,22 @@ class _Joined(io.RawIOBase):
 
 
 def _layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
-    """Return the layout of a file that begins with `start`, and all bytes read of its rows."""
+    """Return the layout of a file that begins with `start`, and the bytes of rows read so far."""
     first, end, rest = start.partition(b"\n")
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields) and end:
         if max(map(len, fields)) > _LONGEST_NUMBER:
-            raise UsageError(f"{path}, line 1: announces too many numbers; {_WANTED}")
+            raise UsageError(f"{path}, line 1: announces too many numbers; {_REMEDY}")
         rows, columns = map(int, fields)
         if not rows or not 0 < columns <= _MOST_COLUMNS:
-            raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_WANTED}")
+            raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_REMEDY}")
         rest += stream.read(max(0, _longest_row(columns) - len(rest)))
         row = rest[: _longest_row(columns)].partition(b"\n")[0]
         is_binary = not _are_numbers(row.split()[-columns:], columns)
         return _Layout(is_binary, True, rows, columns), rest
     columns = len(fields) - 1
     if columns < 1 or not _are_numbers(fields[1:], columns):
-        raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_WANTED}")
+        raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_REMEDY}")
     return _Layout(False, False, None, columns), start
 
 
@@ -156,7 +163,7 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words)
         if words.rows == layout.rows:
             logging.warning("%s: lines after the %d announced are ignored", path, layout.rows)
             break
-        # From the right, since some GloVe words hold spaces.
+        # Split from the right, as some GloVe words contain spaces.
         token, *fields = line.strip().rsplit(None, layout.columns)
         try:
             row = array.array("f", map(float, fields))
@@ -173,7 +180,8 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words)
 
 
 def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
-    numbers = bytearray()  # grows with the file, so that a damaged header cannot ask for terabytes
+    # This grows with the file, so that a damaged header cannot ask for terabytes.
+    numbers = bytearray()
     for token, row in _binary_rows(path, file, layout):
         if words.add(token):
             numbers += row
@@ -185,7 +193,7 @@ def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Word
 def _binary_rows(
     path: str | Path, file: BinaryIO, layout: _Layout
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Bytes of the word and of the numbers of each row, until the announced rows or the end."""
+    """Yield the bytes of the word and of the numbers of each row, up to the end of the file."""
     buffer, start, row_bytes = b"", 0, 4 * layout.columns
     for row in range(layout.rows):
         while True:
@@ -194,19 +202,19 @@ def _binary_rows(
                 break
             if space < 0 and len(buffer) - start > _LONGEST_WORD:
                 raise UsageError(f"{path}, row {row}: no word is found there{_AS_BINARY}; {_AGAIN}")
-            more = file.read(_READ_BYTES + row_bytes)
-            if not more:
+            block = file.read(_READ_BYTES + row_bytes)
+            if not block:
                 return
-            buffer, start = buffer[start:] + more, 0
+            buffer, start = buffer[start:] + block, 0
         numbers = space + 1
         # word2vec.c ends a row by a newline, which is then the first byte of the next word.
         yield buffer[start:space].lstrip(b"\n"), buffer[numbers : numbers + row_bytes]
         start = numbers + row_bytes
 
 
-def _check_count(path: str | Path, layout: _Layout, found: int) -> None:
-    if layout.rows is not None and found < layout.rows:
+def _check_count(path: str | Path, layout: _Layout, rows: int) -> None:
+    if layout.rows is not None and rows < layout.rows:
         raise UsageError(
-            f"{path}: ends after {found} of the {layout.rows} rows that its first line announces"
+            f"{path}: ends after {rows} of the {layout.rows} rows that its first line announces"
             f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
         )

@@ -20,7 +20,7 @@ Lines = tuple[int, str]
 
 
 def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
-    """Yield the blocks of a file cut at line ends: "\\n", "\\r\\n", "\\r\\r\\n" or "\\r".
+    r"""Yield the blocks of a file cut at line ends: "\n", "\r\n", "\r\r\n" or "\r".
 
     Args:
         path: The file, for messages.

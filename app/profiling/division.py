@@ -1,4 +1,4 @@
-"""How the time of a step divides, and what bounds it."""
+"""Divide the time of a step into parts, and name the part that bounds it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from . import marked
 from .operations import Work
 from .profiles import Profile
 
-# From this share of a step on, waiting for input is what to change first: xprof calls it highly
-# input-bound (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).
+# From this share of waiting for input on, a step is input-bound. xprof calls it highly input-bound
+# (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).
 INPUT_BOUND = 0.20
-# Calls that a profile needs before what one of them met, such as a block of text that had to be
-# read, is not taken for the rule.
+# The number of calls from which on the shares are trusted. In a shorter profile a single event,
+# such as the read of a block of text, has too much weight.
 TRUSTED_CALLS = 5
 
 VERDICTS = {
@@ -24,7 +24,7 @@ VERDICTS = {
     "host_to_device": "copy-bound",
 }
 
-# Part -> the columns of xprof's analyzer that it sums where the host is the device.
+# The columns of xprof's analyzer that each part sums, in a profile without another device.
 _COLUMNS = {
     "input": ("infeedTimeMs",),
     "host_to_device": (),
@@ -43,10 +43,16 @@ _COLUMNS = {
 
 
 class Division(NamedTuple):
-    """calls: whole calls that were recorded. milliseconds: of a call, on average. shares: of all
-    time, that of each part: waiting for `input`, `host_to_device` (copies), `host_compute`,
-    `launch` (starting operations), `device_compute` and `other`; they sum to 1. cpu_only: whether
-    the host is the device, so that what it computes is `device_compute`."""
+    """The parts of the time of calls.
+
+    Attributes:
+        calls: The number of complete calls in the profile.
+        milliseconds: The mean time of a call.
+        shares: The share of each part; they sum to 1. The parts are `input` (waiting for it),
+            `host_to_device` (copies), `host_compute`, `launch` (the start of operations),
+            `device_compute` and `other`.
+        cpu_only: Whether the host is the device. Then its computation is `device_compute`.
+    """
 
     calls: int
     milliseconds: float
@@ -55,15 +61,15 @@ class Division(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether there are calls enough for the shares to mean something."""
+        """Whether there are enough calls to trust the shares."""
         return self.calls >= TRUSTED_CALLS
 
     @property
     def verdict(self) -> str:
-        """What bounds the step, in one word."""
+        """The part that bounds the step, as a value of `VERDICTS`."""
         if self.shares["input"] >= INPUT_BOUND:
             return VERDICTS["input"]
-        # What the host does besides, Python's share of it included, goes by one name.
+        # Other time is that of the host as well, such as Python's.
         host = self.shares["host_compute"] + self.shares["other"]
         by_part = {"host_compute": host} | {
             part: self.shares[part] for part in ("device_compute", "launch", "host_to_device")
@@ -71,8 +77,16 @@ class Division(NamedTuple):
         return VERDICTS[max(by_part, key=lambda part: by_part[part])]
 
 
-def division(profile: Profile, work: Work) -> Division:
-    """How the calls of a profile divide."""
+def divide(profile: Profile, work: Work) -> Division:
+    """Divide the time of the calls of a profile.
+
+    Args:
+        profile: The profile.
+        work: The operations of the profile.
+
+    Returns:
+        The parts of the time.
+    """
     cpu_only = profile.hardware == "CPU_ONLY"
     if cpu_only and profile.steps:
         calls = [
@@ -80,14 +94,14 @@ def division(profile: Profile, work: Work) -> Division:
             for step in profile.steps
         ]
     else:
-        calls = marked.steps(profile.events, starting=not cpu_only)
+        calls = marked.divide_steps(profile.events, starting=not cpu_only)
         if cpu_only:
             calls = [_on_host(call) for call in calls]
     total = sum(call["step"] for call in calls) or 1.0
     shares = {part: sum(call[part] for call in calls) / total for part in _COLUMNS}
     del shares["step"]
     if cpu_only:
-        # All operations are the host's there, and what starts them is not told apart.
+        # xprof does not separate the start of operations from the operations here.
         busy = shares["device_compute"]
         shares |= {
             "launch": shares["launch"] + busy * work.starting,
@@ -97,5 +111,5 @@ def division(profile: Profile, work: Work) -> Division:
 
 
 def _on_host(call: Mapping[str, float]) -> dict[str, float]:
-    """Where the host is the device, what it computes is the device's."""
+    """Return the parts of a call with the host's computation as that of the device."""
     return dict(call) | {"device_compute": call["host_compute"], "host_compute": 0.0}

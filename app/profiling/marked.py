@@ -1,8 +1,8 @@
-"""Steps as they were marked by their number, where xprof does not divide them.
+"""Divide the time of steps by the events that mark them, where xprof's own result is unusable.
 
-It does not for steps that `keras.callbacks.TensorBoard(profile_batch=...)` marks, which are no
-roots (`_r`) of its grouping; and where there is a GPU it counts from the first kernel to the last,
-so that a step that waits for its input before its first kernel seems not to wait.
+xprof ignores steps of `keras.callbacks.TensorBoard(profile_batch=...)`, as they are no roots (`_r`)
+of its grouping. With a GPU, xprof counts from the first kernel to the last. So it misses the wait
+for input before the first kernel.
 """
 
 from __future__ import annotations
@@ -13,18 +13,25 @@ from collections.abc import Iterable, Sequence
 
 from .profiles import Event, on_stream
 
-# What waits for the next batch, wherever it runs.
+# The event of a wait for the next batch.
 _WAITING = "IteratorGetNextOp::DoCompute"
-# What starts operations: TensorFlow's executor, and CUDA's calls.
+# Prefixes of events that start operations: TensorFlow's executor, and CUDA's calls.
 _STARTING = ("ExecutorState::", "cuLaunch", "cudaLaunch")
 _COPY = "memcpyh2d"  # CUPTI's name of a copy from the host, in lower case
 
 
-def steps(events: Sequence[Event], starting: bool) -> list[dict[str, float]]:
-    """Milliseconds of each step by part of `division.Division`, and `step`, all of it.
+def divide_steps(events: Sequence[Event], starting: bool) -> list[dict[str, float]]:
+    """Divide the time of each marked step into the parts of `division.Division`.
 
-    A moment counts for the first of these that is going on: device, copy, wait, start; what is left
-    is the host's. starting: whether what starts operations is told from the host.
+    At each moment the first active part counts, in this order: device, copy, wait for input, start
+    of operations. The remaining time is that of the host.
+
+    Args:
+        events: The events of the profile.
+        starting: Whether the start of operations is a part of its own.
+
+    Returns:
+        Milliseconds of each step by part; the part `step` is the whole step.
     """
     on_device = [event for event in events if on_stream(event)]
     layers = {
@@ -33,12 +40,12 @@ def steps(events: Sequence[Event], starting: bool) -> list[dict[str, float]]:
         "input": [event for event in events if event.name == _WAITING],
         "launch": [e for e in events if starting and e.name.startswith(_STARTING)],
     }
-    so_far: list[Event] = []
+    earlier: list[Event] = []
     covers = {}
     for part, layer in layers.items():
-        so_far = so_far + layer
-        covers[part] = _Cover(so_far)
-    found = []
+        earlier = earlier + layer
+        covers[part] = _Cover(earlier)
+    steps = []
     for event in events:
         if "step_num" in event.args:
             times = {"step": event.length, "other": 0.0}
@@ -48,8 +55,8 @@ def steps(events: Sequence[Event], starting: bool) -> list[dict[str, float]]:
                 times[part] = covered - before
                 before = covered
             times["host_compute"] = event.length - before
-            found.append({part: time / 1e3 for part, time in times.items()})
-    return found
+            steps.append({part: time / 1e3 for part, time in times.items()})
+    return steps
 
 
 def _copies(event: Event) -> bool:
@@ -57,7 +64,7 @@ def _copies(event: Event) -> bool:
 
 
 class _Cover:
-    """The moments that some events cover together."""
+    """The union of the times of some events."""
 
     def __init__(self, events: Iterable[Event]):
         spans: list[list[float]] = []
@@ -72,7 +79,7 @@ class _Cover:
         self._sums = [0.0, *itertools.accumulate(end - start for start, end in spans)]
 
     def within(self, start: float, end: float) -> float:
-        """How much of the time between two moments they cover."""
+        """Return how much of the time between two moments is covered, in microseconds."""
         return self._until(end) - self._until(start)
 
     def _until(self, moment: float) -> float:

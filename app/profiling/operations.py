@@ -1,4 +1,4 @@
-"""What the operations of the recorded calls took, and what was spent between them."""
+"""Sum up the time of operations in a profile, and the time to start them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from .threads import by_thread, nested
 
 INPUT = "input"
 
-# TensorFlow's executor, as it names itself: it starts operations, and runs those of XLA in `Start`.
+# Events of TensorFlow's executor, which starts operations; it runs operations of XLA in `Start`.
 _EXECUTOR = "ExecutorState::"
 _ASYNCHRONOUS = "ExecutorState::ProcessAsync::Start"
-# Lies within that of the operation that has ended, and starts others.
+# This event is within the operation that has ended, and starts the next ones.
 _AFTERWARDS = "ExecutorState::ProcessAsync::Done"
-# Functions of tf.data run on threads of these names.
+# Functions of tf.data run on threads whose names begin so.
 _INPUT_THREADS = "tf_data_"
 _ITERATOR = "Iterator::"
-# What a function within another adds to the names of its operations: keras.fit has one.
+# The prefix of operations in a function that another function calls, as in keras.fit.
 _CALL = "StatefulPartitionedCall/"
 
 
 class Operation(NamedTuple):
-    """Operations of one name in the graph, but for the numbers that tell copies apart.
+    """All operations of one name in the graph, without the numbers that distinguish copies.
 
-    part: the phase of the step (`types.PHASES`), `input`, or empty. share: of the time of
-    all operations.
+    Attributes:
+        name: The name.
+        kind: The type.
+        part: The phase of the step (`types.PHASES`), `input`, or empty.
+        count: The number of runs.
+        seconds: The time of all runs.
+        share: The share of the time of all operations.
     """
 
     name: str
@@ -41,10 +46,13 @@ class Operation(NamedTuple):
 
 
 class Work(NamedTuple):
-    """operations: heaviest first. parts: share of each part in the time of all operations.
+    """The time of the operations of a profile.
 
-    starting: share of the executor's own time in what the threads of the step did: what it takes
-    to start operations.
+    Attributes:
+        operations: The operations, heaviest first.
+        parts: The share of each part in the time of all operations.
+        starting: The share of the time to start operations, in the executor, of all time that the
+            step's threads worked.
     """
 
     operations: list[Operation]
@@ -52,22 +60,29 @@ class Work(NamedTuple):
     starting: float
 
 
-def work(events: Sequence[Event]) -> Work:
-    """The work of a profile: that on devices where there is any, else that of the host."""
+def collect_work(events: Sequence[Event]) -> Work:
+    """Sum up the operations of a profile: those of devices, or of the host if there are none.
+
+    Args:
+        events: The events of the profile.
+
+    Returns:
+        The time of the operations.
+    """
     times: collections.Counter[tuple[str, str, str]] = collections.Counter()
     counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
-    starting = stepping = 0.0
+    starting = computing = 0.0
     on_devices = any(on_stream(event) for event in events)
     for thread in by_thread([event for event in events if on_stream(event) == on_devices]):
-        for event, around, own in nested(thread):
-            inside = _innermost((*around, event))
-            if inside is not None:
-                key = _key(inside)
-                times[key] += own / 1e6
-                counts[key] += inside is event
-                stepping += 0 if key[2] == INPUT else own
-            elif event.name.startswith(_EXECUTOR) and not _of_input(event):
-                starting += own
+        for event, outer, own_time in nested(thread):
+            operation = _innermost((*outer, event))
+            if operation is not None:
+                key = _key(operation)
+                times[key] += own_time / 1e6
+                counts[key] += operation is event
+                computing += 0 if key[2] == INPUT else own_time
+            elif event.name.startswith(_EXECUTOR) and not _is_input(event):
+                starting += own_time
     total = sum(times.values()) or 1.0
     parts: collections.Counter[str] = collections.Counter()
     for (_, _, part), seconds in times.items():
@@ -76,49 +91,49 @@ def work(events: Sequence[Event]) -> Work:
         Operation(*key, counts[key], seconds, seconds / total)
         for key, seconds in times.most_common()
     ]
-    return Work(heaviest, dict(parts), starting / ((starting + stepping) or 1.0))
+    return Work(heaviest, dict(parts), starting / ((starting + computing) or 1.0))
 
 
 def _innermost(stack: Sequence[Event]) -> Event | None:
-    """The operation that the last of nested events is a part of, or is; None if there is none."""
+    """Return the innermost operation in a stack of nested events; None if there is none."""
     for event in reversed(stack):
-        if event.name == _AFTERWARDS or _waits(event):
+        if event.name == _AFTERWARDS or _is_wait(event):
             return None
-        if _operation(event):
+        if _name_and_type(event):
             return event
     return None
 
 
-def _of_input(event: Event) -> bool:
+def _is_input(event: Event) -> bool:
     return event.thread.startswith(_INPUT_THREADS)
 
 
-def _waits(event: Event) -> bool:
-    """Whether the event is an iterator's, in which a thread waits for another."""
+def _is_wait(event: Event) -> bool:
+    """Return whether the event is that of an iterator, in which a thread waits for another."""
     return event.name.startswith(_ITERATOR)
 
 
-def _operation(event: Event) -> tuple[str, str] | None:
-    """Name and type of the operation that the event is, if it is one."""
+def _name_and_type(event: Event) -> tuple[str, str] | None:
+    """Return the name and the type of the operation; None if the event is no operation."""
     if event.name == _ASYNCHRONOUS:
         return event.args.get("name", ""), event.args.get("kernel_type", "")
-    # Of the host `long_name`, of kernels on a GPU `tf_op`: name:type.
-    name, colon, kind = (event.args.get("long_name") or event.args.get("tf_op") or "").rpartition(
-        ":"
-    )
-    return (name, kind) if colon and not _waits(event) else None
+    # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
+    label = event.args.get("long_name") or event.args.get("tf_op") or ""
+    name, colon, kind = label.rpartition(":")
+    return (name, kind) if colon and not _is_wait(event) else None
 
 
 def _key(event: Event) -> tuple[str, str, str]:
-    found = _operation(event)
-    assert found is not None
-    name, kind = found
+    """Return the name, the type and the part of an operation."""
+    operation = _name_and_type(event)
+    assert operation is not None
+    name, kind = operation
     name = re.sub(r"_\d+(?=/|$)", "", name).removeprefix(_CALL)
-    return name, kind, INPUT if _of_input(event) else _phase(name)
+    return name, kind, INPUT if _is_input(event) else _phase(name)
 
 
 def _phase(name: str) -> str:
-    """The phase of the step that an operation belongs to; autodiff names its own after the loss."""
+    """Return the phase of the step of an operation; `gradient` for operations of autodiff."""
     first = name.partition("/")[0]
     first = "gradient" if first == "gradient_tape" else first
     return first if first in PHASES else ""

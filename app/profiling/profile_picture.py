@@ -1,4 +1,4 @@
-"""Where the time of a step goes, as bars."""
+"""Draw the parts of a step as bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..system.files import replacing
 from .profile_report import Diagnosis
 
-# Part -> colour; what a step waits for stands out from what it does.
+# The colour of each part. Waiting has warm colours, so that it stands out.
 _COLOURS = {
     "input": "#d1495b",
     "host_to_device": "#edae49",
@@ -20,32 +20,37 @@ _COLOURS = {
 _INK = "#333333"
 
 
-def draw(found: Sequence[tuple[str, Diagnosis]], path: str) -> None:
-    """Writes a bar for each diagnosis, by its name, in milliseconds of a step; the first on top.
+def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:
+    """Draw a bar for each diagnosis, in milliseconds of a step.
 
-    RunError when it cannot be written.
+    Args:
+        bars: The name and the diagnosis of each bar; the first is on top.
+        path: The file to write.
+
+    Raises:
+        RunError: The file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # optional
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 1.1 + 0.75 * len(found)), layout="constrained")
+    figure = Figure(figsize=(8, 1.1 + 0.75 * len(bars)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    longest = max(diagnosis.milliseconds for _, diagnosis in found)
-    for place, (name, diagnosis) in enumerate(found):
+    longest = max(diagnosis.milliseconds for _, diagnosis in bars)
+    for row, (name, diagnosis) in enumerate(bars):
         left = 0.0
         for part, colour in _COLOURS.items():
             width = diagnosis.milliseconds * diagnosis.division.shares[part]
-            label = part.replace("_", " ") if place == 0 else None
-            axes.barh(place, width, left=left, color=colour, label=label, height=0.5)
+            label = part.replace("_", " ") if row == 0 else None
+            axes.barh(row, width, left=left, color=colour, label=label, height=0.5)
             left += width
-        what = f"{diagnosis.division.verdict}"
-        if diagnosis.stage and what == "input-bound":
-            what += f" {diagnosis.division.shares['input']:.0%}, slowest: {diagnosis.stage}"
-        axes.text(0, place - 0.33, f"{name}: {what}", va="bottom", fontsize=9, color=_INK)
-        took = f"{diagnosis.milliseconds:.3g} ms"
-        axes.text(left + longest / 100, place, took, va="center", fontsize=9)
-    axes.set_ylim(len(found) - 0.6, -0.75)
+        verdict = diagnosis.division.verdict
+        if diagnosis.stage and verdict == "input-bound":
+            verdict += f" {diagnosis.division.shares['input']:.0%}, slowest: {diagnosis.stage}"
+        axes.text(0, row - 0.33, f"{name}: {verdict}", va="bottom", fontsize=9, color=_INK)
+        time = f"{diagnosis.milliseconds:.3g} ms"
+        axes.text(left + longest / 100, row, time, va="center", fontsize=9)
+    axes.set_ylim(len(bars) - 0.6, -0.75)
     axes.set_xlim(0, longest * 1.12)
     axes.set_yticks([])
     axes.set_xlabel("milliseconds of a step", fontsize=8, color=_INK)

@@ -1,4 +1,4 @@
-"""A profile in words, and as JSON."""
+"""Diagnose a profile, and report the diagnosis as text and as JSON values."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from typing import Any, NamedTuple
 
 from ..config import Config
 from ..errors import RunError
-from .advice import Change, advice
-from .division import TRUSTED_CALLS, Division, division
-from .operations import Work, work
+from .advice import Change, advise
+from .division import TRUSTED_CALLS, Division, divide
+from .operations import Work, collect_work
 from .profiles import read
-from .stages import Stage, slowest
+from .stages import Stage, find_slowest
 
-_HEAVIEST = 5  # operations that are told
-_HARDLY = 0.05  # of a step: what xprof calls not input-bound
+_HEAVIEST = 5  # operations in the report
+_HARDLY = 0.05  # of a step; xprof calls less than this not input-bound
 MEANINGS = {
     "input-bound": "steps wait for their input",
-    "device-bound": "the operations of the steps are the work",
-    "launch-bound": "operations are so small that starting them is the work",
-    "copy-bound": "copies to the device are the work",
-    "host-bound": "what the host does between and beside the operations is the work",
+    "device-bound": "the operations of the steps take the time",
+    "launch-bound": "operations are so small that their start takes the time",
+    "copy-bound": "copies to the device take the time",
+    "host-bound": "the host's work between and beside the operations takes the time",
 }
 
 
 class Diagnosis(NamedTuple):
-    """profile: its folder. steps: of a call. tokens: of a step, 1 where it is not known. changes:
-    best first.
+    """The diagnosis of a profile.
+
+    Attributes:
+        profile: The folder of the profile.
+        steps: The steps of a call.
+        tokens: The tokens of a step; 1 if not known.
+        division: The parts of the time of a call.
+        stage: The slowest stage of the pipeline, or None.
+        work: The operations.
+        changes: Proposed changes, best first.
     """
 
     profile: Path
@@ -40,68 +48,75 @@ class Diagnosis(NamedTuple):
 
     @property
     def milliseconds(self) -> float:
-        """Of a step."""
+        """The time of a step."""
         return self.division.milliseconds / self.steps
 
 
 def diagnose(profile: Path, config: Config | None) -> Diagnosis:
-    """What the profile in a folder says.
+    """Diagnose the profile in a folder.
 
-    config: of the run that was recorded, or None if it was not one of ours. RunError if it is
-    damaged, or has no whole call.
+    Args:
+        profile: The folder of the profile.
+        config: The settings of the run; None if it was not a run of app.train.
+
+    Returns:
+        The diagnosis.
+
+    Raises:
+        RunError: The profile is damaged, or has no complete call.
     """
     recorded = read(profile)
-    done = work(recorded.events)
-    divided = division(recorded, done)
-    if not divided.calls:
+    work = collect_work(recorded.events)
+    division = divide(recorded, work)
+    if not division.calls:
         raise RunError(
             f"{profile} has no whole step: record more of them (--profile_steps=START,STOP), each "
             "marked as by tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
         )
-    stage = slowest(recorded.events)
-    changes = advice(divided, stage, done, config, os.cpu_count() or 1)
+    stage = find_slowest(recorded.events)
+    changes = advise(division, stage, work, config, os.cpu_count() or 1)
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
-    return Diagnosis(profile, steps, tokens, divided, stage, done, changes)
+    return Diagnosis(profile, steps, tokens, division, stage, work, changes)
 
 
-def text(found: Diagnosis) -> str:
-    """The diagnosis as a person reads it."""
-    divided, stage = found.division, found.stage
-    shares = sorted(divided.shares.items(), key=lambda item: -item[1])
+def text(diagnosis: Diagnosis) -> str:
+    """Return a diagnosis as lines of text for people."""
+    division, stage = diagnosis.division, diagnosis.stage
+    shares = sorted(division.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(
         f"{part.replace('_', ' ')} {share:.0%}" for part, share in shares if share >= 0.005
     )
-    calls = "steps" if found.steps == 1 else f"calls of {found.steps} steps"
-    lines = [f"profile    {found.profile}: {divided.calls} {calls}"]
-    if not divided.trusted:
+    calls = "steps" if diagnosis.steps == 1 else f"calls of {diagnosis.steps} steps"
+    lines = [f"profile    {diagnosis.profile}: {division.calls} {calls}"]
+    if not division.trusted:
         lines.append(
             "           too short to trust: record at least "
-            f"{(TRUSTED_CALLS + 2) * found.steps} steps"
+            f"{(TRUSTED_CALLS + 2) * diagnosis.steps} steps"
         )
-    call = f" ({divided.milliseconds:.3g} ms a call)" if found.steps > 1 else ""
+    call = f" ({division.milliseconds:.3g} ms a call)" if diagnosis.steps > 1 else ""
     lines += [
-        f"step       {found.milliseconds:.3g} ms{call}: {parts}",
-        f"verdict    {divided.verdict}: {MEANINGS[divided.verdict]}"
-        + ("; the CPU is the device" if divided.cpu_only else ""),
+        f"step       {diagnosis.milliseconds:.3g} ms{call}: {parts}",
+        f"verdict    {division.verdict}: {MEANINGS[division.verdict]}"
+        + ("; the CPU is the device" if division.cpu_only else ""),
         "tf.data    "
         + (
             f"the slowest stage is {stage}: {stage.share:.0%} of the pipeline's time"
-            + (", for which steps hardly wait" if divided.shares["input"] < _HARDLY else "")
+            + (", for which steps hardly wait" if division.shares["input"] < _HARDLY else "")
             if stage
-            else "no pipeline ran meanwhile"
+            else "no pipeline ran in this time"
         ),
-        "heaviest   share of what all operations took (input included), part, operation, runs",
+        "heaviest   share of the time of all operations (with input), part, operation, runs",
     ]
-    for operation in found.work.operations[:_HEAVIEST]:
+    for operation in diagnosis.work.operations[:_HEAVIEST]:
         kind = operation.kind.removeprefix("_Mkl")
         kind = "" if operation.name.endswith(kind) else f" ({kind})"
         lines.append(
             f"           {operation.share:4.0%}  {operation.part:<9} {operation.name}{kind}, "
             f"{operation.count:,}"
         )
-    if not found.changes:
+    if not diagnosis.changes:
         lines.append("change     nothing: no flag is known to make this faster")
-    for number, change in enumerate(found.changes):
+    for number, change in enumerate(diagnosis.changes):
         new = "; needs a new --workdir" if change.new_workdir else ""
         lines.append(
             f"{'change' if number == 0 else 'or':<10} {change.what}: up to {change.speedup:.2f} "
@@ -110,8 +125,16 @@ def text(found: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def compared(before: Diagnosis, now: Diagnosis) -> str:
-    """What has changed between two profiles, in a line."""
+def compare(before: Diagnosis, now: Diagnosis) -> str:
+    """Compare two profiles in a line of text.
+
+    Args:
+        before: The earlier diagnosis.
+        now: The later diagnosis.
+
+    Returns:
+        A line for people.
+    """
     ratio = before.milliseconds * now.tokens / (now.milliseconds * before.tokens)
     return (
         f"before     {before.milliseconds:.3g} ms a step, {before.division.verdict}, waiting for "
@@ -119,21 +142,21 @@ def compared(before: Diagnosis, now: Diagnosis) -> str:
     )
 
 
-def record(found: Diagnosis) -> dict[str, Any]:
-    """The diagnosis for programs."""
-    divided = found.division
+def record(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as values for JSON."""
+    division = diagnosis.division
     return {
-        "profile": str(found.profile),
-        "calls": divided.calls,
-        "steps_per_call": found.steps,
-        "call_ms": divided.milliseconds,
-        "step_ms": found.milliseconds,
-        "trusted": divided.trusted,
-        "shares": divided.shares,
-        "verdict": divided.verdict,
-        "cpu_only": divided.cpu_only,
-        "stage": found.stage and {"label": str(found.stage), **found.stage._asdict()},
-        "parts": found.work.parts,
-        "operations": [o._asdict() for o in found.work.operations[:_HEAVIEST]],
-        "changes": [change._asdict() for change in found.changes],
+        "profile": str(diagnosis.profile),
+        "calls": division.calls,
+        "steps_per_call": diagnosis.steps,
+        "call_ms": division.milliseconds,
+        "step_ms": diagnosis.milliseconds,
+        "trusted": division.trusted,
+        "shares": division.shares,
+        "verdict": division.verdict,
+        "cpu_only": division.cpu_only,
+        "stage": diagnosis.stage and {"label": str(diagnosis.stage), **diagnosis.stage._asdict()},
+        "parts": diagnosis.work.parts,
+        "operations": [o._asdict() for o in diagnosis.work.operations[:_HEAVIEST]],
+        "changes": [change._asdict() for change in diagnosis.changes],
     }

@@ -1,4 +1,4 @@
-"""Recorded profiles, read through xprof's converters."""
+"""Find and read recorded profiles, by xprof's converters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from ..system.console import hide_stderr
 
-# Where the profiler writes below a folder of TensorBoard's, and what.
+# The files that TensorFlow's profiler writes below a folder of TensorBoard.
 _PATTERN = "plugins/profile/*/*.xplane.pb"
 _RECORD = f"record one with: python -m {PACKAGE}.train --profile_steps=START,STOP"
 
 
 class Event(NamedTuple):
-    """Something that a thread did: `start` and `length` in microseconds, `args` as recorded.
+    """A recorded event of a thread.
 
-    process: such as /host:CPU or /device:GPU:0. name: of an operation its type.
+    Attributes:
+        process: The process, such as `/host:CPU` or `/device:GPU:0`.
+        thread: The name and the number of the thread.
+        name: The name of the event; the type of an operation.
+        start: Microseconds.
+        length: Microseconds.
+        args: The recorded arguments.
     """
 
     process: str
@@ -31,11 +37,14 @@ class Event(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A recording of some calls.
+    """A recorded profile of some calls.
 
-    path: its folder. steps: of each whole call the milliseconds of its parts, by the columns of
-    xprof's input pipeline analyzer; none if no step was marked for it (`_r=1`). hardware: as xprof
-    calls it, such as CPU_ONLY. events: of the first host, in no order.
+    Attributes:
+        path: The folder of the profile.
+        steps: For each complete call the milliseconds of its parts, by the columns of xprof's input
+            pipeline analyzer; empty if no step was marked for xprof (`_r=1`).
+        hardware: xprof's name of the hardware, such as `CPU_ONLY`.
+        events: The events of the first host, in no order.
     """
 
     path: Path
@@ -44,21 +53,40 @@ class Profile(NamedTuple):
     events: list[Event]
 
 
-def newest(folder: Path, flag: str = "workdir") -> Path:
-    """The folder of the newest profile anywhere below a folder. UsageError if there is none.
+def find_newest(folder: Path, flag: str = "workdir") -> Path:
+    """Find the newest profile anywhere below a folder.
 
-    flag: that named it.
+    Args:
+        folder: The folder of a run.
+        flag: The flag that names the folder, for messages.
+
+    Returns:
+        The folder of the profile.
+
+    Raises:
+        UsageError: There is no such folder, or no profile below it.
     """
     if not folder.is_dir():
         raise UsageError(f"--{flag}={folder}: no such folder; give that of a run")
-    found = [path for path in folder.rglob("*.xplane.pb") if path.match(_PATTERN)]
-    if not found:
+    paths = [path for path in folder.rglob("*.xplane.pb") if path.match(_PATTERN)]
+    if not paths:
         raise UsageError(f"--{flag}={folder}: no profile there; {_RECORD}")
-    return max(found, key=lambda path: (path.parent.name, path)).parent  # named by the time
+    # The folder of a profile is named by its time.
+    return max(paths, key=lambda path: (path.parent.name, path)).parent
 
 
 def read(folder: Path) -> Profile:
-    """The profile in a folder. RunError if it is damaged."""
+    """Read the profile in a folder.
+
+    Args:
+        folder: The folder of the profile.
+
+    Returns:
+        The profile.
+
+    Raises:
+        RunError: The profile is damaged.
+    """
     files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
     analysis = _tool(files, "input_pipeline_analyzer")
     trace = _tool(files[:1], "trace_viewer")
@@ -73,7 +101,7 @@ def read(folder: Path) -> Profile:
 
 
 def on_stream(event: Event) -> bool:
-    """Whether a device did it; other lines of a device are what xprof derives from those."""
+    """Return whether a device ran the event; xprof derives the other lines of a device."""
     return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
 
@@ -81,7 +109,7 @@ def _tool(files: Sequence[str], name: str) -> Any:
     with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
-        # Not the result that TensorBoard may have kept: a file of that name may have been replaced.
+        # A result that TensorBoard has saved may be that of a file that was replaced since.
         data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
     if not data:
         raise RunError(f"{files[0]} is truncated or no profile; delete it and {_RECORD}")
@@ -93,7 +121,7 @@ def _is_time(column: str) -> bool:
 
 
 def _events(raw: Sequence[dict[str, Any]]) -> list[Event]:
-    """The complete events (phase X) of Chrome's trace format, with the names of its metadata."""
+    """Return the complete events (phase X) of Chrome's trace format."""
     processes = {item["pid"]: item["args"]["name"] for item in raw if _names(item, "process")}
     threads = {
         (item["pid"], item["tid"]): item["args"]["name"] for item in raw if _names(item, "thread")
@@ -112,5 +140,6 @@ def _events(raw: Sequence[dict[str, Any]]) -> list[Event]:
     ]
 
 
-def _names(item: dict[str, Any], what: str) -> bool:
-    return item.get("ph") == "M" and item["name"] == f"{what}_name"
+def _names(item: dict[str, Any], kind: str) -> bool:
+    """Return whether an item is metadata with the name of a process or a thread."""
+    return item.get("ph") == "M" and item["name"] == f"{kind}_name"

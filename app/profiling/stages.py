@@ -1,4 +1,4 @@
-"""The stage of a tf.data pipeline that the others wait for."""
+"""Find the slowest stage of a tf.data pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .profiles import Event
 
 _ITERATOR = "Iterator::"
 _ROOT = "Iterator::Root"
-_GENERATOR = "Generator"  # which may run a pipeline of its own, as our caches of ids do
+_GENERATOR = "Generator"  # may run a pipeline of its own, as Lexrow's caches of ids do
 _IDLE = ("Root", "Prefetch", "Options", "Zip", "FlatMap", "FiniteSkip")
 _GIVEN_BY_TENSORFLOW = re.compile(r"Dataset(V\d+)?:\d+$|/_\d+$")
 
@@ -19,9 +19,12 @@ _GIVEN_BY_TENSORFLOW = re.compile(r"Dataset(V\d+)?:\d+$|/_\d+$")
 class Stage(NamedTuple):
     """A stage of the pipeline.
 
-    name: that its author gave it (`name=` of tf.data's methods), or empty. kind: such as
-    ParallelMapV2. parallelism: calls at a time, 0 where the stage has no such thing. share: of the
-    time that the stage after it waited, what no earlier stage accounts for. seconds: that time.
+    Attributes:
+        name: The argument `name=` of the tf.data method, or empty.
+        kind: The type of the stage, such as `ParallelMapV2`.
+        parallelism: The calls that run at the same time; 0 for a stage without parallel calls.
+        share: The share of the pipeline's time that the stage takes itself.
+        seconds: The time that the stage takes itself.
     """
 
     name: str
@@ -37,7 +40,7 @@ class Stage(NamedTuple):
 
 @dataclasses.dataclass
 class _Node:
-    """A stage with those before it; `seconds` that it kept the one after it waiting."""
+    """A stage, the stages before it, and the seconds that the stage after it waited."""
 
     kind: str
     name: str = ""
@@ -46,18 +49,24 @@ class _Node:
     before: dict[str, _Node] = dataclasses.field(default_factory=dict)
 
 
-def slowest(events: Sequence[Event]) -> Stage | None:
-    """The stage that the pipeline waits for; None if no pipeline ran in the profile.
+def find_slowest(events: Sequence[Event]) -> Stage | None:
+    """Find the stage that the pipeline waits for.
 
-    From the end of the pipeline on, the blame for a wait passes to the stage before as long as that
-    accounts for half of it, and always through stages that do no work of their own.
+    The search starts at the end of the pipeline. It moves to the stage before as long as that takes
+    half of the time, and always from a stage that does no work of its own.
+
+    Args:
+        events: The events of a profile.
+
+    Returns:
+        The stage, or None if no pipeline ran.
     """
     roots = _pipelines([event for event in events if event.name.startswith(_ITERATOR)])
     if not roots:
         return None
-    stepping = {event.thread for event in events if "step_num" in event.args}
-    main = _of_steps(roots, stepping)
-    nested = [root for at, root in roots.items() if at != main]
+    step_threads = {event.thread for event in events if "step_num" in event.args}
+    main = _main_pipeline(roots, step_threads)
+    nested = [root for key, root in roots.items() if key != main]
     first = node = roots[main]
     while True:
         before = list(node.before.values())
@@ -67,33 +76,33 @@ def slowest(events: Sequence[Event]) -> Stage | None:
         if earlier is None or (earlier.seconds < node.seconds / 2 and node.kind not in _IDLE):
             break
         node = earlier
-    alone = node.seconds - min(node.seconds, earlier.seconds if earlier else 0.0)
-    share = alone / max(first.seconds, alone, 1e-12)
-    return Stage(node.name, node.kind, node.parallelism, share, alone)
+    own_seconds = node.seconds - min(node.seconds, earlier.seconds if earlier else 0.0)
+    share = own_seconds / max(first.seconds, own_seconds, 1e-12)
+    return Stage(node.name, node.kind, node.parallelism, share, own_seconds)
 
 
-def _of_steps(roots: dict[tuple[str, str], _Node], stepping: set[str]) -> tuple[str, str]:
-    """The pipeline that the steps iterate over: of several, the one that they wait for longest."""
-    own = [at for at in roots if at[1] in stepping] or list(roots)
-    return max(own, key=lambda at: roots[at].seconds)
+def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
+    """Return the key of the pipeline of the steps' threads; of several, the slowest."""
+    keys = [key for key in roots if key[1] in threads] or list(roots)
+    return max(keys, key=lambda key: roots[key].seconds)
 
 
 def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
-    """The pipelines of these iterators' events, by their root's id and its thread."""
+    """Return the last stage of each pipeline by the id and the thread of its root."""
     parents = {event.args["id"]: event.args.get("parent_id") for event in events}
     roots = {
         event.args["id"]: (event.args["id"], event.thread)
         for event in events
         if event.name == _ROOT
     }
-    found = {at: _Node("Root") for at in roots.values()}
+    pipelines = {key: _Node("Root") for key in roots.values()}
     for event in events:
         top = event.args["id"]
         while parents.get(top) is not None:
             top = parents[top]
-        if top not in roots:  # its root waited for longer than the recording, and is not in it
-            found.setdefault(("", ""), _Node("Root"))
-        node = found[roots.get(top, ("", ""))]
+        if top not in roots:  # the root waited longer than the recording, and is not in it
+            pipelines.setdefault(("", ""), _Node("Root"))
+        node = pipelines[roots.get(top, ("", ""))]
         path = event.args.get("long_name", event.name).split("::")[2:]
         for kind in (re.sub(r"\[\d+\]$", "", part) for part in path):
             node = node.before.setdefault(kind, _Node(kind))
@@ -102,4 +111,4 @@ def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
         calls = event.args.get("parallelism", "")  # may be "unavailable"
         node.parallelism = max(node.parallelism, int(calls) if calls.isdecimal() else 0)
         node.seconds += event.length / 1e6
-    return found
+    return pipelines

@@ -1,4 +1,4 @@
-"""What each thread of a profile did itself: nested events, taken apart."""
+"""Split the time of nested events, so that each event has the time that it took itself."""
 
 from __future__ import annotations
 
@@ -9,27 +9,42 @@ from .profiles import Event
 
 
 def by_thread(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of each thread, outer ones before those that they hold."""
-    found = collections.defaultdict(list)
+    """Group events by thread.
+
+    Args:
+        events: Events in any order.
+
+    Returns:
+        The events of each thread; an outer event comes before the events within it.
+    """
+    threads = collections.defaultdict(list)
     for event in events:
-        found[event.process, event.thread].append(event)
-    return [sorted(own, key=lambda event: (event.start, -event.length)) for own in found.values()]
+        threads[event.process, event.thread].append(event)
+    return [
+        sorted(thread, key=lambda event: (event.start, -event.length))
+        for thread in threads.values()
+    ]
 
 
 def nested(events: Sequence[Event]) -> Iterator[tuple[Event, tuple[Event, ...], float]]:
-    """Each event of one thread with those around it, outermost first, and its own time.
+    """Yield each event of a thread with the events around it and its own time.
 
-    events: as of `by_thread`. The own time, in microseconds, is that which no event within took.
+    Args:
+        events: The events of a thread, in the order of `by_thread`.
+
+    Yields:
+        The event, the events around it (outermost first), and the microseconds that no event
+        within it took.
     """
-    own = [event.length for event in events]
-    around: list[int] = []  # of the event that is looked at, outermost first
+    own_times = [event.length for event in events]
+    outer: list[int] = []  # numbers of the events around the current one, outermost first
     stacks = []
     for number, event in enumerate(events):
-        while around and events[around[-1]].start + events[around[-1]].length <= event.start:
-            around.pop()
-        if around:
-            own[around[-1]] -= event.length
-        stacks.append(tuple(events[outer] for outer in around))
-        around.append(number)
-    for event, stack, time in zip(events, stacks, own, strict=True):
+        while outer and events[outer[-1]].start + events[outer[-1]].length <= event.start:
+            outer.pop()
+        if outer:
+            own_times[outer[-1]] -= event.length
+        stacks.append(tuple(events[index] for index in outer))
+        outer.append(number)
+    for event, stack, time in zip(events, stacks, own_times, strict=True):
         yield event, stack, max(time, 0.0)

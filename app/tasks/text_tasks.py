@@ -35,7 +35,7 @@ def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
         workdir: The folder of the run.
     """
     return {
-        "learning_rate": updates.learning_rate(config.optimizer),
+        "learning_rate": updates.make_learning_rate(config.optimizer),
         "steps_per_batch": config.input.steps_per_call,
         "device": devices.name(config.run),
         "expected_batches": text.batches,
@@ -55,7 +55,9 @@ def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
         columns: Length of the vectors that are scored against words.
     """
     targets = config.input.micro_tokens
-    return outputs.make(config.model, outputs.Wanted(counts_V, columns, targets, config.run.seed))
+    return outputs.make_loss(
+        config.model, outputs.OutputSpec(counts_V, columns, targets, config.run.seed)
+    )
 
 
 def make_empty_batch(config: Config, halo: int) -> tf.Tensor:

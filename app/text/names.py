@@ -44,7 +44,7 @@ def save(names: Vocabulary, path: Path) -> None:
         path: File to write.
 
     Raises:
-        UsageError: A name has a line break "\\n", or is longer than a line may be; any other
+        UsageError: A name has a line break, or is longer than a line may be; any other
             character is kept.
     """
     broken = next((name for name in names.tokens if "\n" in name), None)

@@ -17,8 +17,8 @@ COUNTS = toy.counts(WORDS)
 
 
 def make(counts=COUNTS, seed=1, **flags):
-    wanted = outputs.Wanted(np.asarray(counts), toy.DIM, TARGETS, seed)
-    return outputs.make(ModelConfig(**flags), wanted)
+    wanted = outputs.OutputSpec(np.asarray(counts), toy.DIM, TARGETS, seed)
+    return outputs.make_loss(ModelConfig(**flags), wanted)
 
 
 def rows(loss):
@@ -53,7 +53,7 @@ def test_classes_are_dealt_over_devices_and_their_imbalance_is_told(caplog):
     assert found["output0"] + found["output1"] == WORDS and min(found.values()) > 0
     assert {spec.device for spec in loss.tables().values()} == {0, 1}
     assert "20 classes of words, fewest_rows: a step touches" in caplog.text
-    assert "dealt over 2 devices: the busiest has 1.0" in caplog.text
+    assert "classes on 2 devices: the busiest device has 1.0" in caplog.text
 
 
 def test_cutoffs_of_adaptive_softmax():
@@ -73,7 +73,7 @@ def test_cutoffs_of_adaptive_softmax():
         ({"loss": "class_softmax", "classes": 401}, "--classes=401: the vocabulary has 400 words"),
         (
             {"loss": "class_softmax", "classes": 2, "class_devices": 3},
-            "--class_devices=3: there are 2 classes; give at most that",
+            "--class_devices=3: there are 2 classes; give at most that number",
         ),
         ({"loss": "adaptive_softmax", "cutoffs": "9,9"}, "--cutoffs=9,9: cutoffs 9, 9: give"),
         ({"loss": "adaptive_softmax", "cutoffs": "400"}, "--cutoffs=400: cutoffs 400: give"),

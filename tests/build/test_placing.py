@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import placing, storage
+from app.build import free_memory, placing, storage
 from app.checkpoints.workdir import Workdir
 from app.config import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
@@ -34,7 +34,7 @@ def memory(monkeypatch):
     def set_to(free, gpu=0):
         monkeypatch.setattr(host_memory, "free_bytes", lambda: int(free / 0.95) + 1)
         monkeypatch.setattr(host_memory, "resident_bytes", lambda: 0)
-        monkeypatch.setattr(placing, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
+        monkeypatch.setattr(free_memory, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
         monkeypatch.setattr(placing, "_RUN", OTHERS)
         monkeypatch.setattr(placing, "step_bytes", lambda *_: 0)
 
@@ -58,7 +58,7 @@ def batches():
 
 def decide(config, device="CPU:0"):
     model = make_model("skipgram", COUNTS, DIM)
-    return placing.decide(model, batches, TOKENS, config, [device])
+    return placing.plan(model, batches, TOKENS, config, [device])
 
 
 def test_all_that_takes_memory_is_in_the_plan(memory):
@@ -155,7 +155,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
     settings = config(**flags, table_dtype="float16")
     model, devices = make_model("skipgram", COUNTS, DIM), ["CPU:0"]
     rooms = decide(settings).rooms
-    tables = storage.make(model.tables(), settings, devices, Workdir(tmp_path / "run"))
+    tables = storage.make_tables(model.tables(), settings, devices, Workdir(tmp_path / "run"))
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
         assert (made.rows, made.columns) == (WORDS, DIM)
@@ -165,7 +165,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.staged(rooms, model, tables, None, settings, devices)
+    brought = storage.make_staging(rooms, model, tables, None, settings, devices)
     assert isinstance(brought, Staging if flags["table"] == "host" else InPlace)
     brought.close()
 
@@ -182,7 +182,7 @@ def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, k
         kind = {"table_file": str(tmp_path / "rows")}
     specs = {f"output{number}": TableSpec(9, 2, tf.zeros, device=number) for number in range(2)}
     settings, place = config(table="host", **kind), Workdir(tmp_path / "run")
-    tables = storage.make(specs, settings, ["GPU:0", "GPU:1"], place)
+    tables = storage.make_tables(specs, settings, ["GPU:0", "GPU:1"], place)
     assert [table.device for table in tables.values()] == ["GPU:0", "GPU:1"]
 
 

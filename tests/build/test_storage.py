@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import placing, storage, updates
+from app.build import dynamic_rows, placing, storage, updates
 from app.checkpoints import stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
@@ -23,7 +23,7 @@ SPECS = {
     "items": TableSpec(50, 8, FIRST, grows=True),
     "kernel": TableSpec(8, 2, tf.zeros),
 }
-ROW = 8 * 4 + 4 + storage.ID_BYTES  # with the accumulator of row-wise Adagrad
+ROW = 8 * 4 + 4 + dynamic_rows.ID_BYTES  # with the accumulator of row-wise Adagrad
 IDS = tf.constant([7, 3, 900, 7], tf.int32)
 
 
@@ -33,12 +33,12 @@ def config(rows):
 
 
 def rows_of(rows):
-    return storage.rows_of_ids(SPECS, updates.optimizer(OptimizerConfig()), config(rows))
+    return dynamic_rows.rows_for_ids(SPECS, updates.make_optimizer(OptimizerConfig()), config(rows))
 
 
 def made(rows):
-    maker = storage.of_ids(rows_of(rows))
-    return storage.make(SPECS, config(rows), ["CPU:0"], Workdir("none"), maker)
+    maker = storage.id_table_maker(rows_of(rows))
+    return storage.make_tables(SPECS, config(rows), ["CPU:0"], Workdir("none"), maker)
 
 
 def test_tables_share_the_room_and_take_no_more_than_there_are_ids():
@@ -58,7 +58,7 @@ def test_only_tables_that_grow_are_by_id():
 def test_scoring_makes_no_rows_and_sees_those_that_are_there():
     users = made(200)["users"]
     users.assign(tf.constant([3, 7]), tf.ones((2, 8)))
-    known = storage.readable({"users": users})["users"]
+    known = storage.scoring_tables({"users": users})["users"]
     expected = DeviceTable(1000, 8, FIRST).gather(IDS).numpy()
     expected[[0, 1, 3]] = 1
     for gather in (known.gather, tf.function(known.gather, autograph=False)):
@@ -83,8 +83,8 @@ def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
 
 def test_the_plan_counts_the_rows_there_will_be():
     settings = config(200)
-    optimizer = updates.optimizer(settings.optimizer)
-    found = placing._placing(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
+    optimizer = updates.make_optimizer(settings.optimizer)
+    found = placing._plan(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
     sizes = {item.name: item.size for item in found}
     assert sizes["users"] == "150 x 8"
     assert sizes["items"] == "50 x 8"

@@ -13,7 +13,7 @@ def settled(micro, replicas, at=None, tokens=1024):
         run=RunConfig(task="recommend"),
         input=InputConfig(micro_batches=micro, batch_tokens=tokens),
     )
-    return strategies.settled(config, replicas, at).input.micro_batches
+    return strategies.with_micro_batches(config, replicas, at).input.micro_batches
 
 
 def test_replicas_have_a_micro_batch_each_unless_told():
@@ -31,7 +31,7 @@ def test_an_epoch_goes_on_as_it_was_begun_where_it_can():
 
 
 def test_micro_batches_that_cannot_be():
-    message = "--micro_batches=3: 2 replicas are to share them evenly; give a multiple of 2, or 0"
+    message = "--micro_batches=3: 2 replicas cannot share them evenly; give a multiple of 2, or 0"
     with pytest.raises(UsageError, match=f"^{message}$"):
         settled(3, 2)
     message = "^--batch_tokens=1024 is no multiple of 3, which is --micro_batches=3; change one"
@@ -43,4 +43,4 @@ def test_micro_batches_that_cannot_be():
 def test_servers_refuse_a_path_that_they_cannot_read_checkpoints_in(tmp_path, name):
     config = Config(run=RunConfig(strategy="parameter_server", workdir=str(tmp_path / name)))
     with pytest.raises(UsageError, match="^--workdir=.*: --strategy=parameter_server cannot read"):
-        strategies.runner(config, None)
+        strategies.make_runner(config, None)

@@ -168,12 +168,12 @@ def test_help_that_nobody_reads_to_its_end():
     command = f"{sys.executable} -m app.train --help | head -1"
     ended = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=pathlib.Path(__file__).parents[1],
+        cwd=pathlib.Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("Trains what --task names") and ended.stdout.count("\n") == 1
+    assert ended.stdout.startswith("Train a model.") and ended.stdout.count("\n") == 1
 
 
 BLANKS = [" ", " a", "a\t", "\n", "a\nb", "\r", "a\x0bb", "\x85", "\u2028"]

@@ -23,7 +23,7 @@ def config(cluster, kind="worker", index=0):
 
 
 def test_what_it_names():
-    found = cluster_spec.of_environment("parameter_server", config(PS, "worker", 1))
+    found = cluster_spec.parse_tf_config("parameter_server", config(PS, "worker", 1))
     assert found.task == ("worker", 1) and found.address == "10.0.0.3:2222"
     assert found.chief == ("chief", 0) and not found.is_chief
     assert found.everyone == (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
@@ -33,30 +33,30 @@ def test_what_it_names():
 
 
 def test_it_goes_round():
-    first = cluster_spec.of_environment("parameter_server", config(PS, "worker", 1))
+    first = cluster_spec.parse_tf_config("parameter_server", config(PS, "worker", 1))
     for kind, index in first.everyone:
-        again = cluster_spec.of_environment("parameter_server", first.as_tf_config(kind, index))
+        again = cluster_spec.parse_tf_config("parameter_server", first.as_tf_config(kind, index))
         assert again.tasks == first.tasks and again.task == (kind, index)
 
 
 def test_without_a_chief_the_first_worker_is():
-    assert cluster_spec.of_environment("multi_worker", config(WORKERS)).is_chief
-    assert not cluster_spec.of_environment("multi_worker", config(WORKERS, index=1)).is_chief
+    assert cluster_spec.parse_tf_config("multi_worker", config(WORKERS)).is_chief
+    assert not cluster_spec.parse_tf_config("multi_worker", config(WORKERS, index=1)).is_chief
     beside = {"chief": ["a:1"], **WORKERS, "ps": []}
-    assert not cluster_spec.of_environment("multi_worker", config(beside)).is_chief
-    assert cluster_spec.of_environment("multi_worker", config(beside, "chief")).is_chief
+    assert not cluster_spec.parse_tf_config("multi_worker", config(beside)).is_chief
+    assert cluster_spec.parse_tf_config("multi_worker", config(beside, "chief")).is_chief
 
 
 def test_an_index_may_be_a_text():
-    assert cluster_spec.of_environment("multi_worker", config(WORKERS, index="1")).index == 1
+    assert cluster_spec.parse_tf_config("multi_worker", config(WORKERS, index="1")).index == 1
 
 
 @pytest.mark.parametrize("strategy", ["none", "mirrored"])
 def test_one_machine_does_without(strategy, caplog):
-    assert cluster_spec.of_environment(strategy, None) is None
+    assert cluster_spec.parse_tf_config(strategy, None) is None
     assert not caplog.text
     with caplog.at_level(logging.INFO, logger="absl"):
-        assert cluster_spec.of_environment(strategy, "{}") is None  # as managed clusters set it
+        assert cluster_spec.parse_tf_config(strategy, "{}") is None  # as managed clusters set it
     assert f"--strategy={strategy} trains on this machine alone" in caplog.text
 
 
@@ -65,7 +65,7 @@ def test_one_machine_does_without(strategy, caplog):
     [
         ("multi_worker", None, "--strategy=multi_worker: TF_CONFIG is not set"),
         ("parameter_server", " ", "--strategy=parameter_server: TF_CONFIG is not set"),
-        ("multi_worker", "{cluster}", "TF_CONFIG={cluster} is no JSON (Expecting property name"),
+        ("multi_worker", "{cluster}", "TF_CONFIG={cluster} is not JSON (Expecting property name"),
         ("multi_worker", "[1]", 'TF_CONFIG=[1] has no "cluster"; give one such as {"cluster"'),
         ("multi_worker", '{"task": {}}', 'TF_CONFIG={"task": {}} has no "cluster"'),
         ("multi_worker", '{"cluster": []}', 'has no "cluster"'),
@@ -100,9 +100,9 @@ def test_one_machine_does_without(strategy, caplog):
         ("multi_worker", config(WORKERS, index=1.5), '"index" of "task" is 1.5; give a number'),
         ("multi_worker", config(WORKERS, index=True), '"index" of "task" is true; give a number'),
         ("multi_worker", config(WORKERS, "chief"), "is chief 0, and its cluster has 2 of worker"),
-        ("multi_worker", config(WORKERS | {"chief": ["a:1", "b:1"]}), "there are 2 of chief (a:1,"),
+        ("multi_worker", config(WORKERS | {"chief": ["a:1", "b:1"]}), "there are 2 chiefs (a:1,"),
         ("multi_worker", config(PS), "has a ps (host-4.example:80), and --strategy=multi_worker"),
-        ("multi_worker", config({"worker": []}), "and its cluster has no process; mend"),
+        ("multi_worker", config({"worker": []}), "and its cluster has no process; corr"),
         ("parameter_server", config(WORKERS), "TF_CONFIG has no chief, and --strategy=parameter_s"),
         ("parameter_server", config(PS | {"worker": []}, "chief"), "TF_CONFIG has no worker, and"),
         ("parameter_server", config(PS | {"ps": []}), "TF_CONFIG has no ps, and"),
@@ -110,12 +110,12 @@ def test_one_machine_does_without(strategy, caplog):
 )
 def test_what_is_wrong_is_told(strategy, text, message):
     with pytest.raises(UsageError) as raised:
-        cluster_spec.of_environment(strategy, text)
+        cluster_spec.parse_tf_config(strategy, text)
     line = str(raised.value)
     assert message in line and "\n" not in line and line.startswith(("TF_CONFIG", "--strategy"))
 
 
 def test_a_long_one_is_cut():
     with pytest.raises(UsageError) as raised:
-        cluster_spec.of_environment("multi_worker", "{" + "x" * 999)
+        cluster_spec.parse_tf_config("multi_worker", "{" + "x" * 999)
     assert len(str(raised.value)) < 200

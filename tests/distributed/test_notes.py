@@ -38,12 +38,12 @@ def patience(monkeypatch):
 
 def test_a_note_stays_unless_joining_fails(tmp_path):
     path = tmp_path / "run" / "cluster" / "chief-0.json"
-    with notes.left(config(tmp_path / "run"), HOSTS):
+    with notes.written(config(tmp_path / "run"), HOSTS):
         note = json.loads(path.read_text())
         assert note["cluster"]["worker"] == ["b:1", "c:1"] and note["flags"]["dim"] == 100
         assert note["versions"]["TensorFlow"].startswith("2.")
     assert path.exists()
-    with pytest.raises(KeyboardInterrupt), notes.left(config(tmp_path / "run"), HOSTS):
+    with pytest.raises(KeyboardInterrupt), notes.written(config(tmp_path / "run"), HOSTS):
         raise KeyboardInterrupt
     assert not path.exists()
 
@@ -125,7 +125,7 @@ def test_a_note_may_come_late(tmp_path, monkeypatch):
 def test_a_workdir_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as raised:
-        with notes.left(config(tmp_path / "file"), HOSTS):
+        with notes.written(config(tmp_path / "file"), HOSTS):
             pass
     line = str(raised.value)
     assert line.startswith(f"--workdir={tmp_path}/file: ") and "one folder that they share" in line

@@ -41,10 +41,10 @@ def hosts():
 @pytest.fixture
 def coordinator(hosts, monkeypatch):
     """One that is connected to nobody."""
-    monkeypatch.setattr(parameter_server.joining, "present", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(parameter_server.joining, "await_all", lambda *_: None)
+    monkeypatch.setattr(parameter_server.rendezvous, "present", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(parameter_server.rendezvous, "await_all", lambda *_: None)
     monkeypatch.setattr(parameter_server, "_strategy", lambda _: None)
-    monkeypatch.setattr(parameter_server, "_tell_in_short", lambda _: None)
+    monkeypatch.setattr(parameter_server, "_shorten_log", lambda _: None)
     monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", lambda _: None)
     return parameter_server.Coordinator(None, hosts)
 
@@ -56,7 +56,7 @@ def unavailable(message):
 def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, hosts):
     address = hosts.address_of("ps", 0)
     for error in (unavailable("recvmsg: reset"), RunError("the checkpoint cannot be written")):
-        with pytest.raises(RunError, match=f"^a parameter server is lost .* ps 0 .{address}.; see"):
+        with pytest.raises(RunError, match=f"^a parameter server is lost .* ps 0 .{address}.;"):
             with coordinator.telling():
                 raise error
 
@@ -75,7 +75,7 @@ def test_other_errors_stay_what_they_are(coordinator, hosts):
 def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):
     logger = logging.Logger("like TensorFlow's")
     monkeypatch.setattr(tf, "get_logger", lambda: logger)
-    parameter_server._tell_in_short(hosts)
+    parameter_server._shorten_log(hosts)
 
     def told(text, *arguments, path="x/coordinator/cluster_coordinator.py", level=logging.ERROR):
         record = logging.LogRecord("", level, path, 1, text, arguments, None)
@@ -83,7 +83,7 @@ def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):
 
     name = hosts.name("worker", 1)
     lost = "Worker %s failed with %r:%s", "/job:worker/replica:0/task:1", "E", "many\nlines"
-    assert told(*lost) == f"{name} is gone: its call goes to another, until it is back"
+    assert told(*lost) == f"{name} is gone: other workers make its calls until it is back"
     assert told("Start cancelling closures due to error") == ""
     assert told("of another part", path="x/values.py") == "of another part"
     assert told("of another part", path="x/values.py", level=logging.INFO) == ""

@@ -7,7 +7,7 @@ from gensim.test.utils import datapath
 
 from app.errors import UsageError
 from app.evaluation.analogy import read_questions, score
-from app.evaluation.lexicon import lexicon
+from app.evaluation.lexicon import make_lexicon
 
 KINGS = ["man", "woman", "king", "queen", "Kings", "queens"]
 KING_ROWS = [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [1, 0, 2], [1, 1, 2]]
@@ -43,7 +43,7 @@ def test_gensim_gives_the_same_answers(make_vectors, questions, case):
     for word in twins:
         matrix[rows[word.swapcase()]] = matrix[rows[word]] + 0.1 * random.normal(size=8)
     vectors = make_vectors(found, matrix)
-    ours = score(lexicon(vectors, case), questions, "analogy")
+    ours = score(make_lexicon(vectors, case), questions, "analogy")
     peer = KeyedVectors(8)
     peer.add_vectors(vectors.tokens, vectors.matrix)
     accuracy, sections = peer.evaluate_word_analogies(
@@ -66,7 +66,7 @@ def test_sections_totals_and_skipped_questions(make_vectors, tmp_path):
         "// comment\n# another\n: royal\nman woman king queen\nMAN WOMAN KING QUEEN\n"
         ": gram1\nking kings queen queens\nking kings man men\n: gram2\na b c d\n"
     )
-    result = score(lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
+    result = score(make_lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
     assert (result.value, result.used, result.skipped) == (1, 3, 2)
     values = {part.name: (part.value, part.used, part.skipped) for part in result.parts}
     assert values == {
@@ -83,7 +83,7 @@ def test_sections_totals_and_skipped_questions(make_vectors, tmp_path):
 def test_a_file_of_one_kind_is_not_split_into_kinds(make_vectors, tmp_path):
     path = tmp_path / "own"
     path.write_text("man woman king queen\n")
-    result = score(lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
+    result = score(make_lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
     assert [part.name for part in result.parts] == ["(no section)"]
 
 
@@ -92,14 +92,14 @@ def test_question_words_are_no_answers_in_any_spelling(make_vectors, tmp_path):
     path.write_text("man woman king woman\nman woman king queen\n")
     words = ["man", "woman", "king", "KING", "queen"]
     matrix = [[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1], [0, 0.5, 1]]
-    assert score(lexicon(make_vectors(words, matrix)), path, "own").value == 0.5
+    assert score(make_lexicon(make_vectors(words, matrix)), path, "own").value == 0.5
 
 
 def test_no_known_question_and_no_words(make_vectors, tmp_path):
     path = tmp_path / "own"
     path.write_text("a b c d\n")
     for words in (KINGS, []):
-        result = score(lexicon(make_vectors(words)), path, "own")
+        result = score(make_lexicon(make_vectors(words)), path, "own")
         assert (result.value, result.used, result.skipped) == (None, 0, 1)
 
 

@@ -4,38 +4,38 @@ import numpy as np
 import pytest
 
 from app.errors import UsageError
-from app.evaluation.lexicon import first_row, lexicon, protocol, unit_rows
+from app.evaluation.lexicon import first_row, make_lexicon, protocol, unit_rows
 
 
 def test_folding_gives_a_word_to_its_most_frequent_spelling(make_vectors):
-    words = lexicon(make_vectors(["Us", "us", "US", "them"]))
+    words = make_lexicon(make_vectors(["Us", "us", "US", "them"]))
     assert first_row(words, "US") == 0
     assert words.rows["us"] == (0, 1, 2)
-    exact = lexicon(make_vectors(["Us", "us", "US", "them"]), case="exact")
+    exact = make_lexicon(make_vectors(["Us", "us", "US", "them"]), case="exact")
     assert first_row(exact, "US") == 2
     assert first_row(exact, "uS") is None
 
 
 def test_restrict_keeps_the_first_words_and_the_protocol_says_so(make_vectors):
-    words = lexicon(make_vectors(["a", "b", "c"]), restrict=2)
+    words = make_lexicon(make_vectors(["a", "b", "c"]), restrict=2)
     assert first_row(words, "c") is None
     assert "first 2 of 3 words" in protocol(words)
-    assert "all 3 words" in protocol(lexicon(make_vectors(["a", "b", "c"]), restrict=9))
+    assert "all 3 words" in protocol(make_lexicon(make_vectors(["a", "b", "c"]), restrict=9))
 
 
 def test_a_vector_without_direction_makes_its_word_unknown(make_vectors):
     matrix = [[1, 0], [0, 0], [np.nan, 1], [np.inf, 1], [3e38, 3e38], [0, 1e-30]]
-    words = lexicon(make_vectors("abcdef", matrix))
+    words = make_lexicon(make_vectors("abcdef", matrix))
     assert words.words == ["a", "e", "f"]
     assert "3 words with a zero or non-finite vector" in protocol(words)
     np.testing.assert_allclose(np.linalg.norm(unit_rows(words, slice(None)), axis=1), 1, rtol=1e-6)
 
 
 def test_no_words_at_all(make_vectors):
-    assert lexicon(make_vectors([])).words == []
+    assert make_lexicon(make_vectors([])).words == []
 
 
 @pytest.mark.parametrize(("choice", "flag"), [({"case": "x"}, "--case"), ({"restrict": -1}, "-1")])
 def test_a_choice_that_cannot_be_is_named(make_vectors, choice, flag):
     with pytest.raises(UsageError, match=flag):
-        lexicon(make_vectors(["a"]), **choice)
+        make_lexicon(make_vectors(["a"]), **choice)

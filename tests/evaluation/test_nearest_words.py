@@ -5,15 +5,15 @@ import pytest
 from gensim.models import KeyedVectors
 
 from app.errors import UsageError
-from app.evaluation.lexicon import lexicon
+from app.evaluation.lexicon import make_lexicon
 from app.evaluation.nearest_words import nearest, solve
 
 WORDS = ["paris", "france", "italy", "rome", "Rome", "well-known"]
 
 
-def test_gensim_gives_the_same_neighbours(make_vectors):
+def test_gensim_gives_the_same_neighbors(make_vectors):
     vectors = make_vectors([f"w{n}" for n in range(60)])
-    words = lexicon(vectors)
+    words = make_lexicon(vectors)
     peer = KeyedVectors(8)
     peer.add_vectors(vectors.tokens, vectors.matrix)
     for ours, theirs in [
@@ -28,15 +28,15 @@ def test_gensim_gives_the_same_neighbours(make_vectors):
 
 
 def test_the_spelling_asked_for_is_the_one_used(make_vectors):
-    words = lexicon(make_vectors(WORDS))
+    words = make_lexicon(make_vectors(WORDS))
     for asked, other in [("rome", "Rome"), ("Rome", "rome"), ("ROME", "Rome")]:
-        found = [neighbour.word for neighbour in nearest(words, [asked], 9)[0]]
+        found = [neighbor.word for neighbor in nearest(words, [asked], 9)[0]]
         assert len(found) == len(WORDS) - 1
         assert other in found
 
 
 def test_words_with_a_hyphen_are_words(make_vectors):
-    words = lexicon(make_vectors(WORDS))
+    words = make_lexicon(make_vectors(WORDS))
     assert solve(words, "- paris + well-known", 1) == solve(words, "well-known - paris", 1)
 
 
@@ -56,9 +56,9 @@ def test_words_with_a_hyphen_are_words(make_vectors):
 )
 def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
     with pytest.raises(UsageError, match=message):
-        ask(lexicon(make_vectors(WORDS)))
+        ask(make_lexicon(make_vectors(WORDS)))
 
 
 def test_another_letter_case_is_suggested_where_case_counts(make_vectors):
     with pytest.raises(UsageError, match="did you mean 'rome' or 'Rome'"):
-        nearest(lexicon(make_vectors(WORDS), case="exact"), ["ROME"])
+        nearest(make_lexicon(make_vectors(WORDS), case="exact"), ["ROME"])

@@ -52,13 +52,14 @@ def test_an_unknown_benchmark_is_named():
 def test_the_carried_files_are_gensims():
     datapath = pytest.importorskip("gensim.test.utils").datapath
     for name in ("wordsim353.tsv", "simlex999.txt", "questions-words.txt"):
-        assert str(score_report._carried(name)) == datapath(name)
-    assert len(read_pairs(score_report._carried("simlex999.txt"))) == 999
+        assert str(score_report._gensim_file(name)) == datapath(name)
+    assert len(read_pairs(score_report._gensim_file("simlex999.txt"))) == 999
 
 
 def test_scoring_needs_neither_tensorflow_nor_gensim_in_memory():
     check = (
-        "import sys; from app.evaluation import report; report._carried('simlex999.txt'); "
+        "import sys; from app.evaluation import score_report as s; "
+        "s._gensim_file('simlex999.txt'); "
         "sys.exit('tensorflow' in sys.modules or 'gensim' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -6,7 +6,7 @@ from gensim.models import KeyedVectors
 from gensim.test.utils import datapath
 
 from app.errors import UsageError
-from app.evaluation.lexicon import lexicon
+from app.evaluation.lexicon import make_lexicon
 from app.evaluation.similarity import read_pairs, score, spearman
 
 
@@ -15,7 +15,7 @@ from app.evaluation.similarity import read_pairs, score, spearman
 def test_gensim_gives_the_same_rho(make_vectors, name, case):
     found = sorted({word for pair in read_pairs(datapath(name)) for word in pair[:2]})[::2]
     vectors = make_vectors([word.upper() if n % 5 == 0 else word for n, word in enumerate(found)])
-    ours = score(lexicon(vectors, case), datapath(name), name)
+    ours = score(make_lexicon(vectors, case), datapath(name), name)
     peer = KeyedVectors(8)
     peer.add_vectors(vectors.tokens, vectors.matrix)
     _, spearman_result, unknown_percent = peer.evaluate_word_pairs(
@@ -72,7 +72,7 @@ def test_rho_shares_ranks_among_ties():
 def test_an_undefined_score_is_none_and_says_why(make_vectors, tmp_path, words, note):
     path = tmp_path / "pairs"
     path.write_text("a b 1\nc d 1\n")
-    result = score(lexicon(make_vectors(words)), path, "own")
+    result = score(make_lexicon(make_vectors(words)), path, "own")
     assert result.value is None
     assert note in result.note
     assert result.used + result.skipped == 2

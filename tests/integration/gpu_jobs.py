@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from app.build import placing
+from app.build import free_memory
 from app.checkpoints.workdir import Workdir
 from app.config import Config, settings
 from app.optimizers.row_updates import slots
@@ -67,7 +67,7 @@ def pretend(monkeypatch) -> None:
 
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
     monkeypatch.setattr(devices, "shard_devices", several)
-    monkeypatch.setattr(placing, "_gpu_bytes", lambda name: 1 << 34)
+    monkeypatch.setattr(free_memory, "_gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
 

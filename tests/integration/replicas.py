@@ -20,7 +20,7 @@ from app.build import strategies
 from app.checkpoints import checkpoint
 from app.checkpoints.workdir import Workdir
 from app.config import Config, settings
-from app.distributed.cluster_spec import of_environment
+from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
 from app.training import loop
@@ -63,7 +63,7 @@ def main() -> None:
         if not runners:
             devices.use_machine(config.run)
         if strategy not in runners:
-            runners[strategy] = strategies.runner(config, of_environment(strategy, cluster))
+            runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])
     runners[strategy].leave(Workdir(config.run.workdir))
     # A start would take seconds longer; see `app.text.blocks.without_autograph`.
@@ -95,7 +95,7 @@ def train(config: Config, runner: Runner) -> None:
     workdir = Workdir(config.run.workdir)
     workdir.path.mkdir(parents=True, exist_ok=True)
     at = checkpoint.newest_position(workdir.checkpoints)
-    config = strategies.settled(config, runner.replicas, at)
+    config = strategies.with_micro_batches(config, runner.replicas, at)
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
         loop.prepare(job, config.run, workdir)

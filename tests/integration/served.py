@@ -33,8 +33,10 @@ def main() -> None:
     devices.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
     with (
-        mock.patch.object(parameter_server.joining, "present", lambda *_: contextlib.nullcontext()),
-        mock.patch.object(parameter_server.joining, "await_all"),
+        mock.patch.object(
+            parameter_server.rendezvous, "present", lambda *_: contextlib.nullcontext()
+        ),
+        mock.patch.object(parameter_server.rendezvous, "await_all"),
     ):
         coordinator = parameter_server.Coordinator(configs[0], hosts)
     for config in configs:

@@ -46,7 +46,7 @@ class Member:
 
 
 def hosts_of(workers: int, servers: int) -> Hosts:
-    return local_cluster.hosts(workers, servers, ports.free(workers + servers + bool(servers)))
+    return local_cluster.make_hosts(workers, servers, ports.free(workers + servers + bool(servers)))
 
 
 def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
@@ -57,11 +57,11 @@ def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
     ("strategy", "config", "message"),
     [
         ("multi_worker", "", "--strategy=multi_worker: TF_CONFIG is not set"),
-        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is no JSON (Expecting value"),
+        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is not JSON (Expecting value"),
         (
             "multi_worker",
             '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 3}}',
-            "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; mend",
+            "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; corr",
         ),
         (
             "parameter_server",
@@ -83,7 +83,7 @@ def test_a_port_that_is_in_use(tmp_path, corpus, task):
     with listening(int(hosts.address.rpartition(":")[2])):
         line = refusal(Member(tmp_path, hosts, corpus).ended())
     what = f"TF_CONFIG names {hosts.address} for this process ({task[0]} 0), and port "
-    assert what in line and "Address already in use; end what listens there" in line
+    assert what in line and "Address already in use; end the process that listens there" in line
 
 
 @pytest.mark.parametrize("servers", [0, 1])
@@ -140,7 +140,8 @@ def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
     late = Member(tmp_path, as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1")
     ended = late.ended()
     assert ended.code == 0, ended.err
-    assert "worker 0 (127.0.0.1:" in ended.err and "nor need it: the run is finished" in ended.err
+    assert "worker 0 (127.0.0.1:" in ended.err
+    assert "(ignored: the run is already finished)" in ended.err
 
     more = Member(
         tmp_path / "more", as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1"

@@ -1,4 +1,4 @@
-"""What a trained workdir gives to others: scores, neighbours, files for gensim and TensorFlow."""
+"""What a trained workdir gives to others: scores, neighbors, files for gensim and TensorFlow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_scores_are_the_same_from_the_workdir_and_from_files(tmp_path, trained, 
     assert records[0][str(analogies)]["used"] == 2
 
 
-def test_neighbours(tmp_path, trained, exported):
+def test_neighbors(tmp_path, trained, exported):
     for source in (f"--workdir={trained}", f"--vectors={exported}/word2vec"):
         lines = done(tmp_path, "app.neighbors", source, "ba", "be", "--k=3").out.splitlines()
         assert lines[0] == "ba" and lines[4] == "be" and len(lines) == 8

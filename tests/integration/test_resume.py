@@ -68,7 +68,7 @@ def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
     assert ended.code == 1 and "Traceback" not in ended.err
     again = f"python -m app.train --workdir='{workdir}'"
     assert ended.err.splitlines()[-1].endswith(
-        f": stopped as asked, and saved; go on with: {again}"
+        f": stopped as asked, and saved; continue with: {again}"
     )
     assert 0 < steps_logged(workdir)[-1] == newest_step(workdir) < newest_step(trained)
     done(tmp_path, "app.train", f"--workdir={workdir}")

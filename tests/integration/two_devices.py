@@ -38,10 +38,10 @@ def main() -> None:
 
 def _trained(devices: int) -> dict:
     settings = ModelConfig(loss="class_softmax", classes=10, class_devices=devices)
-    loss = outputs.make(settings, outputs.Wanted(counts(WORDS), DIM, TARGETS, seed=1))
+    loss = outputs.make_loss(settings, outputs.OutputSpec(counts(WORDS), DIM, TARGETS, seed=1))
     model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
     places = [f"CPU:{number}" for number in range(devices)]
-    tables = storage.make(model.tables(), Config(model=settings), places, Workdir("none"))
+    tables = storage.make_tables(model.tables(), Config(model=settings), places, Workdir("none"))
     function = train_function(model, tables, optimizer, seed=1)
     batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).data for n in range(3)])
     with tf.device("CPU:0"):

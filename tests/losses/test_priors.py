@@ -17,8 +17,8 @@ SHARES = COUNTS / COUNTS.sum()
 
 def shares_at_first(**flags):
     """Of the words, for a vector that is zeros but for the 1 of the bias."""
-    wanted = outputs.Wanted(COUNTS, toy.DIM, targets=20, seed=1)
-    loss = outputs.make(ModelConfig(**flags), wanted)
+    wanted = outputs.OutputSpec(COUNTS, toy.DIM, targets=20, seed=1)
+    loss = outputs.make_loss(ModelConfig(**flags), wanted)
     tables = toy.make_tables(loss)
     priors = loss.priors(COUNTS)
     for name, table in tables.items():

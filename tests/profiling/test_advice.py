@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.config import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig, settings
-from app.profiling.advice import advice
+from app.profiling.advice import advise
 from app.profiling.division import Division
 from app.profiling.operations import Work
 from app.profiling.stages import Stage
@@ -25,7 +25,7 @@ def stage(name="tokenize", kind="ParallelMapV2", parallelism=2):
 def asked(division, config, stage=None, parts=None, cores=2):
     work = Work([], parts or {}, 0.0)
     return [
-        (change.what, change.speedup) for change in advice(division, stage, work, config, cores)
+        (change.what, change.speedup) for change in advise(division, stage, work, config, cores)
     ]
 
 
@@ -90,7 +90,7 @@ def test_of_a_pipeline_that_is_not_ours(slowest, expected):
 
 def test_of_a_host_that_is_busy():
     config = Config(input=InputConfig(steps_per_call=8))
-    found = advice(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)
+    found = advise(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)
     (only,) = found
     assert (only.what, only.new_workdir) == ("--steps_per_call=16", True)
     assert only.speedup == pytest.approx(1 / 0.7)
@@ -131,7 +131,7 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
     )
     settings.check(config)
     work = Work([], {"update": 0.9}, 0.0)
-    for change in advice(divided(**{verdict: 1.0}), stage(name), work, config, 2):
+    for change in advise(divided(**{verdict: 1.0}), stage(name), work, config, 2):
         if change.what.startswith("--"):
             words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
             given = dict(word[2:].split("=") for word in words)

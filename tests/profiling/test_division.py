@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.profiling import profile_report
-from app.profiling.division import Division, division
+from app.profiling.division import Division, divide
 from app.profiling.operations import Work
 from app.profiling.profiles import Profile
 from tests.profiling.events import event
@@ -39,7 +39,7 @@ def divided(**shares):
 
 
 def test_shares_are_of_all_time_and_starting_operations_is_told_from_them():
-    found = division(
+    found = divide(
         profile(
             step(infeed=1, hostCompute=3),
             step(infeed=2, hostCompute=1, other=1),
@@ -84,7 +84,7 @@ def test_where_there_is_a_device_steps_are_taken_apart_from_its_kernels():
         event("IteratorGetNextOp::DoCompute", 0, 400),
         event("gemm", 500, 500, "Stream #1", "/device:GPU:0"),
     ]
-    found = division(profile(step(deviceCompute=0.5), hardware="GPU", events=events), IDLE)
+    found = divide(profile(step(deviceCompute=0.5), hardware="GPU", events=events), IDLE)
     assert not found.cpu_only and found.verdict == "input-bound"
     assert found.milliseconds == pytest.approx(1.0)
     assert found.shares["input"] == pytest.approx(0.4)
@@ -93,5 +93,5 @@ def test_where_there_is_a_device_steps_are_taken_apart_from_its_kernels():
 
 
 def test_few_calls_are_not_to_be_trusted():
-    assert not division(profile(*[step(other=1)] * 4), IDLE).trusted
-    assert division(profile(*[step(other=1)] * 5), IDLE).trusted
+    assert not divide(profile(*[step(other=1)] * 4), IDLE).trusted
+    assert divide(profile(*[step(other=1)] * 5), IDLE).trusted

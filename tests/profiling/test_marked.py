@@ -44,7 +44,7 @@ EVENTS = [
 
 @pytest.mark.parametrize(("starting", "launch"), [(True, 100), (False, 0)])
 def test_a_moment_counts_once(starting, launch):
-    first, second = marked.steps(EVENTS, starting)
+    first, second = marked.divide_steps(EVENTS, starting)
     none = dict.fromkeys(("device_compute", "host_to_device", "launch", "other"), 0.0)
     assert first == pytest.approx(none | {"step": 1.0, "input": 0.1, "host_compute": 0.9})
     assert second == pytest.approx(
@@ -61,7 +61,7 @@ def test_a_moment_counts_once(starting, launch):
 
 
 def test_no_step():
-    assert marked.steps([event("IteratorGetNextOp::DoCompute", 0, 5)], True) == []
+    assert marked.divide_steps([event("IteratorGetNextOp::DoCompute", 0, 5)], True) == []
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_profile_of_keras(tmp_path):
         [sys.executable, "-c", KERAS, str(tmp_path)], capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
-    found = profile_report.diagnose(profiles.newest(tmp_path), None)
+    found = profile_report.diagnose(profiles.find_newest(tmp_path), None)
     assert found.division.trusted and 30 < found.division.calls <= 42
     assert found.division.verdict == "input-bound"
     assert found.stage.name == "slow"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.profiling.operations import work
+from app.profiling.operations import collect_work
 from tests.profiling.events import event, iterator, operation
 
 EXECUTOR = "ExecutorState::Process"
@@ -10,7 +10,7 @@ ASYNC = "ExecutorState::ProcessAsync::Start"
 
 
 def test_copies_of_an_operation_count_as_one_and_phases_sum():
-    found = work(
+    found = collect_work(
         [
             operation("gather/ResourceGather:ResourceGather", 0, 10),
             operation("gather/ResourceGather_1:ResourceGather", 10, 10),
@@ -31,7 +31,7 @@ def test_copies_of_an_operation_count_as_one_and_phases_sum():
 
 
 def test_what_xla_runs_counts_for_the_operation_that_holds_it():
-    found = work(
+    found = collect_work(
         [
             event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
             event("fusion", 10, 20, "tf_Compute/1", hlo_op="fusion"),
@@ -48,7 +48,7 @@ def test_what_xla_runs_counts_for_the_operation_that_holds_it():
 
 
 def test_time_between_operations_is_that_of_starting_them():
-    found = work(
+    found = collect_work(
         [
             event(EXECUTOR, 0, 100, "tf_Compute/1"),
             operation("loss/Mul:Mul", 10, 60),
@@ -61,7 +61,7 @@ def test_time_between_operations_is_that_of_starting_them():
 
 def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s():
     done = "ExecutorState::ProcessAsync::Done"
-    found = work(
+    found = collect_work(
         [
             event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
             event(done, 10, 30, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
@@ -75,7 +75,7 @@ def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s()
 
 def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
     pool = "tf_data_private_threadpool/2"
-    found = work(
+    found = collect_work(
         [
             operation("PyFunc:PyFunc", 0, 100, pool),
             iterator("Root", 20, 70, pool, id=1),  # what the function waits for
@@ -89,7 +89,7 @@ def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
 
 
 def test_a_device_s_operations_are_those_that_count():
-    found = work(
+    found = collect_work(
         [
             operation("loss/Mul:Mul", 0, 90),
             event("volta_gemm", 0, 30, "Stream #1", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
@@ -104,4 +104,4 @@ def test_a_device_s_operations_are_those_that_count():
 
 
 def test_a_profile_without_operations():
-    assert work([]) == ([], {}, 0.0)
+    assert collect_work([]) == ([], {}, 0.0)

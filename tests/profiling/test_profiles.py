@@ -22,16 +22,16 @@ def test_the_newest_of_several(tmp_path, folder):
     for path, age in ((folder, 5), (later, 9)):
         (path / "host.xplane.pb").write_bytes(b"")
         os.utime(path / "host.xplane.pb", (1e9 - age, 1e9 - age))
-    assert profiles.newest(tmp_path) == profiles.newest(tmp_path / "run") == later
+    assert profiles.find_newest(tmp_path) == profiles.find_newest(tmp_path / "run") == later
 
 
 def test_no_profile(tmp_path, folder):
     with pytest.raises(UsageError, match=r"^--workdir=.*/run: no profile there; record one with: "):
-        profiles.newest(tmp_path / "run")
+        profiles.find_newest(tmp_path / "run")
     with pytest.raises(
         UsageError, match=r"^--workdir=.*/none: no such folder; give that of a run$"
     ):
-        profiles.newest(tmp_path / "none")
+        profiles.find_newest(tmp_path / "none")
 
 
 @pytest.mark.parametrize("content", [b"\x0a\xff\xff", b"no protocol buffer" * 9])

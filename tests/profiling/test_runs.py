@@ -70,7 +70,7 @@ def diagnosed(config):
     made, place = job(config)
     loop.prepare(made, config.run, place)
     assert loop.train(made, config.run, place)
-    return profile_report.diagnose(profiles.newest(place.path), config)
+    return profile_report.diagnose(profiles.find_newest(place.path), config)
 
 
 def following(change, config):

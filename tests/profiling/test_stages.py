@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.profiling.stages import slowest
+from app.profiling.stages import find_slowest
 from tests.profiling.events import event, iterator
 
 STEP = event("train 4", 0, 1000, step_num="4")
@@ -53,19 +53,19 @@ def pipeline(**waits):
     ],
 )
 def test_the_stage_that_accounts_for_most_of_the_wait(waits, name, kind, share):
-    found = slowest(pipeline(**waits))
+    found = find_slowest(pipeline(**waits))
     assert (found.name, found.kind) == (name, kind)
     assert found.share == pytest.approx(share)
     assert found.parallelism == (2 if name == "tokenize" else 0)
 
 
 def test_how_a_stage_is_called():
-    assert str(slowest(pipeline(tokenize=700))) == "ParallelMap(tokenize)"
-    assert str(slowest(pipeline(tokenize=800, read=600))) == "Generator"
+    assert str(find_slowest(pipeline(tokenize=700))) == "ParallelMap(tokenize)"
+    assert str(find_slowest(pipeline(tokenize=800, read=600))) == "Generator"
 
 
 def test_iterators_of_a_stage_that_is_built_again_for_each_epoch_are_one_stage():
-    found = slowest(
+    found = find_slowest(
         [
             STEP,
             iterator("Root", 0, 900, id=1),
@@ -82,9 +82,9 @@ def test_a_generator_s_own_pipeline_is_looked_into():
         iterator("Root", 0, 600, "pool", id=10),
         iterator("Root::ParallelMapV2", 0, 590, "pool", id=11, parent=10, name="tokenize"),
     ]
-    assert slowest(pipeline(tokenize=800, read=700) + inner).name == "tokenize"
+    assert find_slowest(pipeline(tokenize=800, read=700) + inner).name == "tokenize"
     # But one that nobody waits for is not.
-    assert slowest(pipeline() + inner).name == "rows"
+    assert find_slowest(pipeline() + inner).name == "rows"
 
 
 def test_the_pipeline_of_the_steps_is_the_one_that_counts():
@@ -92,13 +92,13 @@ def test_the_pipeline_of_the_steps_is_the_one_that_counts():
         iterator("Root", 0, 5000, "evaluation", id=20),
         iterator("Root::Map", 0, 5000, "evaluation", id=21, parent=20, name="other"),
     ]
-    assert slowest(other + pipeline()).name == "rows"
-    assert slowest(other).name == "other"
+    assert find_slowest(other + pipeline()).name == "rows"
+    assert find_slowest(other).name == "other"
 
 
 def test_a_root_that_waited_longer_than_the_recording():
-    assert slowest(pipeline()[2:]).name == "rows"
+    assert find_slowest(pipeline()[2:]).name == "rows"
 
 
 def test_a_profile_without_a_pipeline():
-    assert slowest([STEP]) is None
+    assert find_slowest([STEP]) is None

@@ -90,13 +90,13 @@ def updated(optimizer):
     ("values", "expected"), RULES, ids=["-".join(map(str, values.values())) for values, _ in RULES]
 )
 def test_flags_reach_their_rule(values, expected):
-    found = updates.optimizer(OptimizerConfig(**values))
+    found = updates.make_optimizer(OptimizerConfig(**values))
     assert found.slots == expected.slots
     assert found.learning_rate == expected.learning_rate > 0
     assert updated(found) == updated(expected)
     if len(values) > 1:
         default = OptimizerConfig(optimizer=values["optimizer"])
-        assert updated(found) != updated(updates.optimizer(default))
+        assert updated(found) != updated(updates.make_optimizer(default))
 
 
 def test_no_flag_of_the_optimizer_is_left_out():
@@ -118,7 +118,7 @@ def test_gradients_are_clipped_as_asked():
         ({"clip_global_norm": 1.0}, whole / np.linalg.norm(whole)),
         ({"clip_row_norm": 2.0, "clip_global_norm": 1.5}, np.array(by_row) / 2),
     ):
-        found = updates.optimizer(OptimizerConfig(**values)).clip(gradients)
+        found = updates.make_optimizer(OptimizerConfig(**values)).clip(gradients)
         np.testing.assert_allclose(np.concatenate([*found.values()]), expected, rtol=1e-6)
 
 
@@ -134,5 +134,5 @@ def test_gradients_are_clipped_as_asked():
 )
 def test_the_course_of_the_learning_rate(values, expected):
     settings = OptimizerConfig(**values)
-    rate = updates.learning_rate(settings)
+    rate = updates.make_learning_rate(settings)
     assert [rate(done) for done in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(expected)

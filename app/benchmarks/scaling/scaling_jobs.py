@@ -58,7 +58,8 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
     """
     counts_V = np.zeros(rows, np.int64)
     counts_V[: len(text.vocabulary.counts)] = text.vocabulary.counts
-    model, optimizer = make_model(config, counts_V, columns), updates.optimizer(config.optimizer)
+    model = make_model(config, counts_V, columns)
+    optimizer = updates.make_optimizer(config.optimizer)
     specs = model.tables()
     tables: dict[str, Table] = {
         name: DeviceTable(spec.rows, spec.columns, spec.initial) for name, spec in specs.items()
@@ -71,7 +72,7 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
         model=model,
         tables=tables,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=words_data.make_batches(text, whole, Workdir(config.run.workdir)),
         expected_batches=text.batches,
         words=text.words,

@@ -72,7 +72,7 @@ def _exchange(index: int, ports: list[int]) -> float:
 
     def replica(number: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         for index in range(_EXCHANGES):
-            number = exchange.gathered(number, key + index)[:1]
+            number = exchange.gather(number, key + index)[:1]
         return number
 
     @tf.function(autograph=False)

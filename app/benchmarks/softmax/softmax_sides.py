@@ -191,7 +191,9 @@ class _Given(NamedTuple):
 
 def _ours(case: Case, settings: ModelConfig) -> Side:
     targets, columns = case.hidden_ND.shape
-    output = outputs.make(settings, outputs.Wanted(case.counts_V, columns, targets, seed=0))
+    output = outputs.make_loss(
+        settings, outputs.OutputSpec(case.counts_V, columns, targets, seed=0)
+    )
     dtype = tf.as_dtype(settings.compute_dtype)
     model, rule = _Given(case.hidden_ND, output, dtype), rowwise_adagrad()
     tables = {

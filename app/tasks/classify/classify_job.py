@@ -60,7 +60,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     data = classify_data.load_data(config, workdir, finished)
     examples, seed = data.training, config.run.seed
     features = _features(config, data.words)
-    model, optimizer = _model(config, data.words, data.labels), updates.optimizer(config.optimizer)
+    model = _model(config, data.words, data.labels)
+    optimizer = updates.make_optimizer(config.optimizer)
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
     _warn_about_long_texts(examples, features, config)
     weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
@@ -69,12 +70,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     examples_memory = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
     )
-    placed = placing.place(
+    placed = placing.place_tables(
         model, batches, shape.spec(), config, optimizer, workdir, others=[examples_memory]
     )
     if config.labelled.pretrained_vectors and not checkpoint.list_checkpoints(workdir.checkpoints):
         _load_pretrained(config.labelled.pretrained_vectors, placed["tables"], data.words, config)
-    classifier = _classifier(model, storage.readable(placed["tables"]), features, config)
+    classifier = _classifier(model, storage.scoring_tables(placed["tables"]), features, config)
 
     def scores() -> dict[str, float]:
         metrics = label_metrics.compute_metrics(classifier.score(data.heldout))
@@ -83,7 +84,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         expected_batches=bags.estimate_batches(examples, features, shape),
         words=len(examples),
@@ -224,7 +225,9 @@ def _features(config: Config, words: Vocabulary) -> Features:
 
 def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
     settings, device = config.model, devices.name(config.run)
-    parts = outputs.Wanted(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
+    parts = outputs.OutputSpec(
+        labels.counts, settings.dim, config.input.micro_tokens, config.run.seed
+    )
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
@@ -232,7 +235,7 @@ def _model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         return Bag(
             size=_features(config, words).rows,
             dim=settings.dim,
-            output=outputs.make(settings, parts),
+            output=outputs.make_loss(settings, parts),
             seed=config.run.seed,
             dtype=dtype,
         )
@@ -243,7 +246,7 @@ def _load_tables(
 ) -> tuple[Bag, dict[str, Table]]:
     """Return the model of a workdir and its tables, in memory, without optimizer state."""
     model = _model(config, words, labels)
-    tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
     return model, tables
 
 

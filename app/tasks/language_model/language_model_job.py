@@ -38,12 +38,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """
     text = words_data.load_text(config, workdir, finished)
     device = devices.name(config.run)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     heldout = language_model_data.make_heldout_pass(text, config)
     model = _model(config, text.vocabulary)
     batches = language_model_data.make_batches(text, config, workdir)
     micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
-    placed = placing.place(model, batches, micro_batch, config, optimizer, workdir)
+    placed = placing.place_tables(model, batches, micro_batch, config, optimizer, workdir)
     score = language_model_data.make_scorer(model, placed["tables"], text.vocabulary, device)
     return Job(
         model=model,
@@ -102,7 +102,9 @@ def load_scorer(
         RunError: There is no complete checkpoint.
     """
     model = _model(config, words)
-    tables, position = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, position = storage.load_tables(
+        model.tables(), config, devices.shard_devices(config), workdir
+    )
     device = devices.name(config.run)
     return language_model_data.make_scorer(model, tables, words, device), position.step
 

@@ -47,11 +47,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     train, heldout = split.train, split.heldout
     mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
     model = make_model(config, split.users, split.items, mean)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
     size = [config.input.micro_tokens]
     spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
-    placed = placing.place(
+    placed = placing.place_tables(
         model,
         batches,
         spec,
@@ -61,7 +61,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         others=[recommend_data.memory_item(train, heldout)],
     )
 
-    ranker = Ranker(model, storage.readable(placed["tables"]), tops[-1])
+    ranker = Ranker(model, storage.scoring_tables(placed["tables"]), tops[-1])
 
     def score() -> dict[str, float]:
         return scores(ranker, split.known, heldout, config)
@@ -69,7 +69,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return Job(
         model=model,
         optimizer=optimizer,
-        learning_rate=updates.learning_rate(config.optimizer),
+        learning_rate=updates.make_learning_rate(config.optimizer),
         batches=batches,
         expected_batches=pairs.count_batches(len(train.users_N), config.input),
         words=len(train.users_N),

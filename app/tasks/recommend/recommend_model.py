@@ -69,7 +69,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
-    tables, _ = storage.read(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
     return TrainedRecommender(model, tables, users, items, known)
 
 

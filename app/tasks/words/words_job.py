@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from ...build import placing, storage, updates
+from ...build import dynamic_rows, placing, updates
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...models.base import Model
@@ -34,10 +34,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.table == "dynamic":
         return _make_growing_job(config, text, workdir)
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
     batches = words_data.make_batches(text, config, workdir)
-    placed = placing.place(model, batches, _micro_batch_spec(config), config, optimizer, workdir)
+    placed = placing.place_tables(
+        model, batches, _micro_batch_spec(config), config, optimizer, workdir
+    )
 
     def scores() -> dict[str, float]:
         return text_tasks.score_vectors(placed["tables"]["input"], text.vocabulary)
@@ -57,13 +59,13 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
     """Return the job for a vocabulary that grows while training (--table=dynamic)."""
-    optimizer = updates.optimizer(config.optimizer)
+    optimizer = updates.make_optimizer(config.optimizer)
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
-    row_counts = storage.rows_of_words(_model(config, np.ones(1, bool)), optimizer, config)
-    placing.require_words(row_counts, config)
-    key_map = storage.key_map(row_counts, config, growing_words.PINNED_STEPS)
+    row_counts = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), optimizer, config)
+    placing.check_word_map(row_counts, config)
+    key_map = dynamic_rows.make_key_map(row_counts, config, growing_words.PINNED_STEPS)
     model = _model(config, np.arange(key_map.capacity) == 0)
-    placed = placing.place(
+    placed = placing.place_tables(
         model,
         lambda *_: iter(()),
         _micro_batch_spec(config),

@@ -23,7 +23,7 @@ def tens(monkeypatch):
     def make(settings, wanted):
         return ClassSoftmax(len(wanted.counts_V), wanted.columns, [np.r_[0:95:10, 95]])
 
-    monkeypatch.setattr(softmax_sides.outputs, "make", make)
+    monkeypatch.setattr(softmax_sides.outputs, "make_loss", make)
 
 
 def trained(side, steps=3, **given):

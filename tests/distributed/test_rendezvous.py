@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from app.distributed import meeting
+from app.distributed import rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.system import ports
@@ -36,10 +36,10 @@ def nothing():
 def test_all_go_when_the_last_is_there(pool, late):
     hosts = make_hosts(3)
     early = [one for one in hosts if one.index != late]
-    waiting = [pool.submit(meeting.meet, one, SECONDS, nothing) for one in early]
+    waiting = [pool.submit(rendezvous.meet, one, SECONDS, nothing) for one in early]
     time.sleep(0.3)
     assert not any(one.done() for one in waiting)
-    meeting.meet(hosts[late], SECONDS, nothing)
+    rendezvous.meet(hosts[late], SECONDS, nothing)
     for one in waiting:
         one.result(SECONDS)
     assert not ports.taken(int(hosts[0].address.rpartition(":")[2]))
@@ -47,9 +47,9 @@ def test_all_go_when_the_last_is_there(pool, late):
 
 def test_who_is_missing_is_named_by_all_that_are_there(pool):
     chief, here, _ = make_hosts(3)
-    there = pool.submit(meeting.meet, here, SECONDS, nothing)
+    there = pool.submit(rendezvous.meet, here, SECONDS, nothing)
     with pytest.raises(RunError, match="^worker 2 .* did not arrive within --cluster_timeout=1 s"):
-        meeting.meet(chief, 1.0, nothing)
+        rendezvous.meet(chief, 1.0, nothing)
     with pytest.raises(RunError, match="^worker 2 .* did not arrive"):
         there.result(SECONDS)
 
@@ -57,7 +57,7 @@ def test_who_is_missing_is_named_by_all_that_are_there(pool):
 def test_a_chief_that_does_not_come_is_named():
     _, worker = make_hosts(2)
     with pytest.raises(RunError, match=r"^worker 0 \(127.0.0.1:[0-9]+\) did not arrive"):
-        meeting.meet(worker, 0.5, nothing)
+        rendezvous.meet(worker, 0.5, nothing)
 
 
 def test_a_difference_that_the_chief_finds_is_told_to_all(pool):
@@ -65,15 +65,15 @@ def test_a_difference_that_the_chief_finds_is_told_to_all(pool):
         raise UsageError("worker 1 has --dim=8 and the chief 9")
 
     chief, worker = make_hosts(2)
-    there = pool.submit(meeting.meet, worker, SECONDS, check)
-    for end in (lambda: meeting.meet(chief, SECONDS, check), lambda: there.result(SECONDS)):
+    there = pool.submit(rendezvous.meet, worker, SECONDS, check)
+    for end in (lambda: rendezvous.meet(chief, SECONDS, check), lambda: there.result(SECONDS)):
         with pytest.raises(UsageError, match="--dim=8"):
             end()
 
 
 def test_a_worker_that_leaves_is_waited_for_again(pool):
     chief, worker, other = make_hosts(3)
-    waiting = pool.submit(meeting.meet, chief, SECONDS, nothing)
+    waiting = pool.submit(rendezvous.meet, chief, SECONDS, nothing)
     address = ("127.0.0.1", int(chief.address.rpartition(":")[2]))
     for said in (b'{"task": ["worker", 1]}', b"GET / HTTP/1.0\n", b'{"task": ["worker", 1]}\n'):
         gone = None
@@ -82,10 +82,10 @@ def test_a_worker_that_leaves_is_waited_for_again(pool):
                 gone = socket.create_connection(address)
         with gone:
             gone.sendall(said)
-    third = pool.submit(meeting.meet, other, SECONDS, nothing)
+    third = pool.submit(rendezvous.meet, other, SECONDS, nothing)
     time.sleep(0.5)
     assert not waiting.done() and not third.done()
-    meeting.meet(worker, SECONDS, nothing)
+    rendezvous.meet(worker, SECONDS, nothing)
     waiting.result(SECONDS)
     third.result(SECONDS)
 
@@ -94,11 +94,11 @@ def test_a_chief_that_is_busy_with_the_run_before_is_waited_for(pool):
     """Longer than for one that is not there at all."""
     chief, worker = make_hosts(2)
     with socket.create_server(("127.0.0.1", int(chief.address.rpartition(":")[2]))) as server:
-        waiting = pool.submit(meeting.meet, worker, 0.1, nothing)
+        waiting = pool.submit(rendezvous.meet, worker, 0.1, nothing)
         for _ in range(4):
             connection, _ = server.accept()
             connection.sendall(b"\0\0\x06\x04\0\0\0\0\0")  # HTTP/2, as gRPC greets
             connection.close()
         assert not waiting.done()
-    meeting.meet(chief, SECONDS, nothing)
+    rendezvous.meet(chief, SECONDS, nothing)
     waiting.result(SECONDS)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from app.config import Config, RunConfig
-from app.distributed import arrivals, joining
+from app.distributed import liveness, rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.system import ports
@@ -30,11 +30,11 @@ def test_one_that_listens_is_there():
     own, other = ports.free(2)
     hosts = hosts_at(own, other)
     address = hosts.address_of("worker", 1)
-    assert not arrivals.is_listening(address)
-    assert arrivals.missing(hosts, hosts.others, 0.0) == [("worker", 1)]
+    assert not liveness.is_listening(address)
+    assert liveness.missing(hosts, hosts.others, 0.0) == [("worker", 1)]
     with listening(other):
-        assert all(arrivals.is_listening(address) for _ in range(300))  # more than a queue holds
-        assert arrivals.missing(hosts, hosts.everyone, 0.0) == [("worker", 0)]
+        assert all(liveness.is_listening(address) for _ in range(300))  # more than a queue holds
+        assert liveness.missing(hosts, hosts.everyone, 0.0) == [("worker", 0)]
         assert ports.taken(other) == "Address already in use"
     assert not ports.taken(other)
 
@@ -50,11 +50,11 @@ def test_a_port_that_is_connected_to_itself_is_nobody():
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket, "create_connection", Itself().create_connection)
-            assert not arrivals.is_listening("127.0.0.1:1")
+            assert not liveness.is_listening("127.0.0.1:1")
 
 
 def test_it_waits_and_says_for_whom(monkeypatch, caplog):
-    monkeypatch.setattr(arrivals, "_SAY_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "_REPORT_SECONDS", 0.0)
     own, other = ports.free(2)
     hosts = hosts_at(own, other)
     arrived, gone = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ def test_it_waits_and_says_for_whom(monkeypatch, caplog):
     thread.start()
     monkeypatch.setattr(Hosts, "name", lambda self, kind, index: let_it(index))
     with caplog.at_level(logging.INFO, logger="absl"):
-        arrivals.wait_for(hosts, hosts.others, 60.0)
+        liveness.wait_for(hosts, hosts.others, 60.0)
     gone.set()
     thread.join()
     assert caplog.messages == ["waiting for worker 1"]
@@ -82,7 +82,7 @@ def test_who_is_missing_is_told():
     found = ports.free(3)
     hosts = hosts_at(*found)
     with pytest.raises(RunError) as raised:
-        arrivals.wait_for(hosts, hosts.others, 0.3)
+        liveness.wait_for(hosts, hosts.others, 0.3)
     first, second = (f"worker {n} (127.0.0.1:{found[n]})" for n in (1, 2))
     assert str(raised.value) == (
         f"{first}, {second} did not arrive within --cluster_timeout=0.3 s; start them with the "
@@ -93,25 +93,25 @@ def test_who_is_missing_is_told():
 def test_the_own_address():
     own = ports.free(1)[0]
     hosts = hosts_at(own)
-    arrivals.check_own(hosts)
+    liveness.check_own_address(hosts)
     with listening(own), pytest.raises(UsageError) as raised:
-        arrivals.check_own(hosts)
+        liveness.check_own_address(hosts)
     assert str(raised.value).startswith(
         f"TF_CONFIG names 127.0.0.1:{own} for this process (worker 0), and port {own} cannot be "
-        "had: Address already in use; end what listens there"
+        "used: Address already in use; end the process that listens there"
     )
-    arrivals.check_own(Hosts({"worker": (f"localhost:{own}",)}, "worker", 0))
+    liveness.check_own_address(Hosts({"worker": (f"localhost:{own}",)}, "worker", 0))
 
 
 def test_an_address_of_another_machine(monkeypatch):
-    monkeypatch.setattr(arrivals, "_PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "_PROBE_SECONDS", 0.1)
     own = ports.free(1)[0]
     # One for documentation, which is nobody's (RFC 5737).
     elsewhere = Hosts({"worker": (f"192.0.2.1:{own}",)}, "worker", 0)
-    with pytest.raises(UsageError, match='and that is another machine; mend "task", or start'):
-        arrivals.check_own(elsewhere)
+    with pytest.raises(UsageError, match='and that is another machine; correct "task", or start'):
+        liveness.check_own_address(elsewhere)
     monkeypatch.setattr(ports, "taken", lambda port, host="": "none of ours" if host else "")
-    arrivals.check_own(hosts_at(own))  # what is sent there arrives
+    liveness.check_own_address(hosts_at(own))  # what is sent there arrives
 
 
 def test_a_name_that_is_not_known(monkeypatch, caplog):
@@ -124,8 +124,8 @@ def test_a_name_that_is_not_known(monkeypatch, caplog):
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     hosts = Hosts({"worker": (f"pod-0:{ports.free(1)[0]}",)}, "worker", 0)
     with caplog.at_level(logging.INFO, logger="absl"), pytest.raises(UsageError) as raised:
-        arrivals.check_own(hosts, 0.5)
-    assert "and no machine of that name is known; mend the address" in str(raised.value)
+        liveness.check_own_address(hosts, 0.5)
+    assert "and no machine of that name is known; correct the address" in str(raised.value)
     assert len(looked) > 1 and len(caplog.messages) == 1
 
 
@@ -138,9 +138,9 @@ def joined(configs, hosts) -> list[str]:
         own = Hosts(hosts.tasks, "worker", index)
         config = configs[index]
         try:
-            with joining.present(config, own), listening(int(own.address.rpartition(":")[2])):
+            with rendezvous.present(config, own), listening(int(own.address.rpartition(":")[2])):
                 try:
-                    joining.await_all(config, own)
+                    rendezvous.await_all(config, own)
                 finally:
                     everyone.wait()
         except (RunError, UsageError) as error:
