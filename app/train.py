@@ -48,7 +48,7 @@ def main(_: Sequence[str]) -> None:
         logging.info("%s; nor need it: the run is finished", error)
         return
     writes = runner.chief and not settings.run.plan_only
-    with runner.telling(), place.held() if writes else contextlib.nullcontext():
+    with runner.error_context(), place.held() if writes else contextlib.nullcontext():
         at = checkpoint.newest_position(place.checkpoints)
         config = strategies.settled(settings, runner.replicas, at)
         with runner.scope():
@@ -60,12 +60,12 @@ def main(_: Sequence[str]) -> None:
         if settings.run.plan_only:
             return
         finished = loop.train(job, settings.run, place, runner, by_name(settings))
-        closing = job.closing if runner.chief else lambda place: ""
+        closing = job.finish if runner.chief else lambda place: ""
         del job  # and its tables, in whose place those to score can come
         gc.collect()
         told = closing(place) if finished else ""
         if finished:
-            runner.leave(place)
+            runner.wait_for_chief(place)
     if not finished:
         alone = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
         again = "the same commands, one for each process" if hosts else alone

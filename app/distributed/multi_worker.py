@@ -84,13 +84,13 @@ class Workers(Replicas):
         own = job.batches(epochs, first, range(start, start + share))
         return self._agreement.batches(own, epochs, job.empty)
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
         with self._others():
             if not self._met:
                 self._meet(data, first)
                 self._met = True
-            made = super().call(data, first, rate)
+            made = super().run_steps(data, first, rate)
         self._last = [*self._last[-1:], made]
         return made
 
@@ -98,7 +98,7 @@ class Workers(Replicas):
         """Whether this process was asked to stop, and whether it has more of this epoch."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Waits for the chief, which is to save; starts again if that does not come to it."""
         if self.chief:
             return

@@ -71,7 +71,7 @@ class Coordinator:
         self._out: collections.deque[Any] = collections.deque()
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def error_context(self) -> Iterator[None]:
         """See `Runner`: a parameter server that is gone may be met by whatever reads a table."""
         try:
             yield
@@ -122,7 +122,7 @@ class Coordinator:
         """See `Runner`."""
         return audit(self._function, self._tables, (data, first, rate))
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Gives the call to the next worker that is free; waits while too many are given out."""
         if not self._given:
             self._served.start(int(first))
@@ -140,7 +140,7 @@ class Coordinator:
         self._bytes += [float(exchanged) for *_, exchanged in made]
         return sum(float(loss) for loss, *_ in made), sum(float(count) for _, count, _ in made)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See `Runner`."""
         self._coordinator.join()
         self._out.clear()
@@ -157,7 +157,7 @@ class Coordinator:
         """See the class."""
         if not self._bytes:
             return {}
-        self.settle()
+        self.synchronize()
         begun = int(self._begun.read_value())
         exchanged = sum(self._bytes) / len(self._bytes) / self._steps
         self._bytes = []
@@ -172,7 +172,7 @@ class Coordinator:
         """Workers and servers see themselves when this process has ended."""
         self._present.close()
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Nobody is waited for."""
 
     def _train_function(self, job: Job, seed: int) -> Any:

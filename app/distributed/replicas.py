@@ -59,7 +59,7 @@ class Replicas:
         self._exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
 
-    def telling(self) -> AbstractContextManager:
+    def error_context(self) -> AbstractContextManager:
         """See `Runner`; an exchange that fails is told where it is made."""
         return nullcontext()
 
@@ -82,7 +82,7 @@ class Replicas:
         inputs = data, first, rate, self.flags_F(), tf.constant(0)
         return audit(self._function, self._tables, inputs)
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
         with errors_of_tables():
             key = self._exchange.keys(self._operations)
@@ -100,7 +100,7 @@ class Replicas:
         loss, examples, *_ = zip(*calls, strict=True)
         return float(tf.add_n(loss)), float(tf.add_n(examples))
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Calls are made one after the other."""
 
     def is_stopping(self, asked: bool) -> bool:
@@ -122,7 +122,7 @@ class Replicas:
     def close(self) -> None:
         """Nothing to end."""
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Nobody is waited for."""
 
 

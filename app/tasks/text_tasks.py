@@ -30,9 +30,9 @@ def fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
     return {
         "expected_batches": text.batches,
         "digest": words_data.digest(text),
-        "about": _about(text, config),
+        "summary": _about(text, config),
         "record": lambda: words_data.record(text, workdir),
-        "closing": close,
+        "finish": close,
     }
 
 

@@ -47,7 +47,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
             *_warnings(),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(told) or 'all as by default'}",
-            *(f"{name:<11} {told}" for name, told in job.about),
+            *(f"{name:<11} {told}" for name, told in job.summary),
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,

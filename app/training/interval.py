@@ -12,7 +12,7 @@ from ..errors import RunError
 from .job import Job
 from .profile_hooks import Item
 
-# From what `Runner.call` gave, for each call, to their losses and examples, summed.
+# From what `Runner.run_steps` gave, for each call, to their losses and examples, summed.
 Totals = Callable[[Sequence[Any]], tuple[float, float]]
 
 

@@ -25,10 +25,10 @@ class Job:
     what a call takes of a process whose share of the epoch is at its end before others'; None where
     all have as many batches. digest: a number that differs with what gives ids their meaning.
     of_loss: further values, by name, that follow from the mean loss. epoch_end: called after each
-    epoch, for values by name. watched: from those to the score that the best epoch has most of.
-    memory: what takes it. kept: what else a checkpoint is to have. staging: what brings rows of the
-    tables to the steps. about: what the banner tells of the data. record: writes to the workdir,
-    before the first step, what gives the rows a meaning. closing: from the workdir, once all epochs
+    epoch, for values by name. monitor: from those to the score that the best epoch has most of.
+    memory: what takes it. extra_state: what else a checkpoint is to have. staging: what brings rows of the
+    tables to the steps. summary: what the banner tells of the data. record: writes to the workdir,
+    before the first step, what gives the rows a meaning. finish: from the workdir, once all epochs
     are done, to what the person is told.
     """
 
@@ -47,11 +47,11 @@ class Job:
     digest: int = 0
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
-    watched: Callable[[Mapping[str, float]], float] | None = None
+    monitor: Callable[[Mapping[str, float]], float] | None = None
     memory: Sequence[memory_plan.Item] = ()
-    kept: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
+    extra_state: Mapping[str, Kept] = dataclasses.field(default_factory=dict)
     staging: InPlace | Staging | None = None
     unit: str = "words"
-    about: Sequence[tuple[str, str]] = ()
+    summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None
-    closing: Callable[[Workdir], str] = lambda workdir: ""
+    finish: Callable[[Workdir], str] = lambda workdir: ""

@@ -52,7 +52,7 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
     UsageError for a window of --profile_steps that the run has no steps for, and for --patience
     where nothing is scored, or where tables cannot be kept twice.
     """
-    if settings.patience and (job.epoch_end is None or job.watched is None):
+    if settings.patience and (job.epoch_end is None or job.monitor is None):
         raise UsageError(
             f"--patience={settings.patience} goes by the score of what is held out, and nothing "
             "is; give --heldout=FILE or --heldout_share"
@@ -100,7 +100,7 @@ def train(
             read, or a checkpoint cannot be written.
     """
     runner = runner or Here()
-    kept = {**job.tables, **job.kept}
+    kept = {**job.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, kept, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, kept)
     staging = job.staging or InPlace(job.tables)
@@ -137,7 +137,7 @@ def train(
             display.show(at.step, values)
 
         def save() -> None:
-            runner.settle()
+            runner.synchronize()
             staging.write_home()
             if runner.chief:
                 _save(checkpoints, job, at)
@@ -154,7 +154,7 @@ def train(
                 if interval.losses:
                     report(rate)
                 if not scoring.is_aside:
-                    runner.settle()
+                    runner.synchronize()
                     staging.write_home()
                 interval.apart(lambda: scoring.begin(job.epoch_end, at.step, at.epoch))
                 for score in scoring.done():
@@ -166,7 +166,7 @@ def train(
             if len(values) > 1:  # none may be defined, where no word of a benchmark is known
                 display.say(step, values)
             if settings.patience:
-                rank(runner.broadcast(job.watched(values)))  # for all to stop at one epoch
+                rank(runner.broadcast(job.monitor(values)))  # for all to stop at one epoch
 
         def rank(score: float) -> None:
             """Keeps the tables, if they are the best so far."""
@@ -202,7 +202,7 @@ def train(
             if not audited:
                 _tell_audited(runner.audit(*inputs), job)
                 audited = True
-            interval.losses.append(runner.call(*inputs))
+            interval.losses.append(runner.run_steps(*inputs))
             at.step += job.steps_per_batch
             at.batch += 1
             display.advance()

@@ -34,7 +34,7 @@ class Runner(Protocol):
     chief: bool
     is_asynchronous: bool
 
-    def telling(self) -> AbstractContextManager:
+    def error_context(self) -> AbstractContextManager:
         """What the whole run is within: raises as what it is what the loss of others leads to."""
         ...
 
@@ -54,7 +54,7 @@ class Runner(Protocol):
         """What such a call would do to whole tables; see `auditing.step_audit`."""
         ...
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Makes a call, or has it made soon; gives something that `totals` takes.
 
         data, first, rate: see `training.step.TrainFunction`. RunError where a table raised one, or
@@ -66,7 +66,7 @@ class Runner(Protocol):
         """The losses and the examples of calls, summed, once they are made."""
         ...
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Waits until every call is made, so that the tables can be read as a whole."""
         ...
 
@@ -86,7 +86,7 @@ class Runner(Protocol):
         """After the last call."""
         ...
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Before the end of a process that has finished its part of a run."""
         ...
 
@@ -96,7 +96,7 @@ class Here:
 
     replicas, chief, is_asynchronous = 1, True, False
 
-    def telling(self) -> AbstractContextManager:
+    def error_context(self) -> AbstractContextManager:
         """There are no others."""
         return nullcontext()
 
@@ -118,7 +118,7 @@ class Here:
         with tf.device(self._device):  # where it is called, or it would be traced twice
             return audit(self._function, self._tables, (data, first, rate))
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Runner`: the loss and the examples of the first step, on the device."""
         with tf.device(self._device), errors_of_tables():
             return self._function(data, first, rate)
@@ -128,7 +128,7 @@ class Here:
         loss, examples = (float(tf.add_n(part)) for part in zip(*calls, strict=True))
         return loss, examples
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Calls are made one after the other."""
 
     def is_stopping(self, asked: bool) -> bool:
@@ -146,7 +146,7 @@ class Here:
     def close(self) -> None:
         """Nothing to end."""
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Nobody is waited for."""
 
 

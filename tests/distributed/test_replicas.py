@@ -65,7 +65,7 @@ def made(runner, ids_SN, rows):
         micro_batches=2,
     )
     runner.open(job, tables, seed=1)
-    call = runner.call(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
+    call = runner.run_steps(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
     return runner, call, tables["rows"]
 
 

@@ -65,7 +65,7 @@ def main() -> None:
         if strategy not in runners:
             runners[strategy] = strategies.runner(config, of_environment(strategy, cluster))
         train(config, runners[strategy])
-    runners[strategy].leave(Workdir(config.run.workdir))
+    runners[strategy].wait_for_chief(Workdir(config.run.workdir))
     # A start would take seconds longer; see `app.text.blocks.as_written`.
     assert not [name for name in sys.modules if name.startswith("__autograph_generated")]
 

@@ -22,7 +22,7 @@ def watched(run, scores, **job):
     """The run, scored so after each epoch."""
     left = iter(scores)
     job = {"epoch_end": lambda: {"score": next(left)}, **job}
-    run.job = dataclasses.replace(run.job, watched=lambda values: values["score"], **job)
+    run.job = dataclasses.replace(run.job, monitor=lambda values: values["score"], **job)
     return run
 
 

@@ -51,7 +51,7 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         if config.model.loss in outputs.LIKELIHOODS
         else lambda loss: {},
         epoch_end=None if heldout is None else lambda: language_model_data.values(score(heldout())),
-        watched=lambda values: -values["heldout_loss"],
+        monitor=lambda values: -values["heldout_loss"],
         **texts.fields(text, config, workdir),
         **stored,
     )

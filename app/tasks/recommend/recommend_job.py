@@ -109,10 +109,10 @@ def job(config: Config, workdir: Workdir, finished: bool) -> Job:
         is_arranged=False,
         device=devices.name(config.run),
         epoch_end=score if len(heldout.users_N) else None,
-        watched=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
-        about=recommend_data.about(found, sources),
+        monitor=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
+        summary=recommend_data.about(found, sources),
         record=record,
-        closing=lambda workdir: _closing(workdir, model.scorer.inner),
+        finish=lambda workdir: _closing(workdir, model.scorer.inner),
         **stored,
     )
 

@@ -79,7 +79,7 @@ def _growing(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
         words=text.words,
         steps_per_batch=config.input.steps_per_call,
         device=devices.name(config.run),
-        kept={growing_words.NAME: stream},
+        extra_state={growing_words.NAME: stream},
         **texts.fields(text, config, workdir),
         **stored,
     )
