@@ -32,7 +32,7 @@ def main(_: Sequence[str]) -> None:
     from .distributed import serving
     from .system import devices
     from .tasks import all_tasks
-    from .training import banner, loop
+    from .training import banner, loop, progress
 
     devices.use_machine(settings.run)
     # A plan looks at the workdir, if one is given, and writes nothing there.
@@ -43,7 +43,7 @@ def main(_: Sequence[str]) -> None:
             return
         runner = strategies.runner(settings, hosts)
     except RunError as error:
-        if hosts is None or not loop.is_finished(place, settings.run.epochs):
+        if hosts is None or not progress.is_finished(place, settings.run.epochs):
             raise
         logging.info("%s; nor need it: the run is finished", error)
         return
@@ -52,7 +52,7 @@ def main(_: Sequence[str]) -> None:
         at = checkpoint.newest_position(place.checkpoints)
         config = strategies.settled(settings, runner.replicas, at)
         with runner.scope():
-            job = all_tasks.JOBS[settings.run.task](config, place, loop.is_finished(place))
+            job = all_tasks.JOBS[settings.run.task](config, place, progress.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
             about = strategies.about(config, hosts, runner.replicas)

@@ -24,7 +24,7 @@ from ..config import Config
 from ..errors import RunError, UsageError
 from ..tables.base import Table
 from ..training.job import Job
-from ..training.loop import is_finished
+from ..training.progress import is_finished
 from . import arrivals, joining, meeting, notes
 from .agreement import Agreement
 from .cluster_spec import Hosts

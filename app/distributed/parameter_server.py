@@ -23,14 +23,13 @@ from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
-from ..optimizers import row_updates as writer
 from ..tables import device, served
 from ..tables.base import Table
 from ..tables.device import DeviceTable
 from ..tables.served import Served
-from ..training import gradients
+from ..training.gradients import RowGradients, compute_gradients, phase
 from ..training.job import Job
-from ..training.step import steps
+from ..training.step import clip_gradients, split_steps, update_rows
 from ..types import Batch
 from . import arrivals, joining
 from .cluster_spec import Hosts
@@ -194,21 +193,22 @@ class Coordinator:
                     return tf.gather(state[name], ids_U)
                 return tables.gather({name: ids_U})[name]
 
-            def trained(batches: Sequence[Batch]) -> tuple[tf.Tensor, ...]:
-                found = gradients.collected(model, gather, batches, anywhere)
-                with gradients.phase("gradient"):
-                    by_table = {n: rows.values_UD for n, rows in found.gradients.items()}
-                    by_table = optimizer.clip(by_table)
-                touched = {n: (found.gradients[n].ids_U, rows) for n, rows in by_table.items()}
-                with gradients.phase("update"):
-                    tables.update(touched, rate)
-                for name, (ids_U, rows_UD) in found.state.items():
-                    places_U1 = ids_U[:, tf.newaxis]
-                    state[name] = tf.tensor_scatter_nd_update(state[name], places_U1, rows_UD)
-                return found.loss, found.examples, served.travelling(touched, 2)
+            def train_step(batches: Sequence[Batch]) -> tuple[tf.Tensor, ...]:
+                gradients = compute_gradients(model, gather, batches, anywhere)
+                with phase("gradient"):
+                    clipped = clip_gradients(optimizer, gradients.gradients)
+                with phase("update"):
+                    tables.update(clipped, rate)
+                for name, (ids_U, rows_UD) in gradients.state.items():
+                    indices_U1 = ids_U[:, tf.newaxis]
+                    state[name] = tf.tensor_scatter_nd_update(state[name], indices_U1, rows_UD)
+                return gradients.loss, gradients.examples, served.travelling(clipped, 2)
 
-            made = [trained(batches) for batches in steps(data_S, first, seed, job.micro_batches)]
-            return *made[0][:2], tf.add_n([exchanged for *_, exchanged in made])
+            steps = [
+                train_step(batches)
+                for batches in split_steps(data_S, first, seed, job.micro_batches)
+            ]
+            return *steps[0][:2], tf.add_n([exchanged for *_, exchanged in steps])
 
         return train
 
@@ -224,8 +224,7 @@ def _change(job: Job) -> served.Change:
         rate: tf.Tensor,
         number: tf.Tensor,
     ) -> None:
-        rows_UD = part.gather(ids_U)
-        writer.update(job.optimizer, part, ids_U, rows_UD, gradients_UD, rate, number)
+        update_rows(job.optimizer, part, RowGradients(ids_U, gradients_UD), rate, number)
 
     return change
 

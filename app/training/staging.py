@@ -36,7 +36,7 @@ class InPlace:
     def __init__(self, tables: Mapping[str, Table]):
         self.tables = tables
 
-    def ahead(self, batches: Iterable, step: int) -> Iterator:
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
         """The batches as they are."""
         return iter(batches)
 
@@ -49,7 +49,7 @@ class InPlace:
         """
         return data
 
-    def write_home(self) -> None:
+    def write_back(self) -> None:
         """Nothing to do: rows are at home."""
 
     def values(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class Staging(InPlace):
         self._since = _Since()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "staging")
 
-    def ahead(self, batches: Iterable, step: int) -> Iterator:
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
         """The batches, each once its rows are on the device.
 
         batches: an epoch and what a call of the train function takes. step: the steps before them.
@@ -152,7 +152,7 @@ class Staging(InPlace):
             following = self._thread.submit(self._chunk, batches, step)
             yield from chunk.items
 
-    def write_home(self) -> None:
+    def write_back(self) -> None:
         """Makes the tables at home as if steps had trained on them; between two steps."""
         self._thread.submit(int).result()  # what was given to the thread before is done then
         self._check_writes()

@@ -23,7 +23,7 @@ from app.config import Config, settings
 from app.distributed.cluster_spec import of_environment
 from app.system import devices, ports
 from app.tasks import all_tasks
-from app.training import loop
+from app.training import loop, progress
 from app.training.runner import Runner
 from tests.integration.commands import Command, done, write_corpus
 
@@ -97,7 +97,7 @@ def train(config: Config, runner: Runner) -> None:
     at = checkpoint.newest_position(workdir.checkpoints)
     config = strategies.settled(config, runner.replicas, at)
     with runner.scope():
-        job = all_tasks.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
+        job = all_tasks.JOBS[config.run.task](config, workdir, progress.is_finished(workdir))
         loop.prepare(job, config.run, workdir)
     assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 

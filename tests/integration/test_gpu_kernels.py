@@ -159,7 +159,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
         job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
         batches = job.batches(range(1), 0)
         if config.table.table == "host":
-            batches = job.staging.ahead(batches, 0)
+            batches = job.staging.prefetch(batches, 0)
         _, batch = next(iter(batches))
         batch = job.staging.locate(batch, tf.constant(0, tf.int64))
         tables = job.staging.tables

@@ -42,11 +42,11 @@ def trained(optimizer, way, after=lambda batch: None):
     model, tables = make(optimizer)
     brought = way(model, tables)
     function = train_function(model, brought.tables, optimizer, seed=4)
-    for number, (epoch, tokens) in enumerate(brought.ahead(batches(), 0)):
+    for number, (epoch, tokens) in enumerate(brought.prefetch(batches(), 0)):
         assert epoch == number // 5
         function(tokens, tf.constant(number * STEPS, tf.int64), tf.constant(0.1))
         after(brought, tables, number)
-    brought.write_home()
+    brought.write_back()
     brought.close()
     return contents(tables), brought
 
@@ -89,7 +89,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
 
     def compare(brought, tables, number):
         if number % 5 == 4:  # in the middle of a chunk
-            brought.write_home()
+            brought.write_back()
             assert contents(tables) == expected[number]
 
     whole, _ = trained(optimizer, lambda model, tables: InPlace(tables), keep)
@@ -136,7 +136,7 @@ def test_an_error_of_the_batches_reaches_the_loop():
 
     seen = 0
     with pytest.raises(OSError, match="the text is gone"):
-        for _ in brought.ahead(broken(), 0):
+        for _ in brought.prefetch(broken(), 0):
             seen += 1
     assert seen <= 4
     brought.close()
@@ -147,8 +147,8 @@ def test_no_batches_are_nothing_to_do():
     model, tables = make(optimizer)
     before = contents(tables)
     brought = through(optimizer, {"input": room(10, 300)})(model, tables)
-    assert list(brought.ahead(iter(()), 0)) == []
-    brought.write_home()
+    assert list(brought.prefetch(iter(()), 0)) == []
+    brought.write_back()
     brought.close()
     assert contents(tables) == before
 

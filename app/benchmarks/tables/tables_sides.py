@@ -83,7 +83,7 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
 
     def calls() -> Iterator[tf.Tensor]:
         train = None
-        for number, (_, ids_SN) in enumerate(brought.ahead(batches, 0)):
+        for number, (_, ids_SN) in enumerate(brought.prefetch(batches, 0)):
             # Staged tables are there with their first rows.
             train = train or train_function(model, brought.tables, optimizer, seed=0)
             with tf.device(device):
