@@ -213,7 +213,6 @@ def split_steps(
             for part in parts or range(micro_batches):
                 data = tf.nest.pack_sequence_as(data_S, [pieces[part] for pieces in split])
                 data, rows = data if isinstance(data, Located) else (data, {})
-                draw = (first + index) * micro_batches + part
-                seeds = tf.stack([tf.constant(seed, tf.int64), draw])
-                batches.append(Batch(data, seeds, part, rows))
+                seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
+                batches.append(Batch(data, tf.stack(seeds), part, rows))
         yield batches

@@ -233,7 +233,9 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
     locating, first = Locating(Both(), tables, 1), tf.constant(0, tf.int64)
     locating.locate(tf.constant([[1, 1], [-1, 1]]), first)
     before = {name: (contents(table), table.keys.step) for name, table in tables.items()}
-    with pytest.raises(RunError, match="^table 'more' has 2 rows, but the 2 steps .* need 3 differ"):
+    with pytest.raises(
+        RunError, match="^table 'more' has 2 rows, but the 2 steps .* need 3 differ"
+    ):
         locating.locate(tf.constant([[1, 2], [3, 1]]), first)
     assert before == {name: (contents(table), table.keys.step) for name, table in tables.items()}
     locating.locate(tf.constant([[-1, -1], [-1, -1]]), first)
