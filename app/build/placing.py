@@ -21,10 +21,10 @@ from ..system import devices, host_memory
 from ..tables import sharded
 from ..tables.base import TableSpec
 from ..tables.dynamic.keys import KeyMap
-from ..training import memory_plan, staging
+from ..training import cache_size, memory_plan
 from ..training.activations import step_bytes
+from ..training.cache_size import CacheSize
 from ..training.memory_plan import FILE, HOST, Item
-from ..training.staging import Room
 from ..types import Batches
 from . import storage, updates
 
@@ -43,7 +43,7 @@ class Placing(NamedTuple):
     """All that takes memory, and the rooms on the device for tables at home elsewhere."""
 
     items: list[Item]
-    rooms: dict[str, Room]
+    rooms: dict[str, CacheSize]
 
 
 def place(
@@ -109,9 +109,9 @@ def decide(
 
     @functools.cache
     def needs() -> Mapping[str, list[np.ndarray]]:
-        calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+        calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
         micro = config.input.micro_batches or 1
-        return staging.needs(model, batches(), config.run.seed, devices[0], calls, micro)
+        return cache_size.first_lookups(model, batches(), config.run.seed, devices[0], calls, micro)
 
     def placing(config: Config) -> Placing:
         optimizer = updates.optimizer(config.optimizer)
@@ -165,7 +165,7 @@ def _placing(
             for name, spec in specs.items()
         }
 
-    def items(rooms: Mapping[str, Room]) -> list[Item]:
+    def items(rooms: Mapping[str, CacheSize]) -> list[Item]:
         found = _tables(specs, optimizer, config, devices)
         for name, room in rooms.items():
             size = memory_plan.Size(len(room.hot_N), room.cold, room.needed)
@@ -173,11 +173,11 @@ def _placing(
             found += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
         return found + others
 
-    calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+    calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
-    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, Room]:
+    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, CacheSize]:
         return {
-            name: staging.room(specs[name], needed[:calls], hot(specs[name]))
+            name: cache_size.estimate_cache_size(specs[name], needed[:calls], hot(specs[name]))
             for name, needed in needs().items()
         }
 

@@ -31,8 +31,9 @@ from ..tables.dynamic.keys import INT64, STRING, KeyMap
 from ..tables.dynamic.slab import Slab
 from ..tables.initial import Unwritten
 from ..training import memory_plan
+from ..training.cache_size import CacheSize
 from ..training.locating import Locating
-from ..training.staging import InPlace, Room, Staging
+from ..training.staging import InPlace, Staging
 
 Maker = Callable[[str, TableSpec, Config, list[str]], Table]  # of the table of this name
 
@@ -70,7 +71,7 @@ def make(
 
 
 def staged(
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, CacheSize],
     model: Model,
     tables: Mapping[str, Table],
     optimizer: Optimizer,

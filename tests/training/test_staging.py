@@ -11,8 +11,9 @@ from app.optimizers.adam import lazy_adam
 from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
-from app.training import staging
-from app.training.staging import InPlace, Room, Staging
+from app.training import cache_size
+from app.training.cache_size import CacheSize
+from app.training.staging import InPlace, Staging
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 
@@ -60,7 +61,7 @@ def contents(tables):
 
 def room(hot, cold):
     """The hot rows are the first, or none are."""
-    return Room(np.arange(hot), cold, 0)
+    return CacheSize(np.arange(hot), cold, 0)
 
 
 def through(optimizer, rooms, stage_steps=STAGED):
@@ -155,7 +156,7 @@ def test_no_batches_are_nothing_to_do():
 
 def test_needs_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
-    found = staging.needs(model, batches(), 4, "CPU:0", 3)
+    found = cache_size.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
     first = next(batches())[1].numpy()
     assert len(found["input"][0]) == first[:, :, 3:-3].size
@@ -163,10 +164,12 @@ def test_needs_are_the_ids_of_the_first_calls():
 
 def test_the_room_that_a_chunk_asks_for():
     needed = [np.array([9, 9, 9, 2, 2, 5]), np.array([9, 3, 3, 3, 4, 0])]
-    by_frequency = staging.room(TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4)
+    by_frequency = cache_size.estimate_cache_size(
+        TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4
+    )
     assert by_frequency.hot_N.tolist() == [0, 1, 2, 3]
-    learned = staging.room(TableSpec(1000, 2, tf.zeros), needed, 2)
+    learned = cache_size.estimate_cache_size(TableSpec(1000, 2, tf.zeros), needed, 2)
     assert learned.hot_N.tolist() == [3, 9]
     assert learned.cold == 6  # as a call may need so many
     assert learned.needed == 4
-    assert staging.room(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
+    assert cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
