@@ -25,12 +25,12 @@ class SGD(RowSparse, keras.optimizers.SGD):
     """
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         return {"velocity": self.momentums[index]} if self.momentum else {}
 
 
@@ -46,11 +46,11 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
     """
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         return {"accumulator": self._accumulators[index]}
 
 
@@ -88,7 +88,7 @@ class RowwiseAdagrad(Adagrad):
         ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
         by_number = adagrad.adagrad(epsilon=self.epsilon).rule
 
@@ -142,13 +142,13 @@ class _LazyAdam(RowSparse):
             ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay
         ).rule
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         slots = {"momentum": self._momentums[index], "velocity": self._velocities[index]}
         if self.amsgrad:
             slots["greatest_velocity"] = self._velocity_hats[index]
