@@ -166,7 +166,8 @@ class RowSparse:
             if constraint is not None and not _constraint_by_row(table):
                 warnings.warn(
                     f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
-                    f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+                    f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
+                    "by row",
                     stacklevel=2,
                 )
 
@@ -256,7 +257,8 @@ class RowSparse:
         if embeds and variable_bytes(own) >= _LARGE:
             warnings.warn(
                 f"the gradient of {variable_name(own)} is dense: every one of its "
-                f"{own.shape[0]:,} rows is read and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+                f"{own.shape[0]:,} rows is read and written at each step; "
+                f"{PACKAGE}.keras.audit(model) finds out why",
                 stacklevel=2,
             )
 

@@ -30,9 +30,10 @@ def warn_of_whole_read(variable: Any) -> None:
         graph = getattr(graph, "outer_graph", None)
     if "ReadVariableOp" in readers:
         warnings.warn(
-            f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole at "
-            f"each step: keras.layers.Embedding and keras.ops.take read it so; {PACKAGE}.keras.RowEmbedding "
-            f"reads the rows of the batch, and {PACKAGE}.keras.audit(model) tells more",
+            f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
+            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
+            f"{PACKAGE}.keras.RowEmbedding reads the rows of the batch, and "
+            f"{PACKAGE}.keras.audit(model) tells more",
             stacklevel=2,
         )
 
