@@ -103,7 +103,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
 
 def test_what_a_call_of_more_ids_than_places_would_need_is_no_plan():
     optimizer = rowwise_adagrad()
-    with pytest.raises(AssertionError, match="places for as many ids"):
+    with pytest.raises(AssertionError, match="rows of one call"):
         trained(optimizer, through(optimizer, {"input": room(0, 3)}), lambda *_: None)
 
 
