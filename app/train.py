@@ -35,7 +35,7 @@ def main(_: Sequence[str]) -> None:
     from .distributed import serving
     from .system import devices
     from .tasks import all_tasks
-    from .training import banner, loop
+    from .training import banner, loop, progress
 
     devices.use_machine(settings.run)
     # --plan_only reads the workdir, if one is given, and writes nothing there.
@@ -46,16 +46,16 @@ def main(_: Sequence[str]) -> None:
             return
         runner = strategies.make_runner(settings, hosts)
     except RunError as error:
-        if hosts is None or not loop.is_finished(place, settings.run.epochs):
+        if hosts is None or not progress.is_finished(place, settings.run.epochs):
             raise
         logging.info("%s (ignored: the run is already finished)", error)
         return
     writes = runner.chief and not settings.run.plan_only
-    with runner.telling(), place.lock() if writes else contextlib.nullcontext():
+    with runner.error_context(), place.lock() if writes else contextlib.nullcontext():
         position = checkpoint.newest_position(place.checkpoints)
         config = strategies.with_micro_batches(settings, runner.replicas, position)
         with runner.scope():
-            job = all_tasks.JOBS[settings.run.task](config, place, loop.is_finished(place))
+            job = all_tasks.JOBS[settings.run.task](config, place, progress.is_finished(place))
             loop.prepare(job, settings.run, place)
         if runner.chief:
             trainers = strategies.describe(config, hosts, runner.replicas)
@@ -63,13 +63,13 @@ def main(_: Sequence[str]) -> None:
         if settings.run.plan_only:
             return
         finished = loop.train(job, settings.run, place, runner, by_name(settings))
-        closing = job.closing if runner.chief else lambda place: ""
+        closing = job.finish if runner.chief else lambda place: ""
         del job  # frees the tables, as scoring loads tables of the same size
         gc.collect()
         report = ""
         if finished:
             report = closing(place)
-            runner.leave(place)
+            runner.wait_for_chief(place)
     if not finished:
         command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
         command = "the same commands, one for each process" if hosts else command

@@ -1,4 +1,4 @@
-"""What was found about whole tables in a step, as a report for people."""
+"""The findings of an audit: operations on whole tables, their causes, and the printed report."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _COMPUTE = "compute on the rows of the step: gather them, and keep gradients tf.
 
 @dataclasses.dataclass(frozen=True)
 class Touch:
-    """An operation of a step on a whole table.
+    """One operation of a step on a whole table.
 
-    variable: the table's name. operation: the operation itself. name: its name, after those of the
-    operations that call the function it is in.
+    Attributes:
+        variable: The name of the table.
+        operation: The operation.
+        name: Its name, with the names of the calls around it as a prefix.
     """
 
     variable: str
@@ -29,16 +31,22 @@ class Touch:
 
     @property
     def frames(self) -> list[Any]:
-        """The call stack that made the operation, outermost first; empty if it was loaded."""
+        """Return the call stack of the operation, outermost first; empty if it was loaded."""
         return list(self.operation.traceback or ())
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What operations of one type and one cause do to a whole table.
+    """All operations of one type and one cause on a whole table.
 
-    variable, shape: the table. operation: the type. cause: who makes them. bytes: read and written
-    by all of them in a call of the function. count: how many they are. instead: what to use.
+    Attributes:
+        variable: The name of the table.
+        shape: The shape of the table.
+        operation: The type of the operations.
+        cause: The layer, optimizer or line of source that makes them.
+        bytes: The bytes that they read and write in one call of the function.
+        count: The number of operations.
+        instead: What to use instead.
     """
 
     variable: str
@@ -51,22 +59,28 @@ class Finding:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings, heaviest first; as a string, aligned lines and what to use instead.
+    """Findings in descending order of bytes; as a string, a report for the user.
 
-    least_bytes: of the smallest table that counts.
+    Attributes:
+        least_bytes: The size of the smallest table that was audited, in bytes.
     """
 
     least_bytes: int
 
-    def __new__(cls, found: Iterable[Finding], least_bytes: int) -> Findings:
-        """Sorts the findings."""
-        self = super().__new__(cls, sorted(found, key=lambda finding: -finding.bytes))
+    def __new__(cls, findings: Iterable[Finding], least_bytes: int) -> Findings:
+        """Sort the findings.
+
+        Args:
+            findings: The findings in any order.
+            least_bytes: The size of the smallest table that was audited, in bytes.
+        """
+        self = super().__new__(cls, sorted(findings, key=lambda finding: -finding.bytes))
         self.least_bytes = least_bytes
         return self
 
     @property
     def total(self) -> int:
-        """Bytes of all findings."""
+        """Return the bytes of all findings."""
         return sum(finding.bytes for finding in self)
 
     def __str__(self) -> str:
@@ -99,15 +113,22 @@ class Findings(tuple[Finding, ...]):
 
 
 def explained(touch: Touch) -> tuple[str, str]:
-    """The line of source that made the operation, and the row by row way to do the same."""
+    """Return the line of source that made an operation, and what to use instead.
+
+    Args:
+        touch: The operation.
+    """
     return source_line(touch.frames), instead(touch.operation)
 
 
 def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda path: False) -> str:
-    """The innermost line of the stack that made an operation, outside of TensorFlow.
+    """Return the line of source that made an operation, as `folder/folder/file.py:12 function`.
 
-    frames: as of a `Touch`. foreign: the paths of further files to pass over, while there
-    are others. Looks like `folder/folder/file.py:12 function`.
+    It is the innermost line of the call stack outside TensorFlow.
+
+    Args:
+        frames: The call stack, outermost first.
+        foreign: Returns whether to skip the file of a given path too, if there are others.
     """
     outside = [frame for frame in frames if not frame.filename.startswith(_TENSORFLOW)]
     if not outside:
@@ -118,7 +139,11 @@ def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda p
 
 
 def instead(operation: tf.Operation) -> str:
-    """What does row by row what the operation does to a whole table."""
+    """Return the advice how to do by row what an operation does to a whole table.
+
+    Args:
+        operation: The operation.
+    """
     if operation.type == "ReadVariableOp":
         return _READ
     return _WRITE if operation.type.startswith(("Assign", "Resource")) else _COMPUTE

@@ -1,4 +1,4 @@
-"""What the graph of a traced function tells without running it."""
+"""Functions that read the graph of a traced function: its operations, shapes and numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Operations that call functions: the attributes that name them, and the inputs before arguments.
+# Operations that call functions: the attributes that name the functions, and the number of inputs
+# before the arguments.
 CALLS = {
     "PartitionedCall": (("f",), 0),
     "StatefulPartitionedCall": (("f",), 0),
@@ -25,14 +26,18 @@ VIEWS = (
     *("EnsureShape", "Reshape", "ExpandDims", "Squeeze"),
 )
 
-# The input that holds the first dimension of the result, and that which holds all of them.
+# The index of the input with the first dimension of the result, or with its whole shape.
 _FIRST_BY = {f"UnsortedSegment{name}": 2 for name in ("Sum", "Prod", "Max", "Min")}
 _SHAPED_BY = {"Fill": 0, "BroadcastTo": 1, "ScatterNd": 2}
-_MOST_DIMENSIONS = 16  # a longer vector is no shape
+_MOST_DIMENSIONS = 16  # a longer vector is not a shape
 
 
 def executed(graph: tf.Graph) -> list[tf.Operation]:
-    """The operations that the results or effects of a function's graph depend on, in its order."""
+    """Return the operations that run when a function is called, in the order of the graph.
+
+    Args:
+        graph: The graph of the function. TensorFlow removes operations without use or effect.
+    """
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     seen = set()
     while waiting:
@@ -44,24 +49,30 @@ def executed(graph: tf.Graph) -> list[tf.Operation]:
 
 
 def shape_of(tensor: tf.Tensor, known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The tensor's shape, or None where it is known when the function runs only.
+    """Return the shape of a tensor, or None if it is known only when the function runs.
 
-    TensorFlow infers shapes within one function. known: numbers from outside it, see `number`.
+    TensorFlow infers shapes within one function. This function also uses numbers from its caller.
+
+    Args:
+        tensor: A tensor of the graph.
+        known: The numbers from the caller, see `number`.
     """
     shape, op = tensor.shape, tensor.op
     if not shape.is_fully_defined() and op.type in _SHAPED_BY:
-        given = number(op.inputs[_SHAPED_BY[op.type]], known)
-        shape = shape if given is None else tf.TensorShape(given)
+        sizes = number(op.inputs[_SHAPED_BY[op.type]], known)
+        shape = shape if sizes is None else tf.TensorShape(sizes)
     elif not shape.is_fully_defined() and op.type in _FIRST_BY and shape.rank:
-        given = number(op.inputs[_FIRST_BY[op.type]], known)
-        shape = shape if given is None else tf.TensorShape([int(given), *shape[1:]])
+        size = number(op.inputs[_FIRST_BY[op.type]], known)
+        shape = shape if size is None else tf.TensorShape([int(size), *shape[1:]])
     return tuple(shape) if shape.is_fully_defined() else None
 
 
 def number(tensor: tf.Tensor, known: Mapping[str, Any]) -> np.ndarray | None:
-    """What a tensor that could be a shape, or a part of one, holds at each run, or None.
+    """Return the constant value of a tensor that could be a shape or a part of one, or None.
 
-    known: by the names of the function's inputs, the arrays that they are called with.
+    Args:
+        tensor: A tensor of the graph.
+        known: The arrays that the function is called with, by the names of its inputs.
     """
     if not tensor.dtype.is_integer:
         return None

@@ -1,4 +1,4 @@
-"""The densify guard of a run: its compiled steps are to do nothing to whole tables."""
+"""The audit of the train function of a run: it finds operations on whole tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ def audit(
     inputs: Sequence[tf.Tensor],
     least_bytes: int = whole.LEAST_BYTES,
 ) -> Findings:
-    """What a call of a train function does to whole tables and slots of at least `least_bytes`.
+    """Return the operations of a train function on whole tables and slots.
 
-    Traces the function as a call with these inputs would, which then finds it traced, if both are
-    made for the same device; runs nothing. Bytes are of a call (see `app.auditing.whole.findings`).
-    A slot is named `table.slot`.
+    The function is traced but not run. A later call with such inputs on the same device uses the
+    same trace. In the result a slot is named `table.slot`.
+
+    Args:
+        function: The train function, a `tf.function`.
+        tables: The tables by name.
+        inputs: The arguments of a call.
+        least_bytes: The size of the smallest table or slot to report, in bytes.
     """
-    traced = function.get_concrete_function(*inputs)  # which makes the slots that are not there
+    traced = function.get_concrete_function(*inputs)  # creates slots that do not exist yet
     known = {
         ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
         for name, table in tables.items()

@@ -1,14 +1,15 @@
-"""Which operations of a traced function read, copy or write whole tables, and what that costs.
+"""The search for operations that read, copy or write whole tables, and the bytes they move.
 
-A step that trains a table row by row never does: one pass over 793,471 x 512 float32 numbers takes
-as long as twenty such steps. The walk goes through the graph of a `tf.function`, and through the
-functions that it calls, without running anything.
+A step that trains a table row by row has none of them. One pass over 793,471 x 512 float32 numbers
+takes as long as twenty such steps. The search walks through the graph of a `tf.function` and the
+functions that it calls; it runs nothing.
 
-When TensorFlow copies a table is in tensorflow/core/kernels/resource_variable_ops.cc and
-training_op_helpers.h. A ReadVariableOp gives the variable's own buffer, for nothing. But the first
-operation that takes or writes single rows by the variable's handle (`EnsureSparseVariableAccess`)
-puts the variable in copy-on-read mode for good: from then on every ReadVariableOp copies all of
-it, and so does every write of the whole before it writes. Code compiled by XLA has no such mode.
+TensorFlow copies a table in these cases (tensorflow/core/kernels/resource_variable_ops.cc and
+training_op_helpers.h). A ReadVariableOp normally returns the variable's own buffer, without a copy.
+The first operation that reads or writes single rows by the variable's handle
+(`EnsureSparseVariableAccess`) puts the variable into copy-on-read mode for good. From then on,
+every ReadVariableOp and every write of the whole variable first copies it. Code compiled by XLA
+has no such mode.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ import tensorflow as tf
 from .findings import Finding, Findings, Touch, explained
 from .graphs import CALLS, VIEWS, executed, number, shape_of
 
-# A pass over less than this, read and written at the 30 GB/s of two cores, takes about a
-# millisecond: no more than a step on rows has to spend.
+# Two cores read and write 30 GB/s, so a pass over fewer bytes takes less than about a millisecond,
+# the time of a step on rows.
 LEAST_BYTES = 16 << 20
 
 _XLA = "_XlaMustCompile"
 
-# Of a variable's handle: these take or write single rows, and these look at no row at all.
+# Operations on a variable's handle that read or write single rows; and that read no row.
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparse", "ResourceStridedSliceAssign")
 _ASIDE = ("VariableShape", "VarIsInitializedOp", "DisableCopyOnRead")
-# Of a tensor: these take rows, these a part, these look at its shape.
+# Operations on a tensor that take rows; that take a part; that read its shape only.
 _TAKES = ("Gather", "GatherV2", "GatherNd", "SparseSegment")
 _SLICES = ("Slice", "StridedSlice")
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
-# Not made at each step, or made by somebody else.
+# Operations whose results are not computed by the step.
 _GIVEN = ("Placeholder", "Const")
 
 
@@ -47,16 +48,20 @@ def findings(
     tables: set[str] | None = None,
     explain: Callable[[Touch], tuple[str, str]] = explained,
 ) -> Findings:
-    """What a call of the function does to whole tables of at least `least_bytes`, heaviest first.
+    """Return the operations of a function on whole tables.
 
-    function: a ConcreteFunction. variables: its variables by name; where a tensor could belong to
-    several, the first is named. tables: the names of those to report on, or None for all; the
-    others keep tensors of the same shape from being taken for a table's. explain: the cause of a
-    `Touch` and what to use instead.
+    The bytes are an upper bound: both branches of a condition count, and XLA fuses operations. The
+    body of a loop counts once. A read without a copy, or of the shape only, is not reported; an
+    operation that computes with the result is.
 
-    Bytes are those read and written, at most: both branches of a condition count, and a loop's body
-    counts once; XLA, which fuses operations, moves fewer. A read that is the variable's own buffer
-    is no finding, nor is one that only asks for the shape; what computes with it is.
+    Args:
+        function: A traced function, a ConcreteFunction.
+        variables: Its variables by name. A tensor that could belong to several of them is
+            attributed to the first.
+        least_bytes: The size of the smallest table to report, in bytes.
+        tables: The names of the variables to report, by default all. Tensors of the shape of
+            another variable are not mistaken for a table.
+        explain: Returns the cause of an operation, and what to use instead.
     """
     merged: dict[tuple, Finding] = {}
     for table, operation, name, moved in _Walk(function, variables, least_bytes).touches():
@@ -74,13 +79,19 @@ def findings(
 def taken_by_row(
     function: Any, variables: Mapping[str, tf.Variable], least_bytes: int = LEAST_BYTES
 ) -> set[str]:
-    """The names of the variables that the function takes or writes single rows of: the tables."""
+    """Return the names of the tables: variables of which the function reads or writes single rows.
+
+    Args:
+        function: A traced function, a ConcreteFunction.
+        variables: Its variables by name.
+        least_bytes: The size of the smallest table, in bytes.
+    """
     return _Walk(function, variables, least_bytes).by_row()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Table:
-    """A variable; as the value of a tensor, the variable's handle."""
+    """A variable. As the value of a tensor it stands for the handle of the variable."""
 
     name: str
     shape: tuple[int, ...]
@@ -89,7 +100,7 @@ class _Table:
 
 @dataclasses.dataclass(eq=False)
 class _Origin:
-    """Where a tensor's numbers come from; `table` is None until an operation tells."""
+    """The table that a tensor's numbers come from; None until an operation shows it."""
 
     table: _Table | None
     shape: tuple[int, ...] = ()
@@ -97,7 +108,7 @@ class _Origin:
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """The value of a tensor as large as a table."""
+    """The value of a tensor that is as large as a table."""
 
     origin: _Origin
     bytes: int
@@ -105,7 +116,7 @@ class _Whole:
 
 
 class _Walk:
-    """One pass through the operations in the order in which they run."""
+    """One pass through the operations of a function, in the order in which they run."""
 
     def __init__(self, function: Any, variables: Mapping[str, tf.Variable], least_bytes: int):
         self._touches: list[tuple[_Origin, tf.Operation, str, int, dict[_Table, int]]] = []
@@ -120,16 +131,17 @@ class _Walk:
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
     def touches(self) -> Iterator[tuple[_Table, tf.Operation, str, int]]:
-        """Table, operation, its name with those of the calls around it, and bytes."""
+        """Yield each table, operation, the operation's name with the calls around it, and bytes."""
         for origin, operation, name, moved, copies in self._touches:
             moved += sum(bytes_ for table, bytes_ in copies.items() if table in self._copied)
             yield self._table(origin), operation, name, moved
 
     def by_row(self) -> set[str]:
+        """Return the names of the tables that are read or written by row."""
         return {self._table(origin).name for origin in self._by_row}
 
     def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
-        """The variables as large as those asked for, by the identity of their handles."""
+        """Return the variables of the shape of a large one, by the identity of their handles."""
         known = {}
         for name, variable in variables.items():
             shape = tuple(variable.shape)
@@ -151,7 +163,7 @@ class _Walk:
     def _walk(
         self, graph: tf.Graph, arguments: Sequence[Any], scope: str, compiled: bool
     ) -> list[Any]:
-        """The values of the graph's outputs from those of its inputs; None is for all others."""
+        """Return the values of the outputs of a graph; None for tensors that are of no table."""
         values = {t.name: v for t, v in zip(graph.inputs, arguments, strict=True) if v is not None}
         running = executed(graph)
         used = {t.name for op in running if op.type not in _SHAPES for t in op.inputs}
@@ -161,7 +173,7 @@ class _Walk:
             if op.type in CALLS:
                 results = self._call(op, inputs, values, scope, compiled)
             elif op.type == "ReadVariableOp" and op.outputs[0].name not in used:
-                continue  # TensorFlow prunes it
+                continue  # TensorFlow removes it
             elif any(isinstance(value, _Table) for value in inputs):
                 results = self._handle(op, inputs, scope, compiled)
             else:
@@ -175,7 +187,7 @@ class _Walk:
     ) -> list[Any]:
         attributes, skipped = CALLS[op.type]
         compiled |= _is_compiled(op.node_def)
-        # Shapes are inferred within one function; a number that gives one may come from outside.
+        # TensorFlow infers shapes within one function only, so pass on numbers that are sizes.
         pairs = zip(inputs, op.inputs, strict=True)
         arguments = [number(t, values) if value is None else value for value, t in pairs]
         results = []
@@ -185,12 +197,12 @@ class _Walk:
                 graph = op.graph._get_function(function.name).graph
                 inside = f"{scope}{op.name}/"
                 results.append(self._walk(graph, arguments[skipped:], inside, compiled))
-        # Of a While the first is its condition: one output, which is no tensor of a table.
+        # The first function of a While is its condition; its output belongs to no table.
         outputs = [[r[i] for r in results if i < len(r)] for i in range(len(op.outputs))]
         return [next((v for v in known if v is not None), None) for known in outputs]
 
     def _handle(self, op: tf.Operation, inputs: list, scope: str, compiled: bool) -> list[Any]:
-        """An operation on variables; every one that is not known counts as a write."""
+        """Record an operation on variables; an unknown one counts as a write."""
         tables = [value for value in inputs if isinstance(value, _Table)]
         if op.type in VIEWS:
             return inputs
@@ -218,7 +230,7 @@ class _Walk:
         return []
 
     def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
-        """An operation on tensors: it reads those as large as a table, and makes such ones."""
+        """Record an operation that reads or makes tensors as large as a table."""
         if op.type in VIEWS:
             made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]
             pairs = zip(inputs, made, strict=False)
@@ -254,7 +266,7 @@ class _Walk:
         return _Whole(origin, _bytes(shape, tensor.dtype), elements)
 
     def _large(self, op: tf.Operation, values: dict) -> int:
-        """Bytes of the result, or 0 if it is no large part of a table."""
+        """Return the bytes of the result, or 0 if it is only a small part of a table."""
         shape = shape_of(op.outputs[0], values)
         size = 0 if shape is None else _bytes(shape, op.outputs[0].dtype)
         return size if size >= self._least_bytes else 0
@@ -267,14 +279,14 @@ class _Walk:
 
 
 def _bind(whole: list[_Whole], origin: _Origin) -> None:
-    """Makes tensors as large as the origin's table that are of no table yet tensors of that one."""
+    """Attribute tensors of the size of the origin's table to it, if they have no table yet."""
     for value in whole:
         if origin.table and value.elements == math.prod(origin.table.shape):
             value.origin.table = value.origin.table or origin.table
 
 
 def _is_compiled(definition: Any) -> bool:
-    """Whether XLA compiles the function, or the call of it, that is so defined."""
+    """Return whether XLA compiles a function or call with the given definition."""
     return _XLA in definition.attr and definition.attr[_XLA].b
 
 

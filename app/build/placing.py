@@ -17,10 +17,10 @@ from ..system import devices, host_memory
 from ..tables import sharded
 from ..tables.base import TableSpec
 from ..tables.dynamic.keys import KeyMap
-from ..training import memory_plan, staging
+from ..training import cache_size, memory_plan
 from ..training.activations import step_bytes
+from ..training.cache_size import CacheSize
 from ..training.memory_plan import FILE, HOST, Item
-from ..training.staging import Room
 from ..types import Batches
 from . import dynamic_rows, storage, updates
 from .free_memory import free_memory
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     """
 
     items: list[Item]
-    rooms: dict[str, Room]
+    rooms: dict[str, CacheSize]
 
 
 def place_tables(
@@ -135,9 +135,9 @@ def plan(
 
     @functools.cache
     def needs() -> Mapping[str, list[np.ndarray]]:
-        calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+        calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
         micro = config.input.micro_batches or 1
-        return staging.needs(model, batches(), config.run.seed, devices[0], calls, micro)
+        return cache_size.first_lookups(model, batches(), config.run.seed, devices[0], calls, micro)
 
     def plan_with(config: Config) -> Plan:
         optimizer = updates.make_optimizer(config.optimizer)
@@ -191,7 +191,7 @@ def _plan(
             for name, spec in specs.items()
         }
 
-    def items(rooms: Mapping[str, Room]) -> list[Item]:
+    def items(rooms: Mapping[str, CacheSize]) -> list[Item]:
         tables = _tables(specs, optimizer, config, devices)
         for name, room in rooms.items():
             size = memory_plan.Size(len(room.hot_N), room.cold, room.needed)
@@ -199,11 +199,11 @@ def _plan(
             tables += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
         return tables + others
 
-    calls = staging.calls(config.table.stage_steps, config.input.steps_per_call)
+    calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
-    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, Room]:
+    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, CacheSize]:
         return {
-            name: staging.room(specs[name], needed[:calls], hot(specs[name]))
+            name: cache_size.estimate_cache_size(specs[name], needed[:calls], hot(specs[name]))
             for name, needed in needs().items()
         }
 

@@ -29,8 +29,9 @@ from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
+from ..training.cache_size import CacheSize
 from ..training.locating import Locating
-from ..training.staging import InPlace, Room, Staging
+from ..training.staging import InPlace, Staging
 
 # Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
 # counts.
@@ -76,7 +77,7 @@ def make_tables(
 
 
 def make_staging(
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, CacheSize],
     model: Model,
     tables: Mapping[str, Table],
     optimizer: Optimizer,

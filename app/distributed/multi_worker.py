@@ -25,7 +25,7 @@ from ..config import Config
 from ..errors import RunError, UsageError
 from ..tables.base import Table
 from ..training.job import Job
-from ..training.loop import is_finished
+from ..training.progress import is_finished
 from . import liveness, notes, rendezvous
 from .agreement import Agreement
 from .cluster_spec import Hosts
@@ -90,13 +90,13 @@ class Workers(Replicas):
         own = job.batches(epochs, first, range(start, start + share))
         return self._agreement.batches(own, epochs, job.empty)
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
         with self._restart_on_loss():
             if not self._is_checked:
                 self._check_same_start(data, first)
                 self._is_checked = True
-            result = super().call(data, first, rate)
+            result = super().run_steps(data, first, rate)
         self._last = [*self._last[-1:], result]
         return result
 
@@ -104,7 +104,7 @@ class Workers(Replicas):
         """Return whether this process was asked to stop, and whether it has more batches."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """Wait until the chief has saved; start again if it is lost before that."""
         if self.chief:
             return

@@ -23,14 +23,13 @@ from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
-from ..optimizers import row_updates as writer
 from ..tables import device, served
 from ..tables.base import Table
 from ..tables.device import DeviceTable
 from ..tables.served import ServedTables
-from ..training import gradients
+from ..training.gradients import RowGradients, compute_gradients, phase
 from ..training.job import Job
-from ..training.step import steps
+from ..training.step import clip_gradients, split_steps, update_rows
 from ..types import Batch
 from . import liveness, rendezvous
 from .cluster_spec import Hosts
@@ -74,7 +73,7 @@ class Coordinator:
         self._scheduled: collections.deque[Any] = collections.deque()
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def error_context(self) -> Iterator[None]:
         """See `Runner`; any access to a table fails when a parameter server is gone."""
         try:
             yield
@@ -125,7 +124,7 @@ class Coordinator:
         """See `Runner`."""
         return audit(self._function, self._tables, (data, first, rate))
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Schedule the call on a free worker; wait first while too many calls are scheduled."""
         if not self._calls_scheduled:
             self._served.start(int(first))
@@ -144,7 +143,7 @@ class Coordinator:
         losses, examples = ([float(result[part]) for result in results] for part in (0, 1))
         return sum(losses), sum(examples)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See `Runner`."""
         self._coordinator.join()
         self._scheduled.clear()
@@ -164,7 +163,7 @@ class Coordinator:
         """
         if not self._bytes:
             return {}
-        self.settle()
+        self.synchronize()
         begun = int(self._begun.read_value())
         exchanged = sum(self._bytes) / len(self._bytes) / self._steps
         self._bytes = []
@@ -179,7 +178,7 @@ class Coordinator:
         """End; workers and servers notice the end of this process by themselves."""
         self._present.close()
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """End without waiting."""
 
     def _train_function(self, job: Job, seed: int) -> Any:
@@ -204,21 +203,22 @@ class Coordinator:
                     return tf.gather(state[name], ids_U)
                 return tables.gather({name: ids_U})[name]
 
-            def trained(batches: Sequence[Batch]) -> tuple[tf.Tensor, ...]:
-                found = gradients.collected(model, gather, batches, anywhere)
-                with gradients.phase("gradient"):
-                    by_table = {n: rows.values_UD for n, rows in found.gradients.items()}
-                    by_table = optimizer.clip(by_table)
-                touched = {n: (found.gradients[n].ids_U, rows) for n, rows in by_table.items()}
-                with gradients.phase("update"):
-                    tables.update(touched, rate)
-                for name, (ids_U, rows_UD) in found.state.items():
-                    places_U1 = ids_U[:, tf.newaxis]
-                    state[name] = tf.tensor_scatter_nd_update(state[name], places_U1, rows_UD)
-                return found.loss, found.examples, served.exchanged_bytes(touched, 2)
+            def train_step(batches: Sequence[Batch]) -> tuple[tf.Tensor, ...]:
+                gradients = compute_gradients(model, gather, batches, anywhere)
+                with phase("gradient"):
+                    clipped = clip_gradients(optimizer, gradients.gradients)
+                with phase("update"):
+                    tables.update(clipped, rate)
+                for name, (ids_U, rows_UD) in gradients.state.items():
+                    indices_U1 = ids_U[:, tf.newaxis]
+                    state[name] = tf.tensor_scatter_nd_update(state[name], indices_U1, rows_UD)
+                return gradients.loss, gradients.examples, served.exchanged_bytes(clipped, 2)
 
-            made = [trained(batches) for batches in steps(data_S, first, seed, job.micro_batches)]
-            return *made[0][:2], tf.add_n([exchanged for *_, exchanged in made])
+            steps = [
+                train_step(batches)
+                for batches in split_steps(data_S, first, seed, job.micro_batches)
+            ]
+            return *steps[0][:2], tf.add_n([exchanged for *_, exchanged in steps])
 
         return train
 
@@ -234,8 +234,7 @@ def _change(job: Job) -> served.UpdateRows:
         rate: tf.Tensor,
         number: tf.Tensor,
     ) -> None:
-        rows_UD = part.gather(ids_U)
-        writer.update(job.optimizer, part, ids_U, rows_UD, gradients_UD, rate, number)
+        update_rows(job.optimizer, part, RowGradients(ids_U, gradients_UD), rate, number)
 
     return change
 

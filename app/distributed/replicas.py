@@ -23,10 +23,11 @@ from ..tables import sharded
 from ..tables.base import Table
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
-from ..training import gradients
+from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
 from ..training.job import Job
-from ..training.runner import errors_of_tables
-from ..training.step import apply, steps
+from ..training.packing import pack, packed_size, unpack
+from ..training.runner import table_errors
+from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .exchange import Exchange, replica_number
 
@@ -67,7 +68,7 @@ class Replicas:
         self._exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
 
-    def telling(self) -> AbstractContextManager:
+    def error_context(self) -> AbstractContextManager:
         """See `Runner`; errors of an exchange are converted where it is called."""
         return nullcontext()
 
@@ -98,9 +99,9 @@ class Replicas:
         inputs = data, first, rate, self.flags_F(), tf.constant(0)
         return audit(self._function, self._tables, inputs)
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
-        with errors_of_tables():
+        with table_errors():
             key = self._exchange.keys(self._operations)
             results = self._function(data, first, rate, self.flags_F(), key)
         result = Made(*(self.strategy.experimental_local_results(part)[0] for part in results))
@@ -116,7 +117,7 @@ class Replicas:
         loss, examples, *_ = zip(*calls, strict=True)
         return float(tf.add_n(loss)), float(tf.add_n(examples))
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Do nothing: calls are made one after the other."""
 
     def is_stopping(self, asked: bool) -> bool:
@@ -138,7 +139,7 @@ class Replicas:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def leave(self, workdir: Workdir) -> None:
+    def wait_for_chief(self, workdir: Workdir) -> None:
         """End without waiting."""
 
 
@@ -167,34 +168,35 @@ def _train_function(
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         return tables[name].gather(ids_U)
 
-    def looked_up(wanted: Sequence[gradients.Wanted]) -> tf.Tensor:
-        """Return the length of the vector of a step that looks up these rows."""
-        found = {name: [of_one[name].rows_U for of_one in wanted] for name in wanted[0]}
-        distinct_ids = [
-            ids[0] if len(ids) == 1 else unique(tf.concat(ids, axis=0))[0] for ids in found.values()
+    def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
+        """Return the length of the packed vector of a step, from the lookups of its batches."""
+        rows = {name: [of_batch[name].rows_U for of_batch in lookups] for name in lookups[0]}
+        unique_rows = [
+            rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
+            for rows_U in rows.values()
         ]
-        columns = [tables[name].columns for name in found]
-        return gradients.length(columns, [tf.size(ids_U) for ids_U in distinct_ids], FLAGS)
+        columns = [tables[name].columns for name in rows]
+        return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        every = list(steps(data_S, first, seed, job.micro_batches, mine))
-        wanted = [[gradients.looked_up(model, batch) for batch in batches] for batches in every]
+        steps = list(split_steps(data_S, first, seed, job.micro_batches, mine))
+        lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
         keys = (key + index for index in itertools.count())
         sizes: list[tf.Tensor] = []
         made = []
-        for index, batches in enumerate(every):
-            found = gradients.collected(model, gather, batches, here, wanted[index])
+        for index, batches in enumerate(steps):
+            gradients = compute_gradients(model, gather, batches, here, lookups=lookups[index])
             if index:  # whose loss nobody looks at: a graph leaves out what computes it
-                found = found._replace(loss=tf.zeros([]), examples=tf.zeros([]))
-            if found.is_streamed:
-                sizes += exchange.largest([_size(found)], keys)
+                gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
+            if gradients.is_streamed:
+                sizes += exchange.largest([_size(gradients)], keys)
             elif not sizes:  # what a call looks up is known before its first step
-                sizes = exchange.largest([looked_up(of_step) for of_step in wanted], keys)
+                sizes = exchange.largest([lookup_size(of_step) for of_step in lookups], keys)
             size = sizes[index]
-            vectors = exchange.gather(gradients.pack(found, flags_F, size), next(keys))
-            merged, sums_F = gradients.unpack(vectors, exchange.replicas, found, FLAGS, size)
-            apply(tables, job.optimizer, merged, rate, first + index + 1)
+            vectors = exchange.gather(pack(gradients, flags_F, size), next(keys))
+            merged, sums_F = unpack(vectors, exchange.replicas, gradients, FLAGS, size)
+            apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
         numbers = tf.add_n([step.numbers for step in made]) / len(made)
         return made[0]._replace(numbers=numbers)
@@ -212,8 +214,8 @@ def _operations(job: Job) -> int:
     return 2 * job.steps_per_batch
 
 
-def _size(found: gradients.Found) -> tf.Tensor:
-    """Return the length of the vector that holds these ids and gradients."""
-    every = [*found.gradients.values(), *found.state.values()]
+def _size(gradients: StepGradients) -> tf.Tensor:
+    """Return the length of the packed vector of these gradients."""
+    every = [*gradients.gradients.values(), *gradients.state.values()]
     columns = [rows.values_UD.shape[1] for rows in every]
-    return gradients.length(columns, [tf.size(rows.ids_U) for rows in every], FLAGS)
+    return packed_size(columns, [tf.size(rows.ids_U) for rows in every], FLAGS)

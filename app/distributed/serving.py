@@ -12,7 +12,7 @@ from .. import __name__ as PACKAGE
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..system.signals import asked_to_stop
-from ..training.loop import is_finished
+from ..training.progress import is_finished
 from . import liveness, rendezvous
 from .cluster_spec import Hosts
 

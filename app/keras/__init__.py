@@ -1,4 +1,4 @@
-"""Drop-ins for Keras models with large tables; each is named for what it replaces."""
+"""Layers and optimizers for Keras models with large tables, named like those they replace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from .row_optimizers import (
     LossScaleOptimizer,
     RowwiseAdagrad,
 )
+from .sampled_layers import NCE, SampledSoftmax
 from .softmax_layers import (
-    NCE,
     AdaptiveSoftmax,
     ClassSoftmax,
     HierarchicalSoftmax,
-    SampledSoftmax,
     Softmax,
     output_as_loss,
 )

@@ -1,4 +1,4 @@
-"""What app.keras needs of Keras."""
+"""Helpers for Keras: the check of its backend, and initial values without temporary copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _RANDOM = (
 
 
 def require_tensorflow() -> None:
-    """ValueError unless Keras runs on TensorFlow."""
+    """Check that Keras runs on TensorFlow.
+
+    Raises:
+        ValueError: It runs on another backend.
+    """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{PACKAGE}.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
@@ -28,10 +32,14 @@ def require_tensorflow() -> None:
 
 
 def in_place(initializer: Any) -> Any:
-    """The initializer, giving the same values without temporary copies of them."""
-    made = keras.initializers.get(initializer)
-    if isinstance(made, _RANDOM):
-        return lambda shape, dtype=None: compute_in_graph(lambda: made(shape, dtype=dtype))
-    if isinstance(made, keras.initializers.Constant):
-        return lambda shape, dtype=None: tf.broadcast_to(tf.cast(made.value, dtype), shape)
+    """Return an initializer that makes the same values without temporary copies of them.
+
+    Args:
+        initializer: An initializer, or its name.
+    """
+    original = keras.initializers.get(initializer)
+    if isinstance(original, _RANDOM):
+        return lambda shape, dtype=None: compute_in_graph(lambda: original(shape, dtype=dtype))
+    if isinstance(original, keras.initializers.Constant):
+        return lambda shape, dtype=None: tf.broadcast_to(tf.cast(original.value, dtype), shape)
     return initializer

@@ -1,4 +1,4 @@
-"""Constraints of Keras on single rows."""
+"""Keras constraints that can be applied to single rows of a table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ _BY_NORM = (
 
 
 def by_row(constraint: Any) -> bool:
-    """Whether it looks at one row of a (V, D) table at a time, so that some can be done alone."""
+    """Return whether a constraint treats each row of a (V, D) table by itself.
+
+    Args:
+        constraint: A Keras constraint or None.
+    """
     if isinstance(constraint, _BY_NORM):
         return constraint.axis in (1, -1, [1], [-1], (1,), (-1,))
     return isinstance(constraint, keras.constraints.NonNeg)
 
 
 def constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
-    """The rule, with the constraint applied to the rows that it changes."""
+    """Return a rule that also applies a constraint to the rows that it changes.
+
+    Args:
+        rule: The rule of an optimizer.
+        constraint: A constraint by row.
+    """
 
     def constrained(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor

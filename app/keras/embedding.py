@@ -1,4 +1,4 @@
-"""A drop-in for keras.layers.Embedding that reads the rows of the batch and no others."""
+"""An embedding layer that reads only the rows of the batch, for models with large tables."""
 
 from __future__ import annotations
 
@@ -15,26 +15,41 @@ from .constraints import by_row
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowEmbedding(keras.layers.Embedding):
-    """keras.layers.Embedding, row by row: same arguments, weights and masks.
+    """Drop-in replacement for `keras.layers.Embedding` that reads only the rows of the batch.
 
-    Keras' layer reads its whole table to look up a batch, and copies it if an optimizer has written
-    single rows; this one gathers the rows of the batch. The gradient is row-sparse, and stays so
-    with the optimizers of `app.keras`.
+    Arguments, weights and masks are those of the Keras layer. The Keras layer reads its whole
+    table in every step. This layer gathers the rows of the batch, and its gradient is row-sparse
+    (`tf.IndexedSlices`). Use an optimizer of `app.keras` with it: the Keras optimizers write every
+    row of a table, even if the gradient has few.
 
-    It differs in what it refuses (ValueError): an `embeddings_regularizer` and a constraint that
-    looks at more than one row at a time would read and write the whole table at each step; and
-    floating-point ids where the dtype cannot tell them apart. Ids must be whole numbers in 0 ..
-    input_dim - 1, or a call fails with InvalidArgumentError, which names the smallest and the
-    largest that is not. Code compiled by XLA (Keras' default where there is a GPU) runs no such
-    check; where there is a GPU, the vector of an id out of range is therefore NaN, so that the loss
-    tells. `compile(jit_compile=False)` has the error.
+    Example:
+        model = keras.Sequential([
+            app.keras.RowEmbedding(10_000_000, 64),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(1),
+        ])
+        model.compile(app.keras.LazyAdam(0.001), loss="mse")
 
-    Give the model an optimizer of `app.keras` too: those of Keras write every row all the same.
-    A constraint holds for the rows that were trained; the others stay as they were made.
+    Ids must be whole numbers from 0 to input_dim - 1. Otherwise the call raises
+    `tf.errors.InvalidArgumentError` with the smallest and the largest id that is wrong. Code
+    compiled by XLA, the default of Keras on a GPU, cannot check this. On a machine with a GPU, the
+    vector of a wrong id is therefore NaN, which shows in the loss; to see the error, use
+    `compile(jit_compile=False)`.
 
-    Weights of a trained keras.layers.Embedding come by `set_weights` or tf.train.Checkpoint. In a
-    weights file Keras calls layers by their class: rename them first, with
-    keras.saving.KerasFileEditor and `rename_object("layers/embedding", "row_embedding")`.
+    A constraint is applied to the rows that are trained; other rows keep their initial values.
+
+    Weights of a trained `keras.layers.Embedding` are loaded by `set_weights` or
+    `tf.train.Checkpoint`. A weights file names layers by their class, so rename them first:
+    `keras.saving.KerasFileEditor` and `rename_object("layers/embedding", "row_embedding")`.
+
+    Args:
+        *args: As for `keras.layers.Embedding`.
+        **kwargs: As for `keras.layers.Embedding`.
+
+    Raises:
+        ValueError: `embeddings_regularizer` is given, or a constraint that needs more than one
+            row at a time; both would read the whole table in every step. A call raises it for
+            floating-point ids whose dtype cannot represent every id.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -56,31 +71,57 @@ class RowEmbedding(keras.layers.Embedding):
     def add_weight(
         self, shape: Any = None, initializer: Any = None, *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """As Keras', with a table's initial value made in one buffer."""
+        """Create a weight as Keras does, without a temporary copy of the initial value.
+
+        Args:
+            shape: As for `keras.layers.Layer.add_weight`.
+            initializer: As for `keras.layers.Layer.add_weight`.
+            *args: As for `keras.layers.Layer.add_weight`.
+            **kwargs: As for `keras.layers.Layer.add_weight`.
+        """
         return super().add_weight(shape, in_place(initializer), *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the table, once."""
+        """Create the table.
+
+        Args:
+            input_shape: Not used.
+        """
         super().build(input_shape)
-        self._embeddings.is_table = True  # for the optimizers of app.keras
+        self._embeddings.is_table = True  # read by the optimizers of app.keras
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
-        """The rows of the ids, with one more axis, (..., output_dim), as the compute dtype.
+        """Return the rows of the given ids.
 
-        inputs: ids of any shape; dense, ragged, or sparse (0 where there is none, as in Keras).
+        Args:
+            inputs: Ids of any shape, dense, ragged or sparse. A sparse tensor has id 0 where it
+                has no value, as in Keras.
+
+        Returns:
+            The rows (..., output_dim) in the compute dtype.
         """
         if isinstance(inputs, tf.SparseTensor):
             inputs = tf.sparse.to_dense(inputs)
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
     def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
-        """Makes the table int8 or int4, for inference, as Keras' layer does."""
+        """Quantize the table to int8 or int4 for inference, as the Keras layer does.
+
+        Args:
+            mode: "int8" or "int4".
+            type_check: Whether to refuse subclasses.
+            config: As for `keras.layers.Embedding.quantize`.
+        """
         if type_check and type(self) is not RowEmbedding:
             raise self._not_implemented_error(self.quantize)
         super().quantize(mode, type_check=False, config=config)
 
     def quantized_call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
-        """As `call`."""
+        """Return the rows of the given ids from a quantized table.
+
+        Args:
+            inputs: As for `call`.
+        """
         return self.call(inputs)
 
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -99,7 +140,7 @@ class RowEmbedding(keras.layers.Embedding):
         return tf.cast(rows, self.compute_dtype)
 
     def _dequantized(self, ids: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids in a table of int8 or int4, as float numbers."""
+        """Return the rows of the ids in a table of int8 or int4, as floating-point numbers."""
         rows = _read(self._embeddings, ids)
         if self.quantization_mode == "int4":
             rows = keras.quantizers.unpack_int4(rows, self.output_dim, axis=-1)
@@ -107,13 +148,13 @@ class RowEmbedding(keras.layers.Embedding):
         rows = tf.cast(rows, scales.dtype)
         if not hasattr(self, "embeddings_zero"):
             return rows / scales[..., tf.newaxis]
-        # Keras' scale of blocks is that to multiply with, and each block has a zero of its own.
+        # For blocks, Keras stores the factor to multiply by and a zero point for each block.
         blocks = tf.cast(self.g_idx, tf.int32)
         zeros = tf.cast(_read(self.embeddings_zero, ids), scales.dtype)
         return (rows - tf.gather(zeros, blocks, axis=-1)) * tf.gather(scales, blocks, axis=-1)
 
     def _whole(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The ids as int32 or int64."""
+        """Return the ids as int32 or int64."""
         inputs = tf.convert_to_tensor(inputs)
         if inputs.dtype in (tf.int32, tf.int64):
             return inputs
@@ -123,25 +164,25 @@ class RowEmbedding(keras.layers.Embedding):
             return ids
         if self.input_dim > _counted(inputs.dtype):
             raise ValueError(
-                f"{self.name}: ids come as {inputs.dtype.name}, which counts to "
-                f"{_counted(inputs.dtype):,} without a gap, and the table has {self.input_dim:,} "
+                f"{self.name}: the ids are {inputs.dtype.name}, which represents every integer "
+                f"only up to {_counted(inputs.dtype):,}, and the table has {self.input_dim:,} "
                 "rows; pass integers, with keras.Input(..., dtype='int32')"
             )
-        message = f"{self.name}: ids are to be whole numbers, and some are not"
+        message = f"{self.name}: ids must be whole numbers, and some are not"
         whole = tf.reduce_all(tf.equal(tf.cast(ids, inputs.dtype), inputs))
         with tf.control_dependencies([tf.debugging.Assert(whole, [message, inputs])]):
             return tf.identity(ids)
 
 
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """The rows of the ids, with a row-sparse gradient."""
-    values = variable.value  # as stored: Keras casts no variable of this layer (`autocast`)
-    # A variable of tf.distribute is read whole by tf.gather; its part in this replica is not.
+    """Return the rows of the ids, with a row-sparse gradient."""
+    values = variable.value  # as stored: `autocast` is off in keras.layers.Embedding
+    # tf.gather would read a whole variable of tf.distribute; its part in this replica is gathered.
     values = values._get() if isinstance(values, tf.distribute.DistributedValues) else values
     return tf.gather(values, ids)
 
 
 def _counted(dtype: tf.DType) -> int:
-    """The number up to which a floating-point dtype has every integer."""
+    """Return the number up to which a floating-point dtype represents every integer."""
     mantissa = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
     return 2 ** mantissa[dtype]

@@ -1,4 +1,4 @@
-"""The densify guard: what a training step of a Keras model does to its whole tables, and why."""
+"""The audit of a Keras model: operations of its step on whole tables, and their causes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIMIZERS = {
     "Adagrad": "Adagrad or RowwiseAdagrad",
     "SGD": "SGD",
 }
-# Files of Keras that name the cause of what is made there.
+# Operations made in these files of Keras have a known cause.
 _KERAS = pathlib.PurePath(keras.__file__).parent
 _CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
 _REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
@@ -30,21 +30,30 @@ _GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py
 
 
 def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_BYTES) -> Findings:
-    """The operations of a training step that read, copy or write a whole table, heaviest first.
+    """Return the operations of a training step that read, copy or write a whole table.
 
-    Print the result; it is empty where every table is trained row by row. A table is a variable of
-    at least `least_bytes` that the step takes single rows of, and what the optimizer keeps for it;
-    the kernel of a Dense layer, which every step needs whole, is none. For what counts as bytes of
-    a step see `app.auditing.whole.findings`.
+    Print the result. It is empty if every table is trained row by row. A table is a variable of
+    which the step reads single rows, or its optimizer state. The kernel of a Dense layer is not a
+    table, because every step needs all of it.
 
-    model: compiled; functional, Sequential or subclassed. data: a batch, (x, y) or (x, y, weights),
-    or a tf.data.Dataset of such; the model's own train_step is traced on their shapes and dtypes.
-    Without data, which a subclassed model or one with a train_step of its own cannot do without,
-    the inputs are the model's, and the mean of its outputs stands for the loss.
+    The step is traced but not run, and no weight changes. Like the first step of `fit`, the trace
+    creates the slots of the optimizer and the weights of layers that are not built.
 
-    Trains nothing and changes no weight. What the first step of `fit` would make is made: the
-    optimizer's slots, and the weights of layers that are not built. ValueError for a model that is
-    not compiled, or that needs data.
+    Example:
+        print(app.keras.audit(model, (x, y)))
+
+    Args:
+        model: A compiled model: functional, Sequential or subclassed.
+        data: A batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches. Its shapes and
+            dtypes are used. By default the inputs of the model, with the mean of the outputs as
+            the loss; a subclassed model or one with its own train_step needs data.
+        least_bytes: The size of the smallest table to report, in bytes.
+
+    Returns:
+        The findings in descending order of bytes (see `auditing.whole.findings`).
+
+    Raises:
+        ValueError: The model is not compiled, or it needs data.
     """
     require_tensorflow()
     if getattr(model, "optimizer", None) is None:
@@ -57,20 +66,20 @@ def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_B
 
 
 def _traced(model: keras.Model, data: Any) -> Any:
-    """A concrete function of one training step, compiled as `fit` would."""
+    """Return the traced function of one training step, compiled as `fit` would."""
     if data is None:
         batch, train = _input_specs(model), _stand_in(model)
     else:
         batch, train = _data_specs(data), model.train_step
     known = len(_kept(model))
     function = _trace(model, train, batch)
-    # With a strategy, a trace that makes variables also holds what gives them their first values.
+    # With a strategy, a trace that creates variables also initializes them: trace once more.
     new = model._distribute_strategy is not None and len(_kept(model)) > known
     return _trace(model, train, batch) if new else function
 
 
 def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
-    # As Keras' own functions: autograph would convert neither.
+    # Without autograph, as Keras does for its own functions.
     step = tf.function(train, autograph=False, jit_compile=model.jit_compile)
     strategy = model.distribute_strategy
     run = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
@@ -78,15 +87,15 @@ def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def _kept(model: keras.Model) -> list[keras.Variable]:
-    """The variables of the model, then those of its optimizers."""
+    """Return the variables of the model, then those of its optimizers."""
     return [*model.variables, *(v for each in _optimizers(model.optimizer) for v in each.variables)]
 
 
 def _input_specs(model: keras.Model) -> Any:
     if type(model).train_step is not keras.Model.train_step:
-        raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch it takes")
+        raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch for it")
     if not getattr(model, "inputs", None):
-        raise ValueError(f"{model.name} does not tell its inputs; pass data, a batch (x, y)")
+        raise ValueError(f"{model.name} has no known inputs; pass data, a batch (x, y)")
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     return tf.nest.map_structure(_input_spec, inputs)
 
@@ -119,7 +128,7 @@ def _spec(value: Any) -> Any:
 
 
 def _stand_in(model: keras.Model) -> Any:
-    """A training step without targets: its gradients reach the variables that the loss would."""
+    """Return a training step without targets, whose gradients reach the same variables."""
 
     def train_step(x: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -135,34 +144,34 @@ def _stand_in(model: keras.Model) -> Any:
 
 
 def _variables(model: keras.Model, function: Any) -> dict[str, tf.Variable]:
-    """By path: the model's weights first, then the optimizer's, then others that the step uses."""
+    """Return variables by path: of the model, of the optimizer, then others that the step uses."""
     named = [(variable.path, variable.value) for variable in _kept(model)]
     named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
-    found: dict[str, tf.Variable] = {}
+    by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
     for name, variable in named:
         if id(variable) not in seen:
             seen.add(id(variable))
-            while name in found:  # Keras lets variables share one
+            while name in by_path:  # Keras variables may share a path
                 name += "'"
-            found[name] = variable
-    return found
+            by_path[name] = variable
+    return by_path
 
 
 def _optimizers(optimizer: Any) -> list[Any]:
-    """The optimizer, after those that it wraps (LossScaleOptimizer, MultiOptimizer)."""
+    """Return the optimizers inside this one (LossScaleOptimizer, MultiOptimizer), then itself."""
     wrapped = getattr(optimizer, "inner_optimizer", None)
     wrapped = getattr(optimizer, "optimizers", []) if wrapped is None else [wrapped]
     return [*(inner for each in wrapped for inner in _optimizers(each)), optimizer]
 
 
 def _is_slot(name: str, table: str) -> bool:
-    """Whether the name is one that Keras gives to what an optimizer keeps for the table."""
+    """Return whether a name is one that Keras gives to the optimizer state of a table."""
     return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")
 
 
 class _Causes:
-    """Which part of a model made an operation, told by name scope and call stack."""
+    """Finds the part of a model that made an operation, by its name scope and call stack."""
 
     def __init__(self, model: keras.Model):
         self._optimizers = _optimizers(model.optimizer)
@@ -171,7 +180,7 @@ class _Causes:
         self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
 
     def explain(self, touch: Touch) -> tuple[str, str]:
-        """The layer, optimizer or line that made the operation, and what to use instead."""
+        """Return the layer, optimizer or line that made an operation, and what to use instead."""
         owner, variable = self._owner(touch.variable)
         table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
         files = {frame.filename for frame in touch.frames}
@@ -199,7 +208,7 @@ class _Causes:
         return source_line(_of_step(touch.frames), _is_keras), instead(touch.operation)
 
     def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
-        """The layer and the variable of that name, or the one that the optimizer keeps it for."""
+        """Return the layer and the variable of a name, also for the name of its optimizer state."""
         if name in self._owners:
             return self._owners[name]
         kept = (owned for path, owned in self._owners.items() if _is_slot(name, path))
@@ -214,12 +223,12 @@ class _Causes:
 
 
 def _within(named: Any, scopes: Iterable[str]) -> bool:
-    """Whether one of the scopes is that of the layer or optimizer; TensorFlow numbers repeats."""
+    """Return whether a scope is that of the layer or optimizer; TensorFlow numbers repeats."""
     return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
 
 
 def _of_step(frames: list[Any]) -> list[Any]:
-    """The part of a call stack that is within the step, not the way to it."""
+    """Return the part of a call stack that is inside the step."""
     way = [index for index, frame in enumerate(frames) if frame.filename == __file__]
     return frames[way[-1] + 1 :] if way else frames
 

@@ -1,4 +1,4 @@
-"""Keras' optimizers with row-sparse updates: drop-ins for models that have large tables."""
+"""The optimizers of Keras with row-sparse updates, for models with large tables."""
 
 from __future__ import annotations
 
@@ -15,44 +15,66 @@ from .row_sparse import RowSparse
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class SGD(RowSparse, keras.optimizers.SGD):
-    """keras.optimizers.SGD; momentum and weight decay are lazy on tables (`app.optimizers.sgd`)."""
+    """Drop-in replacement for `keras.optimizers.SGD` that updates only the rows of the batch.
+
+    Momentum and weight decay of a table's row apply in the steps that use the row (see
+    `optimizers.sgd`). Other variables are updated as in Keras. Arguments are those of Keras.
+
+    Example:
+        model.compile(app.keras.SGD(0.1, momentum=0.9), loss="mse")
+    """
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         return {"velocity": self.momentums[index]} if self.momentum else {}
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class Adagrad(RowSparse, keras.optimizers.Adagrad):
-    """keras.optimizers.Adagrad: the same numbers, row by row (see `app.optimizers.adagrad`)."""
+    """Drop-in replacement for `keras.optimizers.Adagrad` that updates only the rows of the batch.
+
+    The results are the same as with Keras (see `optimizers.adagrad`). Arguments are those of
+    Keras.
+
+    Example:
+        model.compile(app.keras.Adagrad(0.1), loss="mse")
+    """
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         return {"accumulator": self._accumulators[index]}
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowwiseAdagrad(Adagrad):
-    """Adagrad with one accumulator for each row of a RowEmbedding, and a number's own elsewhere.
+    """Adagrad with one accumulator for each row of a table.
 
-    The state of a table is one column instead of output_dim (see `app.optimizers.adagrad`), also
-    where its gradient is dense, as of embeddings that are tied to the output. Any
-    other variable, the table of a keras.layers.Embedding included, gets Keras' Adagrad.
+    The state of a `RowEmbedding` table or an output layer is one column instead of output_dim
+    columns (see `optimizers.adagrad`), even if its gradient is dense, as with embeddings that are
+    tied to the output. Any other variable, such as the table of a `keras.layers.Embedding`, is
+    updated by Adagrad as in Keras. Arguments are those of `keras.optimizers.Adagrad`.
+
+    Example:
+        model.compile(app.keras.RowwiseAdagrad(0.1), loss="mse")
     """
 
     has_row_state = True
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Makes the accumulators."""
+        """Create the accumulators.
+
+        Args:
+            var_list: The variables to train.
+        """
         if self.built:
             return
         var_list = list(var_list)
@@ -66,7 +88,7 @@ class RowwiseAdagrad(Adagrad):
         ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
         by_number = adagrad.adagrad(epsilon=self.epsilon).rule
 
@@ -84,9 +106,12 @@ class RowwiseAdagrad(Adagrad):
 
 
 class _LazyAdam(RowSparse):
-    """What LazyAdam and LazyAdamW share.
+    """The base of `LazyAdam` and `LazyAdamW`.
 
-    correct_skipped: decay the moments of a row by the steps in which it was not touched.
+    Args:
+        *args: As for the Keras optimizer.
+        correct_skipped: Whether to decay the moments of a row by the steps that did not use it.
+        **kwargs: As for the Keras optimizer.
     """
 
     def __init__(self, *args: Any, correct_skipped: bool = False, **kwargs: Any):
@@ -95,11 +120,15 @@ class _LazyAdam(RowSparse):
 
     @property
     def has_row_state(self) -> bool:
-        """Return whether a row's moments are decayed by the steps that the row missed."""
+        """Return whether the state has the last step of each row."""
         return self.correct_skipped
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Makes the moments."""
+        """Create the moments, and for `correct_skipped` the last step of each row.
+
+        Args:
+            var_list: The variables to train.
+        """
         if self.built:
             return
         var_list = list(var_list)
@@ -113,13 +142,13 @@ class _LazyAdam(RowSparse):
             ]
 
     def row_rule(self, decay: float) -> Rule:
-        """See `RowSparse`."""
+        """Return the rule for rows; see `RowSparse`."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay
         ).rule
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """See `RowSparse`."""
+        """Return the state of one variable; see `RowSparse`."""
         slots = {"momentum": self._momentums[index], "velocity": self._velocities[index]}
         if self.amsgrad:
             slots["greatest_velocity"] = self._velocity_hats[index]
@@ -128,57 +157,93 @@ class _LazyAdam(RowSparse):
         return slots
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments of the optimizer."""
         return super().get_config() | {"correct_skipped": self.correct_skipped}
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class LazyAdam(_LazyAdam, keras.optimizers.Adam):
-    """keras.optimizers.Adam that leaves rows which are not touched, and their moments, alone.
+    """Drop-in replacement for `keras.optimizers.Adam` that updates only the rows of the batch.
 
-    A row is touched when its gradient in the batch is not all zeros; masked ids are not.
-    Arguments are those of Keras' Adam, and `correct_skipped`, which brings the moments of a row
-    back to those of dense Adam when it is touched again (see `app.optimizers.adam`).
+    A row and its moments change only in steps in which the row has a gradient that is not zero.
+    Dense Adam would decay the moments of all rows in every step. Other variables are updated as in
+    Keras (see `optimizers.adam`).
+
+    Example:
+        model.compile(app.keras.LazyAdam(0.001), loss="mse")
+
+    Args:
+        *args: As for `keras.optimizers.Adam`.
+        correct_skipped: Whether to decay the moments of a row, when it is used again, by the steps
+            that did not use it. Default False.
+        **kwargs: As for `keras.optimizers.Adam`.
     """
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
-    """keras.optimizers.AdamW in the same way; the weights of a row decay when it is touched.
+    """Drop-in replacement for `keras.optimizers.AdamW` that updates only the rows of the batch.
 
-    A rare row so decays far less than Keras' AdamW would have it, unless `correct_skipped`.
+    The weights of a row decay only in steps that use the row, so a rare row decays far less than
+    with Keras. Otherwise as `LazyAdam`.
+
+    Example:
+        model.compile(app.keras.LazyAdamW(0.001, weight_decay=0.004), loss="mse")
+
+    Args:
+        *args: As for `keras.optimizers.AdamW`.
+        correct_skipped: As for `LazyAdam`. The row then also decays for the skipped steps.
+        **kwargs: As for `keras.optimizers.AdamW`.
     """
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras' dynamic loss scale for mixed_float16, around an optimizer of app.keras.
+    """Dynamic loss scaling for mixed_float16, around an optimizer of `app.keras`.
 
-    Keras' own, into which `compile` puts any other optimizer, makes a dense gradient of each table
-    to see whether it is finite; this one looks at the rows of the batch.
+    The loss scale optimizer of Keras makes the gradient of each table dense to see whether it is
+    finite. This one checks the rows of the batch. Arguments are those of Keras.
+
+    Example:
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        optimizer = app.keras.LossScaleOptimizer(app.keras.LazyAdam(0.001))
+        model.compile(optimizer, loss="mse")
     """
 
     checks_rows = True
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Make the state of both optimizers."""
+        """Create the state of both optimizers.
+
+        Args:
+            var_list: The variables to train.
+        """
         super().build(list(var_list))
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Change the variables if all gradients are finite."""
+        """Update the variables if all gradients are finite.
+
+        Args:
+            grads: The gradients, dense or row-sparse.
+            trainable_variables: Their variables.
+        """
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         super().apply(list(grads), trainable_variables)
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
-        """Whether all gradients are finite: a bool scalar."""
+        """Return whether all gradients are finite, a bool scalar.
+
+        Args:
+            grads: The gradients, dense or row-sparse.
+        """
         return super().check_finite(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         )
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:
-    """The rule, with a share of rate x decay taken off the rows that are touched."""
+    """Return the rule with weight decay: `rate * decay` of each row that has a gradient."""
     if not decay:
         return rule
 

@@ -1,8 +1,7 @@
-"""What makes an optimizer of Keras row-sparse: the part that those of app.keras share."""
+"""The mixin that gives a Keras optimizer row-sparse updates."""
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,30 +10,38 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..optimizers import row_updates as writer
+from ..optimizers import row_updates
 from ..optimizers.base import Rule
 from ..tables.variable import VariableRows
 from .backend import in_place, require_tensorflow
 from .constraints import by_row, constrained
 from .merged import Merged
+from .table_warnings import (
+    is_scaled_by_keras,
+    variable_bytes,
+    variable_name,
+    warn_of_whole_read,
+)
 
-# A dense gradient of a smaller table costs less than a millisecond.
+# In bytes. A dense gradient of a smaller table costs less than a millisecond.
 _LARGE = 16 << 20
 
 
 class RowSparse:
-    """A mixin before an optimizer of Keras: row-sparse gradients change the rows that they name.
+    """Mixin for a Keras optimizer: a row-sparse gradient changes only its own rows.
 
-    All other variables get the rule of the Keras optimizer, by its own code. A gradient is
-    row-sparse (tf.IndexedSlices) where rows were gathered, by RowEmbedding, keras.layers.Embedding
-    or tf.gather. Rows that occur more than once in a batch have their gradients summed before
-    anything else, so that clipping sees the dense gradient's norm. Arithmetic is float32 whatever
-    the variable's dtype.
+    A gradient is row-sparse (`tf.IndexedSlices`) where rows were gathered, by `RowEmbedding`,
+    `keras.layers.Embedding` or `tf.gather`. Gradients of a row that occurs several times in a batch
+    are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
+    every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
 
-    A class gives row_rule, from a weight decay to the rule for rows, and row_slots, from the number
-    of a variable to the variables that hold the rule's state for it. Where that state of a table is
-    not what the Keras optimizer has, and has_row_state says so, a dense gradient of the table is
-    taken as one of all its rows.
+    A subclass defines two methods. `row_rule(decay)` returns the rule for rows, with the given
+    weight decay. `row_slots(index)` returns the variables with the state of one variable, by the
+    names of the rule.
+
+    Attributes:
+        has_row_state: Whether the state of a table differs from that of the Keras optimizer. A
+            dense gradient of such a table is treated as gradients of all its rows.
     """
 
     has_row_state = False
@@ -50,21 +57,37 @@ class RowSparse:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Make the state of these variables."""
+        """Create the state of the optimizer.
+
+        Args:
+            var_list: The variables to train.
+        """
         super().build(list(var_list))
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """As Keras', with the initial value made in one buffer."""
+        """Create a variable as Keras does, without a temporary copy of the initial value.
+
+        Args:
+            shape: As in Keras.
+            initializer: As in Keras.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+        """
         return super().add_variable(shape, in_place(initializer), *args, **kwargs)
 
     def add_variable_from_reference(
         self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
     ) -> keras.Variable:
-        """As Keras', but float32 for the table of a RowEmbedding, however narrow its numbers are.
+        """Create a variable as Keras does, but in float32 for the state of a table.
 
-        The second moment of Adam, for one, is too small for float16 and stands still in bfloat16.
+        The second moment of Adam underflows in float16, and stops changing in bfloat16.
+
+        Args:
+            reference_variable: As in Keras.
+            name: As in Keras.
+            initializer: As in Keras.
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
@@ -73,7 +96,14 @@ class RowSparse:
     def add_slot(
         self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any
     ) -> keras.Variable:
-        """A float32 variable where another one is, named as Keras would."""
+        """Create a float32 variable on the device of another one, with the name Keras would give.
+
+        Args:
+            variable: The other variable.
+            shape: The shape of the new one.
+            name: The name of the state, such as "accumulator".
+            initializer: Its initializer.
+        """
         values = variable.value if isinstance(variable, keras.Variable) else variable
         path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
         with self._distribution_strategy.extended.colocate_vars_with(values):
@@ -82,9 +112,15 @@ class RowSparse:
             )
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Changes the variables; see keras.optimizers.Optimizer.apply.
+        """Update the variables; see `keras.optimizers.Optimizer.apply`.
 
-        ValueError for what would keep a second whole table: use_ema, gradient_accumulation_steps.
+        Args:
+            grads: The gradients, dense or row-sparse.
+            trainable_variables: Their variables.
+
+        Raises:
+            ValueError: use_ema or gradient_accumulation_steps is set, which would need a second
+                whole table.
         """
         grads = list(grads)
         if trainable_variables is not None:
@@ -97,15 +133,17 @@ class RowSparse:
         ]
         if sparse:
             self._refuse_whole_tables(sparse)
-            self._tell_whole_tables([table for table in sparse if _bytes(table) >= _LARGE])
+            self._warn_of_whole_tables(
+                [table for table in sparse if variable_bytes(table) >= _LARGE]
+            )
         if variables and not self.built and not tf.distribute.has_strategy():
-            # Made in the trace of a step, as Keras does, a slot takes its memory twice.
+            # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
                 self.build(variables)
         super().apply(grads, trainable_variables)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
-        names = ", ".join(_name(table) for table in tables)
+        names = ", ".join(variable_name(table) for table in tables)
         for name in ("use_ema", "gradient_accumulation_steps"):
             if getattr(self, name):
                 raise ValueError(
@@ -113,22 +151,23 @@ class RowSparse:
                     "leave it out"
                 )
 
-    def _tell_whole_tables(self, tables: Sequence[Any]) -> None:
-        """Warns of what reads or writes whole tables beside the update, which does not."""
+    def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
+        """Warn of other parts of the step that read or write whole tables."""
         for table in tables:
-            _tell_read_whole(table)
-            if _scaled_by_keras():
+            warn_of_whole_read(table)
+            if is_scaled_by_keras():
                 warnings.warn(
-                    f"keras.optimizers.LossScaleOptimizer looks at every row of {_name(table)} at "
-                    "each step; compile with "
+                    "keras.optimizers.LossScaleOptimizer looks at every row of "
+                    f"{variable_name(table)} at each step; compile with "
                     f"{PACKAGE}.keras.LossScaleOptimizer({type(self).__name__}(...))",
                     stacklevel=2,
                 )
             constraint = getattr(table, "constraint", None)
             if constraint is not None and not _constraint_by_row(table):
                 warnings.warn(
-                    f"the constraint {type(constraint).__name__} of {_name(table)} reads and "
-                    f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+                    f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
+                    f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
+                    "by row",
                     stacklevel=2,
                 )
 
@@ -136,8 +175,8 @@ class RowSparse:
         self, grads: Sequence[Any], vars: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
         grads, variables = super()._filter_empty_gradients(grads, vars)
-        # After the update Keras constrains the whole of each variable of its own that it is given;
-        # TensorFlow's variable below has no constraint. `update_step` constrains the rows.
+        # After the update, Keras applies the constraint of each Keras variable to the whole of it.
+        # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
         below = [
             v.value if isinstance(g, tf.IndexedSlices) and _constraint_by_row(v) else v
             for g, v in zip(grads, variables, strict=True)
@@ -145,7 +184,7 @@ class RowSparse:
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
-        """Clips as Keras does, with the rows of a table in place of the whole."""
+        """Clip as Keras does, with the rows of a table in place of the whole."""
         dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         clipped = super()._clip_gradients(dense)
         return [
@@ -167,21 +206,27 @@ class RowSparse:
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
-        """To the dense ones; the rule for rows has its own."""
+        """Apply weight decay to dense variables; the rule for rows has its own decay."""
         dense = [v for v in variables if self._var_key(v) not in self._tables]
         super()._apply_weight_decay([v for v in dense if not self._is_by_row(v)])
 
     def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
-        """Changes one variable, or the rows of it that the gradient names."""
+        """Update one variable, or only the rows of a row-sparse gradient.
+
+        Args:
+            gradient: Its gradient.
+            variable: The variable.
+            learning_rate: The learning rate.
+        """
         if not isinstance(gradient, tf.IndexedSlices):
-            self._tell_dense(variable)
+            self._warn_of_dense_gradient(variable)
             if not self._is_by_row(variable):
                 super().update_step(gradient, variable, learning_rate)
                 return
             rows = tf.range(variable.shape[0], dtype=tf.int64)
             gradient = Merged(tf.cast(gradient, tf.float32), rows, variable.shape)
         if self._distribution_strategy.num_replicas_in_sync > 1:
-            # The rows of each replica are distinct; those of all together need not be.
+            # Rows are unique in each replica, but can repeat between replicas.
             gradient = Merged.of(gradient, variable)
         index = self._get_variable_index(variable)
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
@@ -190,7 +235,7 @@ class RowSparse:
             rule = constrained(rule, constraint)
         slots = self.row_slots(index)
         table = _Matrix(variable)
-        writer.write(
+        row_updates.write(
             rule,
             table,
             {name: _Matrix(slot.value) for name, slot in slots.items()},
@@ -206,19 +251,20 @@ class RowSparse:
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
 
-    def _tell_dense(self, variable: tf.Variable) -> None:
+    def _warn_of_dense_gradient(self, variable: tf.Variable) -> None:
         own = self._trainable_variables[self._get_variable_index(variable)]
-        embeds = getattr(own, "is_table", False) or _name(own).endswith("/embeddings")
-        if embeds and _bytes(own) >= _LARGE:
+        embeds = getattr(own, "is_table", False) or variable_name(own).endswith("/embeddings")
+        if embeds and variable_bytes(own) >= _LARGE:
             warnings.warn(
-                f"the gradient of {_name(own)} is dense: every one of its {own.shape[0]:,} rows is "
-                f"read and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+                f"the gradient of {variable_name(own)} is dense: every one of its "
+                f"{own.shape[0]:,} rows is read and written at each step; "
+                f"{PACKAGE}.keras.audit(model) finds out why",
                 stacklevel=2,
             )
 
 
 class _Matrix(VariableRows):
-    """The rows of a variable of any rank, each as a vector."""
+    """A variable of any rank as a table, with each row flattened to a vector."""
 
     def __init__(self, values: tf.Variable):
         super().__init__(values)
@@ -232,46 +278,7 @@ class _Matrix(VariableRows):
 
 
 def _constraint_by_row(variable: Any) -> Any:
-    """The constraint of a variable of Keras that single rows can be given alone, or None."""
+    """Return the constraint of a Keras variable if it is by row, or None."""
     if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
         return None
     return variable.constraint if by_row(variable.constraint) else None
-
-
-def _tell_read_whole(variable: Any) -> None:
-    """Warns if the step that is being traced also reads the whole of a table that it writes."""
-    if tf.executing_eagerly():
-        return
-    handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
-    graph, readers = tf.compat.v1.get_default_graph(), set()
-    while graph is not None:  # the update may be in a branch of the step
-        if graph._get_control_flow_context() is not None:
-            return  # XLA's, in which a read of the whole copies nothing
-        if isinstance(graph, tf.__internal__.FuncGraph):
-            readers |= {operation.type for operation in graph.capture(handle).consumers()}
-        graph = getattr(graph, "outer_graph", None)
-    if "ReadVariableOp" in readers:
-        warnings.warn(
-            f"{_name(variable)} ({_bytes(variable):,} bytes) is copied as a whole at each step: "
-            f"keras.layers.Embedding and keras.ops.take read it so; {PACKAGE}.keras.RowEmbedding "
-            f"reads the rows of the batch, and {PACKAGE}.keras.audit(model) tells more",
-            stacklevel=2,
-        )
-
-
-def _scaled_by_keras() -> bool:
-    """Whether the caller is a loss scale that looks at whole gradients, which only it can tell."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, keras.optimizers.LossScaleOptimizer):
-            return not getattr(owner, "checks_rows", False)
-    return False
-
-
-def _name(variable: Any) -> str:
-    return getattr(variable, "path", variable.name.removesuffix(":0"))
-
-
-def _bytes(variable: Any) -> int:
-    return variable.shape.num_elements() * tf.as_dtype(variable.dtype).size

@@ -1,4 +1,4 @@
-"""What the output layers of app.keras share: a loss of app.losses as a layer of Keras."""
+"""The base class of the output layers: a loss of `app.losses` as a Keras layer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,27 @@ from .backend import require_tensorflow
 
 
 class OutputLayer(keras.layers.Layer):
-    """Predicts one of V words from a hidden vector; `app.keras.softmax_layers` tells how to use it.
+    """Predicts one of V words from a hidden vector; see `keras.softmax_layers` for its use.
 
-    A class gives `make_loss`, and the arguments of its own in `get_config`.
+    A subclass defines `make_loss`, and returns its own arguments from `get_config`.
+
+    Args:
+        vocabulary_size: The number of words V.
+        counts: The occurrences of each word, integers (V,) in the order of your ids; np.ones(V)
+            for words that are equally frequent. By default ids are taken to be by descending
+            frequency under Zipf's law: id i in proportion to 1 / (i + 1).
+        use_bias: Whether each row has a bias, stored as one more column of its table.
+        **options: As for `keras.layers.Layer`: name, dtype, trainable.
+
+    Raises:
+        ValueError: An argument is out of range or of the wrong shape.
     """
 
     def __init__(
         self, vocabulary_size: int, counts: Any = None, use_bias: bool = True, **options: Any
     ):
         require_tensorflow()
-        super().__init__(autocast=False, **options)  # tables are read as they are stored
+        super().__init__(autocast=False, **options)  # rows are cast after they are read
         if isinstance(vocabulary_size, bool) or int(vocabulary_size) != vocabulary_size:
             raise ValueError(f"{self.name}: vocabulary_size={vocabulary_size!r}: give an integer")
         if not 1 <= vocabulary_size < 2**31:
@@ -40,14 +51,27 @@ class OutputLayer(keras.layers.Layer):
         if counts is not None:
             self._counts_V = softmax_counts.checked(counts, self.vocabulary_size, self.name)
         self.supports_masking = True
-        self.supports_jit = False  # which rows a step reads is known in the step only
+        self.supports_jit = False  # the rows that a step reads depend on its data
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """The loss for words by descending count, and vectors of so many columns."""
+        """Return the loss of the layer.
+
+        Args:
+            counts_V: The count of each word, in descending order.
+            columns: The number of columns of the hidden vectors, the bias included.
+        """
         raise NotImplementedError
 
     def build(self, hidden_shape: Any, targets_shape: Any = None) -> None:
-        """Makes the tables."""
+        """Create the tables.
+
+        Args:
+            hidden_shape: The shape of the hidden vectors; the last dimension must be known.
+            targets_shape: Not used.
+
+        Raises:
+            ValueError: The last dimension is unknown.
+        """
         if hidden_shape[-1] is None:
             raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")
         self.input_spec = keras.layers.InputSpec(axes={-1: hidden_shape[-1]})
@@ -57,7 +81,7 @@ class OutputLayer(keras.layers.Layer):
         elif (order_V := softmax_counts.order(counts_V)) is not None:
             counts_V = counts_V[order_V]
         self._ids_V = order_V
-        self._made: list[tf.Variable] = []  # where exports and checkpoints of TensorFlow look
+        self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = None
             if order_V is not None:
@@ -70,21 +94,32 @@ class OutputLayer(keras.layers.Layer):
                 lambda shape, dtype=None, spec=spec: tf.cast(spec.initial(shape), dtype),
                 name=name,
             )
-            self._tables[name].is_table = True  # for the optimizers of app.keras
-            # tf.train.Checkpoint saves variables that are attributes, and none in a dictionary.
+            self._tables[name].is_table = True  # read by the optimizers of app.keras
+            # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
             setattr(self, f"_table_{name}", self._tables[name])
 
     def call(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: bool | None = None
     ) -> tf.Tensor:
-        """-log P of each target, float32 of the targets' shape; 0 where the mask is False.
+        """Return -log P of each target, or the loss that is trained.
 
-        hidden: (..., D). targets: integer ids, (...). hidden_mask: bool, (...); that of Keras comes
-        by itself.
+        Args:
+            hidden: Hidden vectors (..., D).
+            targets: Integer ids (...).
+            hidden_mask: Bool (...), the positions to compute. Keras passes its mask by itself.
+            training: Whether the result is trained; matters only for sampled losses.
+
+        Returns:
+            Float32 of the shape of the targets, 0 where the mask is False.
+
+        Raises:
+            ValueError: The targets are no integers, or the shapes do not match.
         """
         hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
         self._check(hidden.shape, targets.shape, targets.dtype)
-        targets = tf.reshape(targets, tf.shape(hidden)[:-1])  # refuses another number of them
+        targets = tf.reshape(
+            targets, tf.shape(hidden)[:-1]
+        )  # fails if the number of targets is wrong
         if hidden_mask is None:
             losses = self._estimate(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
@@ -97,39 +132,64 @@ class OutputLayer(keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
-        """That of `call`."""
+        """Return the shape and dtype of the result of `call`.
+
+        Args:
+            hidden: As for `call`.
+            targets: As for `call`.
+            hidden_mask: As for `call`.
+            training: As for `call`.
+        """
         self._check(hidden.shape, targets.shape, tf.as_dtype(targets.dtype))
         return keras.KerasTensor(targets.shape, "float32")
 
     def log_probability(self, hidden: Any, targets: Any) -> tf.Tensor:
-        """The exact log P of each target, float32 of the targets' shape; arguments as of `call`."""
+        """Return the exact log P of each target, float32 of the shape of the targets.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+            targets: Integer ids (...).
+        """
         self._build_for(hidden)
         return -self(hidden, targets, training=False)
 
     def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All words, in blocks: ids (M,) and log P (..., M) float32 of each given each vector.
+        """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
 
-        hidden: (..., D). Runs eagerly, as the blocks are read one by one.
+        Only for eager mode.
+
+        Args:
+            hidden: Hidden vectors (..., D).
         """
         hidden_ND, shape = self._vectors(hidden)
-        for ranks_M, found_NM in inference.distribution(self._output, hidden_ND, self._gather()):
-            yield self._ids(ranks_M), found_NM.reshape(*shape, len(ranks_M))
+        for ranks_M, log_p_NM in inference.distribution(self._output, hidden_ND, self._gather()):
+            yield self._ids(ranks_M), log_p_NM.reshape(*shape, len(ranks_M))
 
     def top_k(self, hidden: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k likeliest words, exact: ids and log P, (..., k) both, the most likely first.
+        """Return the ids and log P of the k most likely words, exactly.
 
-        hidden: (..., D). Fewer than k where there are fewer words. Runs eagerly.
+        Only for eager mode.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+            k: How many words; fewer are returned if the vocabulary has fewer.
+
+        Returns:
+            The ids and their log P, both (..., k), the most likely first.
+
+        Raises:
+            ValueError: k is not positive.
         """
         if k < 1:
             raise ValueError(f"{self.name}: k={k}: give a positive number")
         hidden_ND, shape = self._vectors(hidden)
-        ranks_NK, found_NK = inference.top_k(self._output, hidden_ND, k, self._gather())
+        ranks_NK, log_p_NK = inference.top_k(self._output, hidden_ND, k, self._gather())
         return tuple(
-            found.reshape(*shape, found.shape[1]) for found in (self._ids(ranks_NK), found_NK)
+            values.reshape(*shape, values.shape[1]) for values in (self._ids(ranks_NK), log_p_NK)
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments; counts as text."""
+        """Return the arguments of the layer, with counts packed as text."""
         counts_V = self._counts_V
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
@@ -139,7 +199,11 @@ class OutputLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OutputLayer:
-        """The layer that `get_config` is of."""
+        """Return the layer that has the given configuration.
+
+        Args:
+            config: The result of `get_config`.
+        """
         if config.get("counts") is not None:
             config = config | {"counts": softmax_counts.unpacked(config["counts"])}
         return cls(**config)
@@ -152,7 +216,7 @@ class OutputLayer(keras.layers.Layer):
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
         if not dtype.is_integer:
             raise ValueError(
-                f"{self.name}: targets come as {dtype.name}; pass integers, with "
+                f"{self.name}: targets are {dtype.name}; pass integers, with "
                 "keras.Input(..., dtype='int32')"
             )
         hidden, targets = tf.TensorShape(hidden), tf.TensorShape(targets)
@@ -163,15 +227,17 @@ class OutputLayer(keras.layers.Layer):
             )
 
     def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The vectors (N, columns) and the ranks of the targets (N,)."""
+        """Return the vectors (N, columns) and the ranks of the targets (N,)."""
         ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
-            targets_N = ids_N if self._rank_V is None else tf.gather(_here(self._rank_V), ids_N)
+            targets_N = (
+                ids_N if self._rank_V is None else tf.gather(_in_replica(self._rank_V), ids_N)
+            )
         return self._extended(hidden), targets_N
 
     def _extended(self, hidden: tf.Tensor) -> tf.Tensor:
-        """The vectors, (N, columns) of the compute dtype: with a column of ones for the bias."""
+        """Return the vectors (N, columns) in the compute dtype, with a column of ones for bias."""
         hidden_ND = tf.cast(tf.reshape(hidden, (-1, hidden.shape[-1])), self.compute_dtype)
         if not self.use_bias:
             return hidden_ND
@@ -187,8 +253,8 @@ class OutputLayer(keras.layers.Layer):
             self.build(tuple(hidden.shape))
 
     def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
-        """The tables by name."""
-        return {name: _here(table.value) for name, table in self._tables.items()}
+        """Return the values of the tables by name."""
+        return {name: _in_replica(table.value) for name, table in self._tables.items()}
 
     def _gather(self) -> Any:
         return softmax_gradients.gather_of(self._values())
@@ -201,6 +267,6 @@ class OutputLayer(keras.layers.Layer):
         return self._made[-1]
 
 
-def _here(value: tf.Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
-    """Of a variable of tf.distribute, which would be read whole, the part in this replica."""
+def _in_replica(value: tf.Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
+    """Return the part in this replica of a variable of tf.distribute, which would be read whole."""
     return value._get() if isinstance(value, tf.distribute.DistributedValues) else value

@@ -1,4 +1,4 @@
-"""How often each word of an output layer occurs, and its rank by that."""
+"""The counts of the words of an output layer, and their ranks by count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import numpy as np
 
 
 def checked(counts: Any, words: int, layer: str) -> np.ndarray:
-    """The counts as (V,) int64; ValueError, which names the layer, if they are not such."""
+    """Return the counts as int64 (V,).
+
+    Args:
+        counts: The counts as the user gave them.
+        words: The number of words V.
+        layer: The name of the layer, for messages.
+
+    Raises:
+        ValueError: The shape is wrong, or a count is negative or not a whole number.
+    """
     given_V = np.asarray(counts)
     if given_V.shape != (words,):
         raise ValueError(
@@ -25,36 +34,56 @@ def checked(counts: Any, words: int, layer: str) -> np.ndarray:
 
 
 def zipf(words: int) -> np.ndarray:
-    """Counts under Zipf's law for ids by descending frequency: id i in proportion to 1 / (i + 1).
+    """Return counts by Zipf's law, in proportion to 1 / (i + 1) for id i.
 
-    (V,) float64, the least of them 1.
+    Args:
+        words: The number of words V.
+
+    Returns:
+        Float64 (V,), the smallest 1.
     """
     return words / np.arange(1.0, words + 1.0)
 
 
 def order(counts_V: np.ndarray) -> np.ndarray | None:
-    """The ids by descending count, (V,) int32; None if they already are in that order."""
+    """Return the ids by descending count, int32 (V,), or None if they already have that order.
+
+    Args:
+        counts_V: The count of each id.
+    """
     if (counts_V[1:] <= counts_V[:-1]).all():
         return None
     return np.argsort(-counts_V, kind="stable").astype(np.int32)
 
 
 def inverse(order_V: np.ndarray) -> np.ndarray:
-    """The rank of each id, (V,) int32, where order_V holds the id of each rank."""
+    """Return the rank of each id, int32 (V,).
+
+    Args:
+        order_V: The id of each rank.
+    """
     rank_V = np.empty_like(order_V)
     rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
     return rank_V
 
 
 def packed(counts_V: np.ndarray) -> str:
-    """The counts as text for a layer's config: ten million of a text's by rank take about 50 kB.
+    """Return counts as text for the configuration of a layer.
 
-    Differences, as those of sorted counts are mostly 0; compressed by zlib; in base64.
+    The text is base64 of the differences, compressed by zlib. Differences of sorted counts are
+    mostly 0, so the counts of ten million words of a text take about 50 kB.
+
+    Args:
+        counts_V: The count of each id, int64.
     """
     steps_V = np.diff(counts_V, prepend=0).astype("<i8")
     return base64.b64encode(zlib.compress(steps_V.tobytes())).decode("ascii")
 
 
 def unpacked(text: str) -> np.ndarray:
-    """The counts that `packed` was given."""
+    """Return the counts in a text made by `packed`.
+
+    Args:
+        text: The text.
+    """
     return np.cumsum(np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8"))

@@ -1,4 +1,4 @@
-"""-log P as a differentiable function of variables, whose gradients are row-sparse."""
+"""The negative log probability as a function of tables, with row-sparse gradients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from ..tables.variable import VariableRows
 from ..types import HOST, Rows
 from .merged import Merged
 
-# Variables by the name of the table that they are; tensors in a stateless call of Keras.
+# The tables by name: variables, or tensors in a stateless call of Keras.
 Tables = Mapping[str, tf.Variable | tf.Tensor]
 
 
 def exact(
     loss: NormalizedLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
 ) -> tf.Tensor:
-    """-log P of each target given its vector, (N,) float32, block by block of rows.
+    """Return -log P of each target, float32 (N,), computed block by block of rows.
 
-    The gradient goes over the blocks once more, with what flows back to each prediction as its
-    weight. The gradients of all rows that were read are in memory when it is done.
+    The backward pass reads the blocks once more, with the incoming gradient of each target as its
+    weight. It then holds the gradients of all rows that were read.
+
+    Args:
+        loss: The loss of the layer.
+        tables: The tables by name.
+        hidden_ND: The hidden vectors.
+        targets_N: The ranks of the targets.
     """
     gather = gather_of(tables)
 
@@ -42,21 +48,33 @@ def exact(
 def sampled(
     loss: SampledLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """The estimated loss of each target, (N,) float32, from the rows of targets and samples."""
+    """Return the loss of each target, float32 (N,), estimated from sampled words.
+
+    Args:
+        loss: The sampled loss of the layer.
+        tables: The tables by name.
+        hidden_ND: The hidden vectors.
+        targets_N: The ranks of the targets.
+        seed: The seed of the samples, int64 (2,).
+    """
     targets_N1 = targets_N[:, tf.newaxis]
     rows = {}
     with tf.device(HOST):  # as `training.gradients` does
         lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
     for name, ids in lookups.items():
-        ids_U, positions_N = unique(ids)
+        ids_U, inverse_N = unique(ids)
         values_UD = tf.cast(tf.gather(tables[name], ids_U), tf.float32)
-        rows[name] = Rows(values_UD, positions_N, ids_U)
+        rows[name] = Rows(values_UD, inverse_N, ids_U)
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
     return loss.vector_losses(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
 
 
 def gather_of(tables: Tables) -> Gather:
-    """Reads rows, (U, D) float32, from the name of a table and ids (U,)."""
+    """Return a function that gathers rows, float32 (U, D), by the table's name and ids (U,).
+
+    Args:
+        tables: The tables by name.
+    """
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         table = tables[name]
@@ -74,16 +92,19 @@ def _gradients(
     targets_N: tf.Tensor,
     weights_N: tf.Tensor,
 ) -> tuple[Any, ...]:
-    """The gradients of the weighted loss: by the vectors, then by each table."""
+    """Return the gradients of the weighted loss by the vectors, then by each table."""
     gather = gather_of(tables)
-    seed = tf.zeros(2, tf.int64)  # nothing is drawn
+    seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
     targets_N1 = targets_N[:, tf.newaxis]
     ids = loss.lookups(targets_N1, tf.size(targets_N), seed)
-    wanted = {name: unique(each) for name, each in ids.items()}
-    values = {name: gather(name, ids_U) for name, (ids_U, _) in wanted.items()}
+    lookups = {name: unique(each) for name, each in ids.items()}
+    values = {name: gather(name, ids_U) for name, (ids_U, _) in lookups.items()}
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch((hidden_ND, values))
-        rows = {name: Rows(values[name], at_N, ids_U) for name, (ids_U, at_N) in wanted.items()}
+        rows = {
+            name: Rows(values[name], inverse_N, ids_U)
+            for name, (ids_U, inverse_N) in lookups.items()
+        }
         weights_N11 = weights_N[:, tf.newaxis, tf.newaxis]
         predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
         total, parts = loss.loss(predictions, rows)
@@ -99,28 +120,28 @@ def _gradients(
         output_gradients=[tf.ones_like(total), *by_parts],
         unconnected_gradients="zero",
     )
-    found = {name: [(wanted[name][0], by_values[name])] for name in values}
+    by_table = {name: [(lookups[name][0], by_values[name])] for name in values}
     for part, (_, _, ids_U, by_rows) in zip(parts, streamed, strict=True):
-        found.setdefault(part.table, []).append((ids_U, by_rows))
-    return by_hidden, *(_slices(table, found[name]) for name, table in tables.items())
+        by_table.setdefault(part.table, []).append((ids_U, by_rows))
+    return by_hidden, *(_slices(table, by_table[name]) for name, table in tables.items())
 
 
 def _slices(
-    table: tf.Variable | tf.Tensor, found: list[tuple[tf.Tensor, tf.Tensor]]
+    table: tf.Variable | tf.Tensor, gradients: list[tuple[tf.Tensor, tf.Tensor]]
 ) -> tf.IndexedSlices:
-    """The gradients of rows, float32, as one by the table."""
+    """Return float32 gradients of rows, pairs of ids and values, as one gradient of the table."""
     shape = tf.constant(table.shape.as_list(), tf.int64)
-    if len(found) == 1:  # a part has no row twice
-        ((ids_U, by_rows),) = found
+    if len(gradients) == 1:  # the ids of one pair are unique
+        ((ids_U, by_rows),) = gradients
         return Merged(by_rows, ids_U, shape)
-    ids, values = zip(*found, strict=True)
+    ids, values = zip(*gradients, strict=True)
     return tf.IndexedSlices(tf.concat(values, axis=0), tf.concat(ids, axis=0), shape)
 
 
 def _sources(tables: Tables) -> list[tf.Tensor]:
-    """What gradients by the tables flow to.
+    """Return the tensors through which tf.custom_gradient passes the gradients of the tables.
 
-    A variable given to tf.custom_gradient would be read whole; its handle is not.
+    It would read a variable whole, but not the handle of a variable.
     """
     return [_watched(table).handle if _is_variable(table) else table for table in tables.values()]
 
@@ -130,6 +151,6 @@ def _is_variable(table: tf.Variable | tf.Tensor) -> bool:
 
 
 def _watched(table: tf.Variable) -> tf.Variable:
-    """The variable, now known to the gradient tapes that watch what is read."""
+    """Return the variable after a read of no rows, which makes gradient tapes watch it."""
     table.sparse_read(tf.zeros([0], tf.int32))
     return table

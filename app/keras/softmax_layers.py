@@ -1,7 +1,7 @@
 """Output layers for vocabularies of up to ten million words.
 
-Each takes hidden vectors (..., D) and the words that they are to predict, integers (...), and gives
--log P of each, float32 (...): a model's output, and its loss. So the words are an input, too:
+A layer takes hidden vectors (..., D) and target words, integer ids (...). It returns the negative
+log probability -log P of each target, float32 (...), which is the output and the loss of the model:
 
     tokens = keras.Input((None,), dtype="int32")
     words = keras.Input((None,), dtype="int32")
@@ -12,32 +12,28 @@ Each takes hidden vectors (..., D) and the words that they are to predict, integ
     model.compile(app.keras.RowwiseAdagrad(0.1), loss=app.keras.output_as_loss)
     model.fit([x, y], y, sample_weight=weights)
 
-The y of `fit` is there because Keras wants one; the words that count are those of the input.
-`evaluate` then gives the mean of -log P, whose exponential is the perplexity. A train step of one's
-own takes the mean of `output(hidden, words, training=True)` instead. To use the trained layer:
+`fit` needs a y, but the targets are those of the second input. `evaluate` returns the mean of
+-log P; its exponential is the perplexity. In your own train step, take the mean of
+`output(hidden, words, training=True)`. To predict with the trained layer:
 
     predictor = keras.Model(tokens, hidden)
     ids, log_p = output.top_k(predictor(x), 10)
     output.log_probability(predictor(x), y)
     for ids, log_p in output.distribution(predictor(x)):  # all words, in blocks
 
-Arguments of every layer. vocabulary_size: V. counts: the occurrences of each word, (V,) integers,
-in any order: ids are yours, and the layer has its rows by rank; without them ids are taken to be by
-descending count, under Zipf's law (id i in proportion to 1 / (i + 1)); np.ones(V) is for words that
-are equally frequent. use_bias: a bias for each row, kept as one more column of its table.
-And those of keras.layers.Layer: name, dtype, trainable.
+The arguments of `OutputLayer` are common to all layers. The following holds for all of them:
 
-- Rows start at zeros. Products are made in the compute dtype, sums and results in float32.
-- Where Keras' mask of the hidden vectors is False, the word may be anything and the result is 0.
-  Keras leaves such places out of the mean of a loss. Sample weights work as usual.
-- A gradient is row-sparse (tf.IndexedSlices): with an optimizer of `app.keras` a step writes the
-  rows that it read, and no others; those of Keras write all of them.
-- Rows are read block by block, each once for all words of the batch that need it, and once more for
-  the gradient. All gradients of rows are then in memory until the optimizer has used them: bytes of
-  the rows that a batch touches. `app.train` updates each block as it goes, and holds none.
-- A word outside of 0 .. V - 1 is an InvalidArgumentError, other misuse a ValueError.
-- Which rows a batch needs is known when it comes, so XLA cannot compile the layer: Keras says so
-  and compiles without.
+- Rows start at zero. Products are computed in the compute dtype, sums and results in float32.
+- Where the Keras mask of the hidden vectors is False, the target is ignored and the result is 0.
+  Keras leaves such positions out of the mean of a loss. Sample weights work as usual.
+- Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `app.keras`, a step writes
+  only the rows that it read. The Keras optimizers write all rows.
+- Rows are read block by block: once for all targets of the batch that need them, and once more for
+  the gradient. The gradients of all these rows are in memory until the optimizer has used them.
+  `app.train` instead updates each block at once.
+- A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
+- XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras
+  says so and compiles the model without XLA.
 - Under `tf.distribute.MirroredStrategy` every replica has all tables. Other strategies are not
   tested.
 """
@@ -45,7 +41,7 @@ And those of keras.layers.Layer: name, dtype, trainable.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -56,41 +52,49 @@ from ..losses.base import NormalizedLoss
 from ..losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
 from ..losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
 from ..losses.classes.classes import RULES, partition
-from ..losses.sampled.nce import Nce
-from ..losses.sampled.sampled import SampledLoss
-from ..losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
-from ..losses.sampled.samplers import SAMPLERS
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
-from . import softmax_gradients
 from .softmax_base import OutputLayer
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
-    """For `compile(loss=...)` of a model whose output is -log P: that output; targets are unused.
+    """Return the output of a model as its loss, for `compile(loss=...)`.
 
-    A function, so that Keras applies sample weights and masks to it, and takes the mean.
+    Keras applies sample weights and masks to the result and takes the mean.
+
+    Args:
+        targets: Not used.
+        output: The output of an output layer, -log P of each target.
     """
     return output
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class Softmax(OutputLayer):
-    """The full softmax, as Dense(V) with sparse categorical cross-entropy; see this module.
+    """The full softmax, equal to `Dense(V)` with sparse categorical cross-entropy.
 
-    Each step reads and changes all V rows, 32 MB of them at a time, and never has the scores of all
-    words in memory. The reference for the others.
+    A step reads and changes all V rows, in blocks of 32 MB, so it never holds the scores of all
+    words. It is the reference for the other layers. See `keras.softmax_layers` for its use.
+
+    Example:
+        output = app.keras.Softmax(50_000)
+        model = keras.Model([tokens, words], output(hidden, words))
+
+    Args:
+        vocabulary_size: As for `OutputLayer`.
+        use_bias: As for `OutputLayer`.
+        **options: As for `OutputLayer`.
     """
 
     def __init__(self, vocabulary_size: int, use_bias: bool = True, **options: Any):
         super().__init__(vocabulary_size, None, use_bias, **options)
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """See `OutputLayer`."""
+        """Return the loss; see `OutputLayer`."""
         return ClassSoftmaxLoss(len(counts_V), columns)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments of the layer."""
         config = super().get_config()
         del config["counts"]
         return config
@@ -98,14 +102,29 @@ class Softmax(OutputLayer):
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class ClassSoftmax(OutputLayer):
-    """P(class) P(word | class), each a softmax: reads the classes that a batch's words fall in.
+    """Softmax over classes, then over the words of a class: P(class) P(word | class).
 
-    See `keras.softmax_layers` for how to use it, `losses.classes.class_softmax` for what it does.
+    A step reads only the classes of its targets (see `losses.classes.class_softmax`). See
+    `keras.softmax_layers` for its use.
 
-    levels: 2, or 3 for classes of classes. rule: how classes are made, "fewest_rows",
-    "equal_size" or "equal_frequency" (`losses.classes.classes`). classes: how many; 0 for the
-    number at which a batch costs least that predicts `batch_targets` words; to within a factor of
-    ten will do.
+    Example:
+        output = app.keras.ClassSoftmax(10_000_000, counts)
+        model = keras.Model([tokens, words], output(hidden, words))
+
+    Args:
+        vocabulary_size: As for `OutputLayer`.
+        counts: As for `OutputLayer`.
+        levels: 2, or 3 for classes of classes.
+        rule: How classes are made: "fewest_rows", "equal_size" or "equal_frequency" (see
+            `losses.classes.classes`).
+        classes: The number of classes. 0 chooses the number with the least work for a batch.
+        batch_targets: The number of targets in a batch, for that choice. An estimate within a
+            factor of ten is good enough.
+        use_bias: As for `OutputLayer`.
+        **options: As for `OutputLayer`.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -135,12 +154,12 @@ class ClassSoftmax(OutputLayer):
             raise ValueError(f"{self.name}: batch_targets={batch_targets}: give a positive number")
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """See `OutputLayer`."""
+        """Return the loss; see `OutputLayer`."""
         starts = partition(counts_V, self.levels, self.rule, self.classes, self.batch_targets)
         return ClassSoftmaxLoss(len(counts_V), columns, starts)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments of the layer."""
         return super().get_config() | {
             "levels": self.levels,
             "rule": self.rule,
@@ -151,26 +170,44 @@ class ClassSoftmax(OutputLayer):
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class HierarchicalSoftmax(OutputLayer):
-    """The turns to a word in a Huffman tree: reads about 15 rows a word of ten million.
+    """Hierarchical softmax: the path to a word in a Huffman tree, a decision at each node.
 
-    See `keras.softmax_layers` for how to use it, `losses.tree.hierarchical_softmax` for what it
-    does.
+    A step reads about 15 rows for each target out of ten million (see
+    `losses.tree.hierarchical_softmax`). Arguments are those of `OutputLayer`. See
+    `keras.softmax_layers` for its use.
+
+    Example:
+        output = app.keras.HierarchicalSoftmax(10_000_000, counts)
+        model = keras.Model([tokens, words], output(hidden, words))
     """
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """See `OutputLayer`."""
+        """Return the loss; see `OutputLayer`."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class AdaptiveSoftmax(OutputLayer):
-    """Frequent words and clusters of rare ones, with fewer columns (`adaptive_softmax`).
+    """Adaptive softmax: frequent words in full, clusters of rare words with fewer columns.
 
-    See `keras.softmax_layers` for how to use it.
+    See `losses.classes.adaptive_softmax` for the algorithm and `keras.softmax_layers` for its use.
 
-    cutoffs: the ranks at which clusters begin, rising; none for one or two at which a word needs
-    the fewest scores. divisor: the k-th cluster has D / divisor ** k columns. seed: of the first
-    projections.
+    Example:
+        output = app.keras.AdaptiveSoftmax(1_000_000, counts, cutoffs=[10_000, 100_000])
+        model = keras.Model([tokens, words], output(hidden, words))
+
+    Args:
+        vocabulary_size: As for `OutputLayer`.
+        counts: As for `OutputLayer`.
+        cutoffs: The ranks at which clusters begin, rising. By default one or two are chosen that
+            need the fewest scores for a word.
+        divisor: The k-th cluster has D / divisor ** k columns.
+        seed: The seed of the initial projections.
+        use_bias: As for `OutputLayer`.
+        **options: As for `OutputLayer`.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -195,81 +232,10 @@ class AdaptiveSoftmax(OutputLayer):
             raise ValueError(f"{self.name}: divisor={divisor}: give a number of 1 or more")
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """See `OutputLayer`."""
+        """Return the loss; see `OutputLayer`."""
         return AdaptiveSoftmaxLoss(counts_V, columns, self.cutoffs, self.divisor, self.seed)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments of the layer."""
         own = {"cutoffs": self.cutoffs, "divisor": self.divisor, "seed": self.seed}
         return super().get_config() | own
-
-
-class _SampledLayer(OutputLayer):
-    """What trains on samples of the words, and is a softmax over all of them afterwards."""
-
-    _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        counts: Any = None,
-        *,
-        samples: int,
-        sampler: str = "log_uniform",
-        seed: int | None = None,
-        use_bias: bool = True,
-        **options: Any,
-    ):
-        super().__init__(vocabulary_size, counts, use_bias, **options)
-        self.samples, self.sampler, self.seed = samples, sampler, seed
-        if samples < 1:
-            raise ValueError(f"{self.name}: samples={samples}: give a positive number")
-        if sampler not in SAMPLERS:
-            raise ValueError(f"{self.name}: sampler={sampler!r}: choose from {', '.join(SAMPLERS)}")
-        self._seeds = keras.random.SeedGenerator(seed)
-
-    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """See `OutputLayer`."""
-        self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # of the same table
-        return self._loss(counts_V, columns, self.samples, self.sampler)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        own = {"samples": self.samples, "sampler": self.sampler, "seed": self.seed}
-        return super().get_config() | own
-
-    def _estimate(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
-    ) -> tf.Tensor:
-        given = self._values(), hidden_ND, targets_N
-        if not training:
-            return softmax_gradients.exact(self._softmax, *given)
-        seed = tf.cast(self._seeds.next(), tf.int64)
-        return softmax_gradients.sampled(self._output, *given, seed)
-
-
-@keras.saving.register_keras_serializable(package="lexrow")
-class SampledSoftmax(_SampledLayer):
-    """A softmax over each word and some samples, to train (`losses.sampled.sampled_softmax`).
-
-    The drop-in for tf.nn.sampled_softmax_loss. In training (`training=True`, as in `fit`) the
-    result is the estimate from the samples, which is not -log P; otherwise, as in `evaluate`, it is
-    the exact -log P under the full softmax, which reads all V rows.
-
-    samples: how many a batch draws, for all of its words. sampler: "log_uniform", which takes ids
-    by rank to follow about Zipf's law, or "unigram", in proportion to counts ** 0.75
-    (`losses.sampled.samplers`). seed: of the draws; None for another each time.
-    """
-
-    _loss = SampledSoftmaxLoss
-
-
-@keras.saving.register_keras_serializable(package="lexrow")
-class NCE(_SampledLayer):
-    """Noise-contrastive estimation: each word is told from samples, to train (`nce`).
-
-    The drop-in for tf.nn.nce_loss with biases that start at -log V; arguments and use are those of
-    `SampledSoftmax`.
-    """
-
-    _loss = Nce

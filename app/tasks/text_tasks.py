@@ -40,9 +40,9 @@ def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
         "device": devices.name(config.run),
         "expected_batches": text.batches,
         "digest": words_data.compute_digest(text),
-        "about": _about(text, config),
+        "summary": _about(text, config),
         "record": lambda: words_data.record(text, workdir),
-        "closing": write_and_score,
+        "finish": write_and_score,
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run is, told before it starts."""
+"""The banner that describes a run before it starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from . import memory_plan
 from .job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
-# What a step is made of, by task.
-_OF = {
+# The unit of --batch_tokens, by task.
+_BATCH_UNITS = {
     "words": "words after subsampling",
     "language_model": "words that are not held out",
     "classify": "words and n-grams at most",
@@ -22,14 +22,19 @@ _OF = {
 
 
 def banner(settings: Config, job: Job, strategy: str = "") -> str:
-    """Devices, settings that are not the defaults, the data, tables, memory by place, and steps.
+    """Return the banner: devices, changed flags, data, tables, memory and number of steps.
 
-    With --plan_only, all that takes memory. strategy: who trains, where that is not one device.
+    With --plan_only it lists everything that takes memory.
+
+    Args:
+        settings: The configuration of the run.
+        job: What is trained.
+        strategy: A description of the processes and replicas, empty for a single device.
     """
-    given = by_name(settings)
+    values = by_name(settings)
     task = settings.run.task
     defaults = {name: default(field, task) for name, field in fields().items()}
-    told = [f"--{name}={value}" for name, value in given.items() if value != defaults[name]]
+    changed = [f"--{name}={value}" for name, value in values.items() if value != defaults[name]]
     tables = ", ".join(
         f"{item.name} {item.size} ({memory_plan.shown(item.bytes)})"
         for item in job.memory
@@ -46,13 +51,13 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
             f"device      {job.device} of {_devices()}, products in {job.model.dtype.name}",
             *_warnings(),
             *([f"strategy    {strategy}"] if strategy else ()),
-            f"flags       {' '.join(told) or 'all as by default'}",
-            *(f"{name:<11} {told}" for name, told in job.about),
+            f"flags       {' '.join(changed) or 'all as by default'}",
+            *(f"{title:<11} {text}" for title, text in job.summary),
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
-            f"{settings.input.batch_tokens:,} {_OF[task]}",
+            f"{settings.input.batch_tokens:,} {_BATCH_UNITS[task]}",
         )
     )
 
@@ -67,5 +72,5 @@ def _warnings() -> list[str]:
         return []
     return [
         "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
-        "TF_CPP_MIN_LOG_LEVEL=0 tells why"
+        "TF_CPP_MIN_LOG_LEVEL=0 shows why"
     ]

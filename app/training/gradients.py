@@ -1,33 +1,31 @@
-"""The row gradients of batches, before any row is changed: theirs, their sum, and as one vector.
+"""The gradients of a training step: computed for each micro-batch and added by row.
 
-Who trains one batch in place does without (see `training.step`). Micro-batches that share a step
-are differentiated by the same rows, and their gradients are summed by row; what replicas tell one
-another of them is one flat vector, so that a step takes one exchange.
+The functions here change no row, with one exception: a loss that streams blocks of rows can
+update each block at once (see `compute_gradients`). `training.step` applies the gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from ..losses import stream
 from ..losses.base import Gather, Part
+from ..losses.stream import Update
 from ..models.base import Model, Outcome
 from ..tables.row_reads import unique
 from ..types import HOST, PHASES, Batch, Rows
 
-# From a part of a loss to its value, and to its gradient by the hidden vectors.
-Streamed = Callable[[Part], tuple[tf.Tensor, tf.Tensor]]
-
 
 class Lookup(NamedTuple):
-    """Distinct rows of a table that a batch looks up.
+    """The unique rows of a table that a batch needs.
 
-    rows_U: By what the table knows them: ids, or row numbers where `Batch.rows` has those.
-    inverse_N: The place of each id that was asked for among them, int32.
-    ids_U: Their ids, as models know them.
+    Attributes:
+        rows_U: The row numbers where `Batch.rows` has them, otherwise the same as `ids_U`.
+        inverse_N: For each id of the batch its index in `rows_U`, int32.
+        ids_U: The ids of the rows, as the model names them.
     """
 
     rows_U: tf.Tensor
@@ -35,224 +33,192 @@ class Lookup(NamedTuple):
     ids_U: tf.Tensor
 
 
-Wanted = Mapping[str, Lookup]  # by table
+Lookups = Mapping[str, Lookup]  # by the name of the table
 
 
-class Touched(NamedTuple):
-    """Rows of a table and what is to become of them.
+class RowGradients(NamedTuple):
+    """Gradients of the loss by some rows of one table.
 
-    ids_U: distinct, by what the table knows them (see `Lookup.rows_U`). values_UD: their gradients;
-    of a table that is not trained, new rows.
+    Attributes:
+        ids_U: Unique ids of the rows, or row numbers (see `Lookup.rows_U`).
+        values_UD: The gradients; for a table that is not trained, the new rows. Float32.
     """
 
     ids_U: tf.Tensor
     values_UD: tf.Tensor
 
 
-class Found(NamedTuple):
-    """What batches give: their loss, summed, and examples, float32 scalars; touched rows by table.
+class StepGradients(NamedTuple):
+    """The loss of one or more micro-batches and its gradients.
 
-    state: of tables that are not trained. is_streamed: whether some rows are of a loss that streams
-    them, so that how many there are is known when they are differentiated only.
+    Attributes:
+        loss: The sum over all examples, a float32 scalar.
+        examples: The number of examples, a float32 scalar.
+        gradients: The row gradients of each trained table that has some, by name.
+        state: The new rows of each table that is not trained, by name.
+        rows: The values (U, D) of the rows in `gradients`, by table, where they are known.
+        is_streamed: Whether `gradients` has rows of a streamed loss. Their number is known only
+            after the gradients are computed.
     """
 
     loss: tf.Tensor
     examples: tf.Tensor
-    gradients: dict[str, Touched]
-    state: dict[str, Touched]
+    gradients: dict[str, RowGradients]
+    state: dict[str, RowGradients]
+    rows: Mapping[str, tf.Tensor] = {}
     is_streamed: bool = False
 
 
 def phase(name: str) -> tf.name_scope:
-    """The name that a profile shows for operations; a slash enters the same scope at every step."""
+    """Return a name scope that marks operations in a profile as one phase of the step.
+
+    Args:
+        name: One of `PHASES`.
+    """
     assert name in PHASES
-    return tf.name_scope(f"{name}/")
+    return tf.name_scope(f"{name}/")  # the slash enters the same scope in every step
 
 
-def looked_up(model: Model, batch: Batch) -> Wanted:
-    """Return the distinct rows that a batch needs of each table."""
+def make_lookups(model: Model, batch: Batch) -> Lookups:
+    """Return the unique rows that a batch needs, by table.
+
+    Args:
+        model: The model that will train on the batch.
+        batch: One micro-batch.
+    """
     with phase("lookup"), tf.device(HOST):
         return {
-            name: _lookup(ids, batch.rows.get(name)) for name, ids in model.lookups(batch).items()
+            name: _make_lookup(ids, batch.rows.get(name))
+            for name, ids in model.lookups(batch).items()
         }
 
 
-def _lookup(ids: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
-    """Return the distinct rows of these ids; rows_N: their row numbers, if these are known."""
+def _make_lookup(ids_N: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
+    """Return the unique rows of the given ids; `rows_N` are their row numbers if known."""
     if rows_N is None:
-        ids_U, inverse_N = unique(ids)
+        ids_U, inverse_N = unique(ids_N)
         return Lookup(ids_U, inverse_N, ids_U)
-    # In the same order, as a row has one id; a graph leaves out the ids that no model looks at.
-    return Lookup(*unique(rows_N), unique(ids)[0])
+    # Both calls give the same order, because each id has its own row. TensorFlow removes the
+    # second one from the graph where the model does not use the ids.
+    return Lookup(*unique(rows_N), unique(ids_N)[0])
 
 
-def of_batch(
-    model: Model, gather: Gather, batch: Batch, streamed: Streamed, wanted: Wanted | None = None
-) -> tuple[Found, dict[str, tf.Tensor]]:
-    """What a batch gives, and the rows that it was differentiated by, (U, D), by table.
+def compute_gradients(
+    model: Model,
+    gather: Gather,
+    batches: Sequence[Batch],
+    devices: Mapping[str, str | None],
+    update: Update | None = None,
+    lookups: Sequence[Lookups] | None = None,
+) -> StepGradients:
+    """Return the loss of the micro-batches of one step and its gradients by the rows.
 
-    streamed: works off the parts of the loss, whose rows are not among those. wanted: as of
-    `looked_up`, if that is known.
+    All micro-batches read the same rows, and their gradients are added by row.
+
+    Args:
+        model: Gives the lookups and the loss.
+        gather: Returns the rows of a table as float32 (U, D), called as `gather(name, ids_U)`.
+        batches: The micro-batches.
+        devices: The device of each table by name, for losses that stream rows.
+        update: Called with each block of a streamed loss as soon as its gradients are known, so
+            that memory holds one block. Only for a single micro-batch. By default the gradients
+            of all blocks are part of the result.
+        lookups: The result of `make_lookups` for each micro-batch, where already known.
     """
-    wanted = wanted or looked_up(model, batch)
+    assert update is None or len(batches) == 1, "the micro-batches of a step read the same rows"
+    return add_gradients(
+        [
+            gradients
+            for batch, known in zip(batches, lookups or [None] * len(batches), strict=True)
+            for gradients in _differentiate(model, gather, batch, devices, update, known)
+        ]
+    )
+
+
+def _differentiate(
+    model: Model,
+    gather: Gather,
+    batch: Batch,
+    devices: Mapping[str, str | None],
+    update: Update | None,
+    lookups: Lookups | None,
+) -> Iterator[StepGradients]:
+    """Yield the gradients of one micro-batch, then those of streamed rows that are not updated."""
+    lookups = lookups or make_lookups(model, batch)
     with phase("gather"):
-        values = {name: gather(name, lookup.rows_U) for name, lookup in wanted.items()}
+        values = {name: gather(name, lookup.rows_U) for name, lookup in lookups.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
         rows = {
             name: Rows(values[name], lookup.inverse_N, lookup.ids_U)
-            for name, lookup in wanted.items()
+            for name, lookup in lookups.items()
         }
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
-    by_part = [streamed(part) for part in parts]
+    streamed = []  # of each part: loss, gradient by the hidden vectors, gradients by rows or None
+    for part in parts:
+        assert part.table not in batch.rows, "a streamed loss addresses its rows by id"
+        with tf.device(devices[part.table]):
+            streamed.append(_stream(part, gather, update))
     with phase("gradient"):
-        gradients = tape.gradient(
+        by_rows = tape.gradient(
             [total, *(part.hidden_ND for part in parts)],
             {name: values[name] for name in values if name not in state},
-            output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden in by_part)],
+            output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden, _ in streamed)],
         )
-    gradients = {name: tf.convert_to_tensor(rows_UD) for name, rows_UD in gradients.items()}
-    for name, rows_UD in gradients.items():
+    by_rows = {name: tf.convert_to_tensor(rows_UD) for name, rows_UD in by_rows.items()}
+    for name, rows_UD in by_rows.items():
         rows_UD.set_shape(values[name].shape)
-    found = Found(
-        tf.add_n([total, *(loss for loss, _ in by_part)]),
+    yield StepGradients(
+        tf.add_n([total, *(loss for loss, *_ in streamed)]),
         examples,
-        {name: Touched(wanted[name].rows_U, rows_UD) for name, rows_UD in gradients.items()},
-        {name: Touched(wanted[name].rows_U, rows_UD) for name, rows_UD in state.items()},
+        {name: RowGradients(lookups[name].rows_U, rows_UD) for name, rows_UD in by_rows.items()},
+        {name: RowGradients(lookups[name].rows_U, rows_UD) for name, rows_UD in state.items()},
+        values,
     )
-    return found, values
+    for part, (*_, row_gradients) in zip(parts, streamed, strict=True):
+        if row_gradients is not None:
+            by_table = {part.table: row_gradients}
+            yield StepGradients(tf.zeros([]), tf.zeros([]), by_table, {}, is_streamed=True)
 
 
-def collected(
-    model: Model,
-    gather: Gather,
-    batches: Sequence[Batch],
-    devices: Mapping[str, str],
-    wanted: Sequence[Wanted] | None = None,
-) -> Found:
-    """What micro-batches give together, all differentiated by the same rows.
+def _stream(
+    part: Part, gather: Gather, update: Update | None
+) -> tuple[tf.Tensor, tf.Tensor, RowGradients | None]:
+    """Return a part's loss, its gradient by the hidden vectors, and by rows without update."""
+    if update is not None:
+        return *stream.train(part, gather, update), None
+    loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
+    return loss, tf.cast(by_hidden, part.hidden_ND.dtype), RowGradients(ids_U, by_rows)
 
-    Rows that a loss streams are touched ones like others, all in memory at once. devices: of the
-    tables, by name, for those. wanted: of each micro-batch, as of `looked_up`, if that is known.
+
+def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
+    """Return the sum of gradients that were computed from the same rows.
+
+    Args:
+        parts: The gradients of micro-batches or of replicas; a single one is returned as it is.
     """
-    found, is_streamed = [], False
-    for batch, known in zip(batches, wanted or [None] * len(batches), strict=True):
-        touched: list[tuple[str, Touched]] = []
-
-        def streamed(
-            part: Part, touched: list = touched, batch: Batch = batch
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            assert part.table not in batch.rows, "a loss that streams rows knows them by their ids"
-            with tf.device(devices[part.table]):
-                loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
-            touched.append((part.table, Touched(ids_U, by_rows)))
-            return loss, tf.cast(by_hidden, part.hidden_ND.dtype)
-
-        of_one, _ = of_batch(model, gather, batch, streamed, known)
-        found.append(of_one)
-        found += [Found(tf.zeros([]), tf.zeros([]), {name: rows}, {}) for name, rows in touched]
-        is_streamed = is_streamed or bool(touched)
-    return together(found)._replace(is_streamed=is_streamed)
-
-
-def together(found: Sequence[Found]) -> Found:
-    """Their sum, by row."""
-    if len(found) == 1:
-        return found[0]
+    if len(parts) == 1:
+        return parts[0]
     with phase("gradient"):
-        return Found(
-            tf.add_n([one.loss for one in found]),
-            tf.add_n([one.examples for one in found]),
-            _by_table([one.gradients for one in found]),
-            _by_table([one.state for one in found]),
+        return StepGradients(
+            tf.add_n([part.loss for part in parts]),
+            tf.add_n([part.examples for part in parts]),
+            _add_by_table([part.gradients for part in parts]),
+            _add_by_table([part.state for part in parts]),
+            is_streamed=any(part.is_streamed for part in parts),
         )
 
 
-def _by_table(found: Sequence[Mapping[str, Touched]]) -> dict[str, Touched]:
-    names = dict.fromkeys(name for tables in found for name in tables)
-    return {name: merged([tables[name] for tables in found if name in tables]) for name in names}
+def _add_by_table(parts: Sequence[Mapping[str, RowGradients]]) -> dict[str, RowGradients]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: _add_rows([part[name] for part in parts if name in part]) for name in names}
 
 
-def merged(touched: Sequence[Touched]) -> Touched:
-    """Rows of one table, each once, with the sum of its values."""
-    if len(touched) == 1:
-        return touched[0]
+def _add_rows(parts: Sequence[RowGradients]) -> RowGradients:
+    """Return the sum of gradients of one table, with each row once."""
+    if len(parts) == 1:
+        return parts[0]
     with tf.device(HOST):
-        ids_U, positions_N = unique(tf.concat([rows.ids_U for rows in touched], axis=0))
-    values_ND = tf.concat([rows.values_UD for rows in touched], axis=0)
-    return Touched(ids_U, tf.math.unsorted_segment_sum(values_ND, positions_N, tf.size(ids_U)))
-
-
-def length(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int = 1) -> tf.Tensor:
-    """The numbers of a vector of `pack`, of tables of so many columns and touched rows."""
-    rows = [size * (1 + width) for size, width in zip(sizes, columns, strict=True)]
-    return tf.add_n(rows) + _head(len(rows), flags)
-
-
-def _head(tables: int, flags: int) -> int:
-    return tables + 2 + flags
-
-
-def pack(found: Found, flags: tf.Tensor, size: tf.Tensor | None = None) -> tf.Tensor:
-    """All of it and some numbers as one float32 vector.
-
-    It begins with the rows of each table, as bits of int32, the loss, the examples and the flags;
-    after that come, for each table, the ids, as bits of int32, and the values. size: of the vector,
-    if that is to be longer.
-    """
-    every = [*found.gradients.values(), *found.state.values()]
-    sizes = [tf.size(rows.ids_U) for rows in every]
-    told = [tf.stack([found.loss, found.examples]), tf.reshape(flags, [-1])]
-    body = [
-        tf.reshape(part, [-1])
-        for rows in every
-        for part in (_as_float(tf.cast(rows.ids_U, tf.int32)), rows.values_UD)
-    ]
-    if size is not None:
-        columns = [rows.values_UD.shape[1] for rows in every]
-        body.append(tf.zeros([size - length(columns, sizes, told[1].shape[0])]))
-    return tf.concat([_as_float(tf.stack(sizes)), *told, *body], axis=0)
-
-
-def unpack(
-    vectors: tf.Tensor, count: int, like: Found, flags: int = 1, size: tf.Tensor | None = None
-) -> tuple[Found, tf.Tensor]:
-    """What `count` vectors of `pack`, one after the other, hold together, and the sums of `flags`
-    flags.
-
-    like: what one of them was made of: tells the tables, their columns and the dtype of ids. size:
-    of each vector, if that was given to `pack`.
-    """
-    every = {**like.gradients, **like.state}
-    start, found, every_flag = tf.constant(0), [], []
-    for number in range(count):
-        at = start if size is None else number * size
-        head = vectors[at : at + _head(len(every), flags)]
-        sizes = tf.unstack(tf.bitcast(head[: len(every)], tf.int32), num=len(every))
-        loss, examples = tf.unstack(head[len(every) : len(every) + 2], num=2)
-        every_flag.append(head[len(every) + 2 :])
-        at += _head(len(every), flags)
-        touched = {}
-        for (name, rows), rows_here in zip(every.items(), sizes, strict=True):
-            columns = rows.values_UD.shape[1]
-            ids_U = tf.bitcast(vectors[at : at + rows_here], tf.int32)
-            at += rows_here
-            values = vectors[at : at + rows_here * columns]
-            at += rows_here * columns
-            values_UD = tf.reshape(values, (-1, columns))
-            touched[name] = Touched(tf.cast(ids_U, rows.ids_U.dtype), values_UD)
-        found.append(
-            Found(
-                loss,
-                examples,
-                {name: touched[name] for name in like.gradients},
-                {name: touched[name] for name in like.state},
-            )
-        )
-        start = at
-    return together(found), tf.add_n(every_flag)
-
-
-def _as_float(values_N: tf.Tensor) -> tf.Tensor:
-    """The bits of int32 numbers, which are copied on their way and never computed with."""
-    return tf.bitcast(values_N, tf.float32)
+        ids_U, inverse_N = unique(tf.concat([part.ids_U for part in parts], axis=0))
+    values_ND = tf.concat([part.values_UD for part in parts], axis=0)
+    return RowGradients(ids_U, tf.math.unsorted_segment_sum(values_ND, inverse_N, tf.size(ids_U)))

@@ -1,4 +1,4 @@
-"""What has come since the last logged step: loss, speed, and how long the steps waited."""
+"""The metrics of the steps since the last logged step: loss, speed, and the wait for input."""
 
 from __future__ import annotations
 
@@ -12,26 +12,44 @@ from ..errors import RunError
 from .job import Job
 from .profile_hooks import Item
 
-# From what `Runner.call` gave, for each call, to their losses and examples, summed.
+# See `Runner.totals`.
 Totals = Callable[[Sequence[Any]], tuple[float, float]]
 
 
 class Interval:
-    """What has come since the last logged step; values stay on the device until it is closed."""
+    """Measures the steps since the last logged step.
 
-    def __init__(self, job: Job, epochs: int, at: Position, totals: Totals):
+    Losses stay on the device until the interval is closed.
+
+    Args:
+        job: What is trained.
+        epochs: The number of epochs of the whole run.
+        position: Where the run is.
+        totals: Returns the summed loss and number of examples of some calls.
+
+    Attributes:
+        losses: The results of `Runner.run_steps` since the last logged step.
+        step: The last logged step.
+    """
+
+    def __init__(self, job: Job, epochs: int, position: Position, totals: Totals):
         self._job, self._epochs, self._totals = job, epochs, totals
-        self._before = at.seconds
+        self._before = position.seconds
         self._began = time.perf_counter()
-        self._start(at)
+        self._start(position)
 
-    def _start(self, at: Position) -> None:
-        self.step, self._words, self._seconds = at.step, _words(at, self._job), self._total()
+    def _start(self, position: Position) -> None:
+        self.step, self._seconds = position.step, self._train_seconds()
+        self._words = _words(position, self._job)
         self.losses: list[Any] = []
         self._waited = 0.0
 
-    def waiting(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """The batches, with the time that each keeps the loop waiting."""
+    def measure_waits(self, batches: Iterator[Item]) -> Iterator[Item]:
+        """Yield the batches, and measure how long the loop waits for each.
+
+        Args:
+            batches: The batches of the run.
+        """
         while True:
             began = time.perf_counter()
             item = next(batches, None)
@@ -40,52 +58,72 @@ class Interval:
                 return
             yield item
 
-    def apart(self, call: Callable[[], None]) -> None:
-        """Makes a call whose time does not count."""
+    def exclude(self, call: Callable[[], None]) -> None:
+        """Call a function whose time does not count as training.
+
+        Args:
+            call: The function.
+        """
         began = time.perf_counter()
         call()
         self._began += time.perf_counter() - began
 
     def seconds(self) -> float:
-        """How long it has been going on."""
-        return self._total() - self._seconds
+        """Return the training time since the last logged step, in seconds."""
+        return self._train_seconds() - self._seconds
 
-    def close(self, at: Position, rate: float) -> dict[str, float]:
-        """Its values by name, once the device has come this far; the next one begins."""
+    def close(self, position: Position, rate: float) -> dict[str, float]:
+        """Return the metrics of this interval by name, and begin the next one.
+
+        Waits until the device has made all steps.
+
+        Args:
+            position: Where the run is; its training time is updated.
+            rate: The learning rate of the last step.
+
+        Raises:
+            RunError: The loss is not finite.
+        """
         total, examples = self._totals(self.losses)
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
-            raise RunError(not_finite("the loss", f"steps {self.step} and {at.step}"))
-        at.seconds = self._total()
+            raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))
+        position.seconds = self._train_seconds()
         seconds = max(self.seconds(), 1e-9)
-        words = _words(at, self._job)
+        words = _words(position, self._job)
         speed = (words - self._words) / seconds
         values = {
-            "epoch": round(at.done, 4),
+            "epoch": round(position.done, 4),
             "loss": loss,
             **self._job.of_loss(loss),
             "learning_rate": rate,
             f"{self._job.unit}_per_second": speed,
             "input_wait": self._waited / seconds,
             self._job.unit: round(words),
-            "train_seconds": at.seconds,
-            "seconds_left": self._job.words * (self._epochs - at.done) / max(speed, 1e-9),
+            "train_seconds": position.seconds,
+            "seconds_left": self._job.words * (self._epochs - position.done) / max(speed, 1e-9),
         }
-        self._start(at)
+        self._start(position)
         return values
 
-    def _total(self) -> float:
+    def _train_seconds(self) -> float:
+        """Return the training time of the whole run, earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
 
-def _words(at: Position, job: Job) -> float:
-    """Words of the corpus trained on."""
-    return at.words + job.words * (at.done - at.epoch)
+def _words(position: Position, job: Job) -> float:
+    """Return the number of words that the run has trained on."""
+    return position.words + job.words * (position.done - position.epoch)
 
 
-def not_finite(what: str, between: str) -> str:
-    """What to say of numbers that are not finite."""
+def not_finite(subject: str, between: str) -> str:
+    """Return the message for numbers that are not finite.
+
+    Args:
+        subject: The numbers, with an article.
+        between: The two steps between which it happened.
+    """
     return (
-        f"{what} is not finite between {between}; lower --learning_rate "
+        f"{subject} is not finite between {between}; lower --learning_rate "
         "(run again to resume from the last checkpoint)"
     )

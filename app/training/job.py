@@ -1,4 +1,4 @@
-"""What there is to train: all that the loop is to know of a task."""
+"""The job: the model, tables, data and settings that one task gives to the training loop."""
 
 from __future__ import annotations
 
@@ -17,19 +17,34 @@ from .staging import InPlace, Staging
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What there is to train.
+    """Everything that the training loop needs to know of a task.
 
-    learning_rate: from the share of the training that is done. expected_batches: about how many
-    an epoch has. words: in an epoch, counted as in the corpus; or of another `unit`.
-    micro_batches: of each step. is_arranged: whether the batches of an epoch depend on that. empty:
-    what a call takes of a process whose share of the epoch is at its end before others'; None where
-    all have as many batches. digest: a number that differs with what gives ids their meaning.
-    of_loss: further values, by name, that follow from the mean loss. epoch_end: called after each
-    epoch, for values by name. watched: from those to the score that the best epoch has most of.
-    memory: what takes it. kept: what else a checkpoint is to have. staging: what brings rows of the
-    tables to the steps. about: what the banner tells of the data. record: writes to the workdir,
-    before the first step, what gives the rows a meaning. closing: from the workdir, once all epochs
-    are done, to what the person is told.
+    Attributes:
+        model: The model to train.
+        tables: Its tables by name.
+        optimizer: Changes the rows.
+        learning_rate: Returns the learning rate at a given fraction of the training, 0 to 1.
+        batches: Yields the batches of the given epochs (see `Batches`).
+        expected_batches: The estimated number of batches in an epoch.
+        words: The number of words in an epoch, counted as in the corpus, or of other `unit`s.
+        steps_per_batch: The number of steps S in a batch.
+        device: The device of the steps.
+        micro_batches: The number of micro-batches in a step.
+        is_arranged: Whether the batches of an epoch depend on `micro_batches`.
+        empty: A batch of padding, for a process that has no data left in an epoch while others
+            have. None where every process has the same number of batches.
+        digest: A checksum of everything that gives the ids their meaning.
+        of_loss: Returns further metrics that follow from the mean loss, by name.
+        epoch_end: Returns scores by name after each epoch. None where nothing is scored.
+        monitor: Returns the one number of these scores that --patience maximizes.
+        memory: The planned memory.
+        extra_state: Further objects to save in each checkpoint, by name.
+        staging: Brings rows of the tables to the device before the steps need them.
+        unit: What `words` counts.
+        summary: Lines for the banner about the data: a title and a text each.
+        record: Writes the files to the workdir that give the rows their meaning. Called before
+            the first step.
+        finish: Returns the text for the user once all epochs are done; called with the workdir.
     """
 
     model: Model
@@ -47,11 +62,11 @@ class Job:
     digest: int = 0
     of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
     epoch_end: Callable[[], dict[str, float]] | None = None
-    watched: Callable[[Mapping[str, float]], float] | None = None
+    monitor: Callable[[Mapping[str, float]], float] | None = None
     memory: Sequence[memory_plan.Item] = ()
-    kept: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
+    extra_state: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
     staging: InPlace | Staging | None = None
     unit: str = "words"
-    about: Sequence[tuple[str, str]] = ()
+    summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None
-    closing: Callable[[Workdir], str] = lambda workdir: ""
+    finish: Callable[[Workdir], str] = lambda workdir: ""

@@ -1,8 +1,8 @@
-"""Finds the rows of dynamic tables before the steps that need them (see `tables.dynamic.dynamic`).
+"""The search for the rows of dynamic tables before a call of steps (`tables.dynamic.dynamic`).
 
-Keys are looked up on the host. In a compiled step that is an operation of Python, for which there
-is no kernel on a GPU, and for which the other operations of the step wait. So the ids of all steps
-of a call are looked up before it, and the call is given row numbers: it trains on the plain rows.
+Keys are looked up on the host, by a Python operation. Inside a compiled step, that operation would
+have no GPU kernel, and the other operations would wait for it. So the ids of all steps of a call
+are looked up before the call, which then uses row numbers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from .step import lookup_function
 
 
 class Locating(InPlace):
-    """Dynamic tables whose rows a call of steps knows by their numbers; others stay as they are.
+    """Gives each batch the row numbers of its ids in dynamic tables; other tables are unchanged.
 
-    A training step is one step of the map of keys, in which each id is seen as often as all
-    micro-batches of the step look it up. The ids of a call are counted together, before it is made,
-    so that none of its rows is evicted for another.
+    All ids of a call are counted before the call, so that no row of the call is evicted for
+    another one. The key map counts an id once for each lookup in a training step.
 
     Args:
         model: Looks up rows of dynamic tables by id, and streams none of them.
-        tables: By name. Keys of the dynamic ones get rows at first sight.
-        seed: Of the run.
-        micro_batches: Of each step.
+        tables: The tables by name. A key of a dynamic table gets a row when it is first seen.
+        seed: The seed of the run.
+        micro_batches: The number of micro-batches in a step.
     """
 
     def __init__(
@@ -48,35 +47,35 @@ class Locating(InPlace):
 
         @tf.function(autograph=False)
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:
-            found = lookups(data, first)
-            return {name: tuple(tf.unique_with_counts(found[name])) for name in self._dynamic}
+            ids = lookups(data, first)
+            return {name: tuple(tf.unique_with_counts(ids[name])) for name in self._dynamic}
 
         self._unique_ids = unique_ids
 
     def locate(self, data: Any, first: tf.Tensor) -> Located:
-        """Count the ids that the next call looks up, and return the batch with their rows.
+        """Count the ids that the next call looks up, and return the batch with their row numbers.
 
         Args:
-            data: The batch: a nest of tensors of S steps.
-            first: The steps before it, int64.
+            data: The batch, a nest of tensors of S steps.
+            first: The number of steps before it, an int64 scalar.
 
         Raises:
-            RunError: A table has too few rows for a call. All tables are as they were before.
+            RunError: A table has too few rows for the call. No table was changed.
         """
         steps = tf.nest.flatten(data)[0].shape[0]
-        with tf.device("CPU:0"):  # where the batch is, so that nothing waits for a GPU
-            found = self._unique_ids(data, first)
-        for name, (ids_U, *_) in found.items():
+        with tf.device("CPU:0"):  # the batch is there, so nothing waits for a GPU
+            unique = self._unique_ids(data, first)
+        for name, (ids_U, *_) in unique.items():
             if ids_U.shape[0] > self._dynamic[name].rows:
                 raise RunError(
-                    f"table {name!r} has {self._dynamic[name].rows:,} rows, and {steps} steps, "
-                    f"which are made in one call, need {ids_U.shape[0]:,} different ones; give a "
-                    "greater --table_gb, or a lower --batch_tokens or --steps_per_call"
+                    f"table {name!r} has {self._dynamic[name].rows:,} rows, but the {steps} steps "
+                    f"of one call need {ids_U.shape[0]:,} different ones; give a greater "
+                    "--table_gb, or a lower --batch_tokens or --steps_per_call"
                 )
         rows = {}
-        for name, (ids_U, inverse_N, counts_U) in found.items():
+        for name, (ids_U, inverse_N, counts_U) in unique.items():
             inverse_SN = inverse_N.numpy().reshape(steps, -1)
-            step_U = np.empty(ids_U.shape[0], np.int64)
+            step_U = np.empty(ids_U.shape[0], np.int64)  # the last step that looks up each id
             for step, inverse in enumerate(inverse_SN):
                 step_U[inverse] = step
             table = self._dynamic[name]

@@ -1,75 +1,68 @@
-"""The training loop, the same for every task."""
+"""The training loop, the same for every task: run steps, log, save checkpoints, evaluate."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from ..auditing.findings import Findings
 from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags, write_flags
 from ..config import RunConfig
 from ..errors import RunError, UsageError
 from ..optimizers.row_updates import slots
 from ..system.signals import asked_to_stop
-from ..tables.base import Table
 from . import profile_hooks
 from .interval import Interval, not_finite
 from .job import Job
 from .metrics import Display, Metrics, Quiet
 from .profile_hooks import Profiler
-from .runner import Here, Runner
+from .progress import expect_batches, is_done, set_micro_batches
+from .runner import LocalRunner, Runner
 from .scoring import Scoring
-from .staging import InPlace
-
-
-def is_finished(workdir: Workdir, wanted: int | None = None) -> bool:
-    """Whether all epochs that the workdir's flags ask for are done; and as many as are wanted."""
-    at = newest_position(workdir.checkpoints)
-    flags = read_flags(workdir.flags)
-    epochs, patience = (int(flags.get(name, 0)) for name in ("epochs", "patience"))
-    return at is not None and _done(at, epochs, patience) and wanted in (None, epochs)
-
-
-def _done(at: Position, epochs: int, patience: int) -> bool:
-    return at.epoch >= epochs or 0 < patience <= at.since
-
-
-def _in_file(table: Table) -> bool:
-    return table.layout()["kind"] == "file"
+from .staging import InPlace, Staging
 
 
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
-    """Makes the optimizer's slots, so that the bytes of the tables are known.
+    """Check the flags of a run and make the slots of the optimizer.
 
-    UsageError for a window of --profile_steps that the run has no steps for, and for --patience
-    where nothing is scored, or where tables cannot be kept twice.
+    The slots are made here so that the memory of the tables is known before training.
+
+    Args:
+        job: What to train.
+        settings: How to run it.
+        workdir: The workdir of the run.
+
+    Raises:
+        UsageError: --patience is given where nothing is scored or where a table cannot be saved
+            twice, or --profile_steps asks for steps that the run does not have.
     """
-    if settings.patience and (job.epoch_end is None or job.watched is None):
+    if settings.patience and (job.epoch_end is None or job.monitor is None):
         raise UsageError(
-            f"--patience={settings.patience} goes by the score of what is held out, and nothing "
-            "is; give --heldout=FILE or --heldout_share"
+            f"--patience={settings.patience} needs scores on held-out data, and there is none; "
+            "give --heldout=FILE or --heldout_share"
         )
-    if settings.patience and any(map(_in_file, job.tables.values())):
+    if settings.patience and any(table.layout()["kind"] == "file" for table in job.tables.values()):
         raise UsageError(
-            f"--patience={settings.patience} keeps the tables of the best epoch beside those of "
-            "the newest checkpoint, and tables in a file are there once only; leave it out"
+            f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
+            "checkpoint, but a table in a file exists only once; leave out --patience"
         )
     trained = {name for name, spec in job.model.tables().items() if spec.trained}
     for name, table in job.tables.items():  # there are none for --plan_only
         if name in trained:
             slots(job.optimizer, table)
-    # Windows that the workdir knows already may be behind; they were in the run that took them.
+    # A resumed run may be past the windows that its workdir already has in flags.cfg.
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
-        at = _expecting(newest_position(workdir.checkpoints) or Position(), job)
-        left = (settings.epochs - at.done) * at.batches * job.steps_per_batch
-        profile_hooks.check(settings, at.step, job.steps_per_batch, at.step + round(left))
+        position = newest_position(workdir.checkpoints) or Position()
+        expect_batches(position, job)
+        left = (settings.epochs - position.done) * position.batches * job.steps_per_batch
+        last = position.step + round(left)
+        profile_hooks.check(settings, position.step, job.steps_per_batch, last)
 
 
 def train(
@@ -79,184 +72,221 @@ def train(
     runner: Runner | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Train, or go on from the newest checkpoint.
+    """Train from the newest checkpoint, or from the start if there is none.
 
-    Ends early, with a checkpoint, when asked by SIGINT or SIGTERM. Nothing in the workdir is
-    changed before that checkpoint is loaded.
+    SIGINT or SIGTERM end the run early, with a checkpoint. Nothing in the workdir is changed
+    before the newest checkpoint is loaded.
 
     Args:
         job: What to train.
         settings: How to run it.
-        workdir: Where it is kept.
-        runner: Who makes the calls; by default this process. Only a chief writes.
-        flags: Every flag of the run by name, to be kept with what the job records.
+        workdir: Where checkpoints and metrics are written, by the chief only.
+        runner: Makes the steps; by default in this process.
+        flags: Every flag of the run by name, to write to the workdir.
 
     Returns:
-        Whether the last epoch was finished, or --patience was at its end.
+        Whether training is finished: by the last epoch or by --patience.
 
     Raises:
         RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
             read, or a checkpoint cannot be written.
     """
-    runner = runner or Here()
-    kept = {**job.tables, **job.kept}
-    checkpoints = Checkpoints(workdir.checkpoints, kept, settings.keep_checkpoints)
-    best = Checkpoints(workdir.best, kept)
+    runner = runner or LocalRunner()
     staging = job.staging or InPlace(job.tables)
+    state = {**job.tables, **job.extra_state}
+    checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
+    best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
-    at = checkpoints.restore(rename_damaged=runner.chief) or Position()
-    if at.step:
-        logging.info("resuming at step %d, epoch %.2f", at.step, at.done)
+    position = checkpoints.restore(rename_damaged=runner.chief) or Position()
+    if position.step:
+        logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
     if runner.chief:
         if flags is not None:
             write_flags(workdir.flags, dict(flags))
-        job.record()  # which the flags give a meaning to
-        best.remove_after(at.step if settings.patience else -1)
+        job.record()  # after the flags, which say how to read these files
+        best.remove_after(position.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
-    _expecting(at, job)
-    _arranged(at, job)
-    interval = Interval(job, settings.epochs, at, runner.totals)
-    audited = not (settings.audit and runner.chief)
-    saved = time.monotonic()
-
+    expect_batches(position, job)
+    set_micro_batches(position, job)
     with (
         asked_to_stop() as stop,
         closing(staging),
-        closing(_metrics(workdir, at, runner)) as metrics,
-        closing(_display(settings.epochs, at, job, runner)) as display,
+        closing(_metrics(workdir, position, runner)) as metrics,
+        closing(_display(settings.epochs, position, job, runner)) as display,
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
         closing(Scoring(runner.is_asynchronous and not settings.patience)) as scoring,
         closing(runner),
     ):
+        loop = _Loop(
+            job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring
+        )
+        loop.run(profiler, stop.is_set)
+    return is_done(position, settings.epochs, settings.patience)
 
-        def report(rate: float) -> None:
-            values = {**interval.close(at, rate), **staging.values(), **runner.values()}
-            metrics.write(at.step, values)
-            display.show(at.step, values)
 
-        def save() -> None:
-            runner.settle()
-            staging.write_home()
-            if runner.chief:
-                _save(checkpoints, job, at)
+@dataclasses.dataclass
+class _Loop:
+    """The loop of one run, with everything that it reads and writes."""
 
-        def reach(epoch: int, rate: float) -> None:
-            """Ends the epochs before this one."""
-            while at.epoch < epoch:
-                at.epoch, at.batches, at.batch = at.epoch + 1, max(at.batch, 1), 0
-                at.words += job.words
-                if job.epoch_end is None or not (runner.chief or settings.patience):
-                    continue
-                if scoring.is_aside and not scoring.is_idle and at.epoch < settings.epochs:
-                    continue  # scores take longer than epochs
-                if interval.losses:
-                    report(rate)
-                if not scoring.is_aside:
-                    runner.settle()
-                    staging.write_home()
-                interval.apart(lambda: scoring.begin(job.epoch_end, at.step, at.epoch))
-                for score in scoring.done():
-                    tell(*score)
+    job: Job
+    settings: RunConfig
+    runner: Runner
+    staging: InPlace | Staging
+    position: Position
+    checkpoints: Checkpoints
+    best: Checkpoints
+    metrics: Metrics | Quiet
+    display: Display | Quiet
+    scoring: Scoring
 
-        def tell(step: int, values: dict[str, float]) -> None:
-            """The scores of the tables as they were at a step."""
-            metrics.write(step, values)
-            if len(values) > 1:  # none may be defined, where no word of a benchmark is known
-                display.say(step, values)
-            if settings.patience:
-                rank(runner.broadcast(job.watched(values)))  # for all to stop at one epoch
+    def __post_init__(self) -> None:
+        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner.totals)
+        self.rate = 0.0  # the learning rate of the last call
+        self.saved = time.monotonic()  # the time of the last checkpoint
+        self.is_audited = not (self.settings.audit and self.runner.chief)
 
-        def rank(score: float) -> None:
-            """Keeps the tables, if they are the best so far."""
-            at.since += 1
-            if at.best is None or score > at.best:
-                at.best, at.since = score, 0
-                if runner.chief:
-                    best.save(at)
-
-        rate = 0.0
-        done = _done(at, settings.epochs, settings.patience)
-        if done and at.epoch < settings.epochs:
-            logging.info(
-                "--patience=%d ended this run after epoch %d: there is nothing to do; to go on, "
-                "give more, or --patience=0",
-                *(settings.patience, at.epoch),
-            )
-        epochs = range(at.epoch, at.epoch if done else settings.epochs)
-        batches = runner.batches(job, epochs, at.batch) if epochs else iter(())
-        ahead = staging.ahead(batches, at.step)
-        for epoch, tokens in profiler.marked(interval.waiting(ahead), at):
-            reach(epoch, rate)
-            if runner.is_stopping(stop.is_set()) or _done(at, settings.epochs, settings.patience):
+    def run(self, profiler: Profiler, is_asked: Callable[[], bool]) -> None:
+        """Train until the last epoch, until --patience ends the run, or until asked to stop."""
+        settings, position = self.settings, self.position
+        epochs = self._epochs()
+        batches = self.runner.batches(self.job, epochs, position.batch) if epochs else iter(())
+        ready = self.interval.measure_waits(self.staging.prefetch(batches, position.step))
+        for epoch, data in profiler.trace(ready, position):
+            self._finish_epochs(epoch)
+            if self.runner.is_stopping(is_asked()) or self._is_done():
                 break
-            if time.monotonic() - saved >= settings.checkpoint_minutes * 60:
-                save()
-                saved = time.monotonic()
-                if job.epoch_end is not None and scoring.is_aside and scoring.is_idle:
-                    scoring.begin(job.epoch_end, at.step, at.epoch)
-            rate = job.learning_rate(at.done / settings.epochs)
-            first = tf.constant(at.step, tf.int64)
-            inputs = staging.locate(tokens, first), first, tf.constant(rate, tf.float32)
-            if not audited:
-                _tell_audited(runner.audit(*inputs), job)
-                audited = True
-            interval.losses.append(runner.call(*inputs))
-            at.step += job.steps_per_batch
-            at.batch += 1
-            display.advance()
-            for score in scoring.done():
-                tell(*score)
-            if interval.seconds() >= settings.log_seconds:
-                report(rate)
+            if time.monotonic() - self.saved >= settings.checkpoint_minutes * 60:
+                self._save_and_score()
+            self._run_steps(data)
+            self._report_scores(self.scoring.done())
+            if self.interval.seconds() >= settings.log_seconds:
+                self._log()
         else:
             if epochs:
-                reach(settings.epochs, rate)
-        if interval.losses:
-            report(rate)
-        save()
-        for score in scoring.rest():
-            tell(*score)
-    return _done(at, settings.epochs, settings.patience)
+                self._finish_epochs(settings.epochs)
+        if self.interval.losses:
+            self._log()
+        self._save()
+        self._report_scores(self.scoring.rest())
+
+    def _epochs(self) -> range:
+        """Return the epochs that are left, none if the run is finished."""
+        settings, position = self.settings, self.position
+        if not self._is_done():
+            return range(position.epoch, settings.epochs)
+        if position.epoch < settings.epochs:
+            logging.info(
+                "--patience=%d ended this run after epoch %d: there is nothing to do; to train "
+                "on, give a greater --patience, or --patience=0",
+                *(settings.patience, position.epoch),
+            )
+        return range(0)
+
+    def _is_done(self) -> bool:
+        return is_done(self.position, self.settings.epochs, self.settings.patience)
+
+    def _run_steps(self, data: Any) -> None:
+        """Train on one batch, which is S steps."""
+        job, position = self.job, self.position
+        self.rate = job.learning_rate(position.done / self.settings.epochs)
+        first = tf.constant(position.step, tf.int64)
+        rate = tf.constant(self.rate, tf.float32)
+        located = self.staging.locate(data, first)
+        if not self.is_audited:
+            findings = self.runner.audit(located, first, rate)
+            if findings:
+                logging.warning("in each call of %d steps, %s", job.steps_per_batch, findings)
+            self.is_audited = True
+        self.interval.losses.append(self.runner.run_steps(located, first, rate))
+        position.step += job.steps_per_batch
+        position.batch += 1
+        self.display.advance()
+
+    def _log(self) -> None:
+        """Write the metrics of the interval since the last call."""
+        values = {
+            **self.interval.close(self.position, self.rate),
+            **self.staging.values(),
+            **self.runner.values(),
+        }
+        self.metrics.write(self.position.step, values)
+        self.display.show(self.position.step, values)
+
+    def _synchronize(self) -> None:
+        """Wait until every step is made and the tables hold its rows."""
+        self.runner.synchronize()
+        self.staging.write_back()
+
+    def _save(self) -> None:
+        """Write a checkpoint of tables that are finite."""
+        self._synchronize()
+        if not self.runner.chief:
+            return
+        for name, table in self.job.tables.items():
+            # The loss does not always show it, because it is computed for few of the steps.
+            if not table.is_finite():
+                between = f"the last checkpoint and step {self.position.step}"
+                raise RunError(not_finite(f"a row of table {name!r}", between))
+        self.checkpoints.save(self.position)
+
+    def _save_and_score(self) -> None:
+        """Write a checkpoint, and compute scores beside the training where that is possible."""
+        self._save()
+        self.saved = time.monotonic()
+        if self.job.epoch_end is not None and self.scoring.is_aside and self.scoring.is_idle:
+            self.scoring.begin(self.job.epoch_end, self.position.step, self.position.epoch)
+
+    def _finish_epochs(self, epoch: int) -> None:
+        """Count and score the epochs before the given one."""
+        position = self.position
+        while position.epoch < epoch:
+            position.batches, position.batch = max(position.batch, 1), 0
+            position.epoch += 1
+            position.words += self.job.words
+            self._score_epoch()
+
+    def _score_epoch(self) -> None:
+        """Compute the scores of the epoch that has ended; beside the training if asynchronous."""
+        job, position, scoring = self.job, self.position, self.scoring
+        if job.epoch_end is None or not (self.runner.chief or self.settings.patience):
+            return
+        if scoring.is_aside and not scoring.is_idle and position.epoch < self.settings.epochs:
+            return  # the scores of an earlier epoch are not ready yet
+        if self.interval.losses:
+            self._log()
+        if not scoring.is_aside:
+            self._synchronize()
+        self.interval.exclude(lambda: scoring.begin(job.epoch_end, position.step, position.epoch))
+        self._report_scores(scoring.done())
+
+    def _report_scores(self, scores: Iterable[tuple[int, dict[str, float]]]) -> None:
+        """Write scores, each with the step it belongs to, and let --patience see them."""
+        for step, values in scores:
+            self.metrics.write(step, values)
+            if len(values) > 1:  # only the epoch, where the vocabulary has no word of a benchmark
+                self.display.show_scores(step, values)
+            if self.settings.patience:
+                # All processes must stop at the same epoch.
+                self._save_if_best(self.runner.broadcast(self.job.monitor(values)))
+
+    def _save_if_best(self, score: float) -> None:
+        """Save the tables of the best epoch so far, and count the epochs since then."""
+        position = self.position
+        position.since += 1
+        if position.best is None or score > position.best:
+            position.best, position.since = score, 0
+            if self.runner.chief:
+                self.best.save(position)
 
 
-def _metrics(workdir: Workdir, at: Position, runner: Runner) -> Metrics | Quiet:
-    return Metrics(workdir.metrics, workdir.tensorboard, at.step) if runner.chief else Quiet()
-
-
-def _display(epochs: int, at: Position, job: Job, runner: Runner) -> Display | Quiet:
+def _metrics(workdir: Workdir, position: Position, runner: Runner) -> Metrics | Quiet:
     if not runner.chief:
         return Quiet()
-    return Display(epochs * at.batches, round(at.done * at.batches), job.unit)
+    return Metrics(workdir.metrics, workdir.tensorboard, position.step)
 
 
-def _expecting(at: Position, job: Job) -> Position:
-    """The position, with the batches of an epoch as the job expects them if none was counted."""
-    if at.expected != job.expected_batches:  # no epoch of this text is behind
-        at.batches = at.expected = job.expected_batches
-    return at
-
-
-def _arranged(at: Position, job: Job) -> None:
-    """Notes how the batches of the job's epochs are arranged; warns if it was otherwise so far."""
-    if job.is_arranged and at.batch and at.micro_batches != job.micro_batches:
-        logging.warning(
-            "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
-            "it come twice or not at all; the next ones are whole",
-            *(at.micro_batches, job.micro_batches),
-        )
-    at.micro_batches = job.micro_batches
-
-
-def _tell_audited(found: Findings, job: Job) -> None:
-    if found:
-        logging.warning("in each call of %d steps, %s", job.steps_per_batch, found)
-
-
-def _save(checkpoints: Checkpoints, job: Job, at: Position) -> None:
-    """Saves tables that are finite; a loss is read now and then only, so it might not tell."""
-    for name, table in job.tables.items():
-        if not table.is_finite():
-            between = f"the last checkpoint and step {at.step}"
-            raise RunError(not_finite(f"a row of table {name!r}", between))
-    checkpoints.save(at)
+def _display(epochs: int, position: Position, job: Job, runner: Runner) -> Display | Quiet:
+    if not runner.chief:
+        return Quiet()
+    return Display(epochs * position.batches, round(position.done * position.batches), job.unit)

@@ -1,4 +1,4 @@
-"""The memory of a run, known before any of it is taken: what lies where, and whether it fits."""
+"""The memory plan of a run: how many bytes each part takes, in which place, and whether it fits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from ..errors import UsageError
 from ..optimizers.base import Optimizer
 from ..tables.base import TableSpec
 
-# Places beside the devices: the machine's memory, which that of a CPU is part of, and --table_file.
+# Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
 
 
 class Item(NamedTuple):
-    """What takes memory: its name, its size in words, where it lies, and its bytes."""
+    """One part of the memory of a run.
+
+    Attributes:
+        name: What takes the memory.
+        size: Its size as text, such as "1,000 x 100".
+        place: A device, `HOST` or `FILE`.
+        bytes: The number of bytes.
+    """
 
     name: str
     size: str
@@ -25,9 +32,12 @@ class Item(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How many rows of a staged table have a place on the device: hot ones, and cold in turn.
+    """The number of rows of a host table that are cached on the device.
 
-    moving: of the cold ones, those that come at a time.
+    Attributes:
+        hot: The rows that stay there.
+        cold: The slots for rows that are loaded and evicted.
+        moving: The rows that are loaded at a time.
     """
 
     hot: int
@@ -42,9 +52,14 @@ def table(
     places: Mapping[str, int],
     dtypes: tuple[tf.DType, tf.DType],
 ) -> list[Item]:
-    """A table and the optimizer's slots of it; places: rows in each.
+    """Return the memory of a table and of its optimizer slots.
 
-    dtypes: of rows, and of slots of several columns; see `DeviceTable`.
+    Args:
+        name: The name of the table.
+        spec: Its columns.
+        optimizer: Has the slots.
+        places: The number of rows in each place.
+        dtypes: The dtypes of rows, and of slots of several columns (see `DeviceTable`).
     """
     columns = {name: (spec.columns, dtypes[0])}
     if spec.trained:
@@ -52,8 +67,8 @@ def table(
             width = kind.columns or spec.columns
             columns[f"{name}.{slot}"] = (width, dtypes[1] if width > 1 else tf.float32)
     return [
-        Item(what, f"{rows:,} x {width}", place, rows * width * dtype.size)
-        for what, (width, dtype) in columns.items()
+        Item(part, f"{rows:,} x {width}", place, rows * width * dtype.size)
+        for part, (width, dtype) in columns.items()
         for place, rows in places.items()
     ]
 
@@ -66,7 +81,16 @@ def staged(
     place: str,
     dtypes: tuple[tf.DType, tf.DType],
 ) -> list[Item]:
-    """The part of a table at home that is on the device, and what finds and moves it."""
+    """Return the memory that the device cache of a host table takes.
+
+    Args:
+        name: The name of the table.
+        spec: Its rows and columns.
+        optimizer: Has the slots.
+        size: The number of cached rows.
+        place: The device.
+        dtypes: The dtypes of rows, and of slots of several columns (see `DeviceTable`).
+    """
     hot, cold = (
         sum(item.bytes for item in table(name, spec, optimizer, {place: rows}, dtypes))
         for rows in (size.hot, size.cold)
@@ -78,7 +102,7 @@ def staged(
     kinds = {
         "hot rows": (f"{size.hot:,} rows", place, hot),
         "staged rows": (f"{size.cold:,} rows", place, cold),
-        # That of the steps, and that of the chunks after them.
+        # One for the steps, and one for the chunk that is prepared meanwhile.
         "maps of ids": (f"{spec.rows:,} ids", HOST, 2 * 4 * spec.rows),
         "rows on their way": (f"{size.moving:,} rows", HOST, moved),
     }
@@ -86,27 +110,42 @@ def staged(
 
 
 def totals(items: Iterable[Item]) -> dict[str, int]:
-    """The bytes in each place."""
-    found: dict[str, int] = {}
+    """Return the bytes in each place.
+
+    Args:
+        items: The memory plan.
+    """
+    total: dict[str, int] = {}
     for item in items:
-        found[item.place] = found.get(item.place, 0) + item.bytes
-    return found
+        total[item.place] = total.get(item.place, 0) + item.bytes
+    return total
 
 
 def too_much(items: Iterable[Item], free: Mapping[str, int]) -> dict[str, int]:
-    """The places that have less than is planned there, and what is; of some no limit is known."""
+    """Return the planned bytes of each place where they do not fit.
+
+    Args:
+        items: The memory plan.
+        free: The free bytes of each place whose limit is known.
+    """
     planned = totals(items)
     planned[HOST] = sum(count for place, count in planned.items() if _in_host(place))
     return {place: planned[place] for place in free if planned.get(place, 0) > free[place]}
 
 
 def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> UsageError:
-    """What to say of a plan that does not fit. remedies: flags with which it would."""
+    """Return the error for a plan that does not fit.
+
+    Args:
+        items: The memory plan.
+        free: The free bytes of each place whose limit is known.
+        remedies: Flags with which the plan would fit.
+    """
     place, planned = min(too_much(items, free).items())
-    here = [item for item in items if place in (item.place, _in_host(item.place) and HOST)]
-    here.sort(key=lambda item: -item.bytes)
+    parts = [item for item in items if place in (item.place, _in_host(item.place) and HOST)]
+    parts.sort(key=lambda item: -item.bytes)
     largest = ", ".join(
-        f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in here[:3]
+        f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
     )
     either = "; or ".join(remedies) or "lower --max_vocab_size, --dim or --batch_tokens"
     return UsageError(
@@ -116,7 +155,11 @@ def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> 
 
 
 def lines(items: list[Item]) -> list[str]:
-    """The plan as a table, with the total of each place."""
+    """Return the lines of the plan as a table, with the total of each place.
+
+    Args:
+        items: The memory plan.
+    """
     rows = [(item.name, item.size, item.place, shown(item.bytes)) for item in items]
     rows += [("total", "", place, shown(count)) for place, count in totals(items).items()]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -131,5 +174,5 @@ def _in_host(place: str) -> bool:
 
 
 def shown(count: int) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes as text in MB or GB."""
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""What a run reports: metrics.jsonl and TensorBoard scalars, and a line or a bar for the person."""
+"""Writers of the metrics of a run: metrics.jsonl, TensorBoard, and the progress on the terminal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from ..system.files import replacing
 
 
 class Metrics:
-    """Writes each logged step to `jsonl` and to TensorBoard's `folder`.
+    """Writes the metrics of each logged step to metrics.jsonl and to TensorBoard.
 
-    step: the step that the run resumes from; lines after it, of a run that was killed, are removed.
+    Args:
+        jsonl: The path of metrics.jsonl.
+        folder: The folder of TensorBoard.
+        step: The step that the run resumes from. Lines of later steps are removed: a run that was
+            killed wrote them, and this run makes these steps again.
     """
 
     def __init__(self, jsonl: Path, folder: Path, step: int):
@@ -32,7 +36,15 @@ class Metrics:
             self._summary = tf.summary.create_file_writer(str(folder))
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Values by name at a step. RunError if they cannot be written."""
+        """Write metrics.
+
+        Args:
+            step: The step they belong to.
+            values: The metrics by name.
+
+        Raises:
+            RunError: A file cannot be written.
+        """
         with _writing(self._jsonl), open(self._jsonl, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
         with _writing(self._folder), self._summary.as_default(step=step):
@@ -40,7 +52,11 @@ class Metrics:
                 tf.summary.scalar(name, value)
 
     def close(self) -> None:
-        """Writes out what TensorBoard is to show. RunError if it cannot be written."""
+        """Write the last metrics for TensorBoard.
+
+        Raises:
+            RunError: They cannot be written.
+        """
         with _writing(self._folder):
             self._summary.close()
 
@@ -57,7 +73,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _truncate(jsonl: Path, step: int) -> None:
-    """Remove the lines of later steps, and those that are damaged, which is logged."""
+    """Remove the lines of later steps, and damaged lines with a warning."""
     damaged = 0
     with (
         replacing(jsonl) as temporary,
@@ -78,9 +94,12 @@ def _truncate(jsonl: Path, step: int) -> None:
 
 
 class Display:
-    """The progress of a run: a bar on a terminal, one line an interval elsewhere.
+    """Shows the progress of a run: a bar on a terminal, otherwise one line for each interval.
 
-    batches: of the whole run. done: those made before it was resumed. unit: of what is counted.
+    Args:
+        batches: The number of batches of the whole run.
+        done: The number of batches made before the run was resumed.
+        unit: What the job counts, such as "words".
     """
 
     def __init__(self, batches: int, done: int, unit: str):
@@ -92,12 +111,17 @@ class Display:
         )
 
     def advance(self) -> None:
-        """One more batch."""
+        """Count one more batch."""
         if self._bar is not None:
             self._bar.update()
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """The latest values."""
+        """Show the metrics of an interval.
+
+        Args:
+            step: The step they belong to.
+            values: The metrics by name.
+        """
         perplexity = f" (perplexity {values['perplexity']:,.1f})" if "perplexity" in values else ""
         speed = values[f"{self._unit}_per_second"]
         text = (
@@ -111,32 +135,37 @@ class Display:
             minutes, seconds = divmod(round(values["seconds_left"]), 60)
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
 
-    def say(self, step: int, values: dict[str, float]) -> None:
-        """Values that are no part of an interval, by their names."""
-        told = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
+    def show_scores(self, step: int, values: dict[str, float]) -> None:
+        """Show scores.
+
+        Args:
+            step: The step they belong to.
+            values: The scores by name.
+        """
+        text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
         with tqdm.tqdm.external_write_mode() if self._bar is not None else nullcontext():
-            logging.info("step %d: %s", step, told)
+            logging.info("step %d: %s", step, text)
 
     def close(self) -> None:
-        """Leaves the bar as it is."""
+        """Close the bar and leave it on the screen."""
         if self._bar is not None:
             self._bar.close()
 
 
 class Quiet:
-    """In place of `Metrics` and of `Display` where another process writes and tells."""
+    """Takes the place of `Metrics` and `Display` in processes that neither write nor print."""
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def advance(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
-    def say(self, step: int, values: dict[str, float]) -> None:
-        """Nothing."""
+    def show_scores(self, step: int, values: dict[str, float]) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""

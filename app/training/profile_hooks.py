@@ -1,4 +1,4 @@
-"""Recording profiles of some calls, for `app.profile` and TensorBoard's Profile tab."""
+"""The recorder of profiles of some calls, for `app.profile` and TensorBoard's Profile tab."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ from ..errors import UsageError
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"
 
-_USUAL_CALLS = 101  # whose median is the usual time of a call
-_KNOWN_CALLS = 20  # that are needed to know it
-_SLOW_CALLS = 3  # whose median is above it before calls count as slow: one may be a checkpoint
-_RECORDED_CALLS = 20  # once they are slow
+_USUAL_CALLS = 101  # the median of so many calls is the usual time
+_KNOWN_CALLS = 20  # the usual time is known after so many calls
+_SLOW_CALLS = 3  # the median of so many calls is the recent time; one may be a checkpoint
+_RECORDED_CALLS = 20  # the length of a recording once calls are slow
 
 Item = TypeVar("Item")
 
 
 def check(settings: RunConfig, first: int, call: int, last: int) -> None:
-    """Raises UsageError for a window of --profile_steps that this run cannot record.
+    """Check that this run can record every window of --profile_steps.
 
-    first: the step that the run begins with. call: steps of a call. last: the step, as far as one
-    can tell, that it ends with.
+    Args:
+        settings: Has --profile_steps.
+        first: The step that the run begins with.
+        call: The number of steps in a call.
+        last: The step that the run will end with, about.
+
+    Raises:
+        UsageError: A window lies outside the run or has no call.
     """
     begin = first + call
     for start, stop in windows(settings.profile_steps):
@@ -55,26 +61,35 @@ def check(settings: RunConfig, first: int, call: int, last: int) -> None:
 
 
 class Profiler:
-    """Records the windows of --profile_steps, and once when calls become slow.
+    """Records the windows of --profile_steps, and one profile when calls become slow.
 
-    A call makes many steps, so a window begins and ends at the edges of calls. folder:
-    TensorBoard's. A profile that cannot be recorded is warned of; the run goes on.
+    A call makes many steps, so a window begins and ends between calls. If a profile cannot be
+    recorded, a warning is logged and the run goes on.
+
+    Args:
+        settings: Has --profile_steps and --profile_on_slow.
+        folder: The folder of TensorBoard.
     """
 
     def __init__(self, settings: RunConfig, folder: Path):
         self._windows = windows(settings.profile_steps)
         self._slow = _Slowness(settings.profile_on_slow) if settings.profile_on_slow else None
         self._folder = folder
-        self._began = self._now = 0  # the steps that the recording began with, and is at
-        self._stop: int | None = None  # where it ends
-        self._named = 0  # the second of the last profile
+        self._began = self._now = 0  # the first and the current step of a recording
+        self._stop: int | None = (
+            None  # the step at which the recording ends; None while there is none
+        )
+        self._named = 0  # the time in seconds that names the last profile
         self._compiled = False
 
-    def marked(self, items: Iterator[Item], at: Position) -> Iterator[Item]:
-        """The items, each with what is done until the next one is asked for as one step of a trace.
+    def trace(self, items: Iterator[Item], at: Position) -> Iterator[Item]:
+        """Yield the items, and mark the time of each as one step in the profile.
 
-        So a step has both the wait for its input and the call. at: where the run is, kept up to
-        date by the caller.
+        A step begins with the wait for its item and ends when the next one is asked for.
+
+        Args:
+            items: The batches of the run.
+            at: Where the run is; the caller keeps it up to date.
         """
         items = iter(items)
         while True:
@@ -91,11 +106,11 @@ class Profiler:
             self._compiled = True
 
     def close(self) -> None:
-        """Ends a recording that is still going on."""
+        """End a recording that is still going on."""
         if self._stop is not None:
             self._stop = None
             with self._warning():
-                # TensorFlow names a profile by the second, and writes over one of that name.
+                # TensorFlow names a profile by the second, and overwrites one of the same name.
                 time.sleep(min(1.0, max(0.0, self._named + 1 - time.time())))
                 tf.profiler.experimental.stop()
                 self._named = int(time.time())
@@ -108,7 +123,7 @@ class Profiler:
                 )
 
     def _turn(self, step: int) -> None:
-        """Ends the recording that is over at a step, and begins the one that is due."""
+        """End the recording that is over at a step, and begin the one that is due."""
         self._now = step
         if self._stop is not None and step >= self._stop:
             self.close()
@@ -123,7 +138,7 @@ class Profiler:
             logging.warning(
                 "step %d: calls take %.3g s, usually %.3g; recording a profile", step, recent, usual
             )
-            self._slow = None  # once
+            self._slow = None  # one such profile is enough
             self._record(step, step + _RECORDED_CALLS * call)
 
     def _record(self, step: int, stop: int) -> None:
@@ -145,12 +160,13 @@ class Profiler:
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
-            self._windows = []  # it would fail again at every call
-            logging.warning("no profile: %s", str(error).splitlines()[0])
+            self._windows = []  # recording would fail again at every call
+            reason = str(error).splitlines()[0]
+            logging.warning("the profile cannot be recorded; the run goes on: %s", reason)
 
 
 class _Slowness:
-    """Tells when calls take `factor` times as long as usual."""
+    """Detects when calls take `factor` times as long as usual."""
 
     def __init__(self, factor: float):
         self._factor = factor
@@ -158,7 +174,7 @@ class _Slowness:
         self._recent: collections.deque[float] = collections.deque(maxlen=_SLOW_CALLS)
 
     def rises(self, seconds: float) -> tuple[float, float]:
-        """The usual and the recent time of a call, if it has risen by this one; else zeros."""
+        """Return the usual and the recent time of a call if calls have become slow, else zeros."""
         known = len(self._usual) >= _KNOWN_CALLS
         usual = statistics.median(self._usual) if known else 0.0
         self._usual.append(seconds)

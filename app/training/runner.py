@@ -1,7 +1,7 @@
-"""Who makes the calls of a run: what the loop knows of it, and the plain case, this process alone.
+"""The runner: decides which processes and devices make the steps of a run.
 
-Others are the replicas of `distributed.replicas`, in step with one another, and the workers of
-`distributed.parameter_server`, each at its own pace.
+`Runner` is all that the loop knows of it. `LocalRunner` makes every step in this process. The
+other runners are in `distributed`: replicas in step with each other, and parameter servers.
 """
 
 from __future__ import annotations
@@ -24,115 +24,164 @@ from .step import train_function
 
 
 class Runner(Protocol):
-    """Makes the calls of a run.
+    """Makes the steps of a run.
 
-    replicas: how many share each step. chief: whether this process writes to the workdir and tells
-    people. is_asynchronous: whether calls go on while scores are computed.
+    Attributes:
+        replicas: The number of replicas that share each step.
+        chief: Whether this process writes to the workdir and prints messages.
+        is_asynchronous: Whether steps go on while scores are computed.
     """
 
     replicas: int
     chief: bool
     is_asynchronous: bool
 
-    def telling(self) -> AbstractContextManager:
-        """What the whole run is within: raises as what it is what the loss of others leads to."""
+    def error_context(self) -> AbstractContextManager:
+        """Return a context for the whole run.
+
+        It converts errors caused by a lost process into `RunError`.
+        """
         ...
 
     def scope(self) -> AbstractContextManager:
-        """What the job and its tables are made within."""
+        """Return the context in which the job and its tables are created."""
         ...
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Before the first call: what is trained, and on which tables."""
+        """Prepare the first call.
+
+        Args:
+            job: What to train.
+            tables: The tables to train on, by name.
+            seed: The seed of the run.
+        """
         ...
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """The batches of the calls that this process makes; arguments as of `Batches`."""
+        """Yield the batches for this process, each with its epoch.
+
+        Args:
+            job: Gives the batches.
+            epochs: The epochs to train.
+            first: The number of batches of the first epoch to skip.
+        """
         ...
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """What such a call would do to whole tables; see `auditing.step_audit`."""
+        """Return the operations of a call that read or copy a whole table.
+
+        Args:
+            data: As for `run_steps`.
+            first: As for `run_steps`.
+            rate: As for `run_steps`.
+        """
         ...
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
-        """Makes a call, or has it made soon; gives something that `totals` takes.
+    def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
+        """Make S steps, or schedule them on another process.
 
-        data, first, rate: see `training.step.TrainFunction`. RunError where a table raised one, or
-        a process that is needed is gone.
+        Args:
+            data: A batch, the data of S steps.
+            first: The number of steps before them, an int64 scalar.
+            rate: The learning rate, a float32 scalar.
+
+        Returns:
+            An object for `totals`.
+
+        Raises:
+            RunError: A table raised it, or a process that is needed is gone.
         """
         ...
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
-        """The losses and the examples of calls, summed, once they are made."""
+        """Wait for some calls and return their summed loss and number of examples.
+
+        Args:
+            calls: The results of `run_steps`.
+        """
         ...
 
-    def settle(self) -> None:
-        """Waits until every call is made, so that the tables can be read as a whole."""
+    def synchronize(self) -> None:
+        """Wait until all steps are made, so that the tables can be read as a whole."""
         ...
 
     def is_stopping(self, asked: bool) -> bool:
-        """Whether to stop before the next call. asked: whether this process was asked to."""
+        """Return whether to stop before the next call.
+
+        Args:
+            asked: Whether this process received a signal to stop.
+        """
         ...
 
     def broadcast(self, number: float) -> float:
-        """Return the chief's number; every process is to call this with its own."""
+        """Return the number of the chief; every process calls this at the same point.
+
+        Args:
+            number: The number of this process.
+        """
         ...
 
     def values(self) -> dict[str, float]:
-        """What to report of the calls since the last time, by name."""
+        """Return metrics of the calls since the last time, by name."""
         ...
 
     def close(self) -> None:
-        """After the last call."""
+        """Release resources after the last call."""
         ...
 
-    def leave(self, workdir: Workdir) -> None:
-        """Before the end of a process that has finished its part of a run."""
+    def wait_for_chief(self, workdir: Workdir) -> None:
+        """Wait until the chief has finished the run, at the end of any other process.
+
+        Args:
+            workdir: The workdir of the run.
+        """
         ...
 
 
-class Here:
-    """This process alone, on the device of the job."""
+class LocalRunner:
+    """Makes every step in this process, on the device of the job; see `Runner`."""
 
     replicas, chief, is_asynchronous = 1, True, False
 
-    def telling(self) -> AbstractContextManager:
-        """There are no others."""
+    def error_context(self) -> AbstractContextManager:
+        """Return a context that does nothing."""
         return nullcontext()
 
     def scope(self) -> AbstractContextManager:
-        """Nothing that changes anything."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """Make the train function; see `Runner`."""
         self._device, self._tables = job.device, tables
         self._function = train_function(job.model, tables, job.optimizer, seed, job.micro_batches)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """All of them."""
+        """Yield all batches; see `Runner`."""
         return job.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """See `Runner`."""
-        with tf.device(self._device):  # where it is called, or it would be traced twice
+        """Audit the train function; see `Runner`."""
+        with tf.device(self._device):  # as in `run_steps`, or the function would be traced twice
             return audit(self._function, self._tables, (data, first, rate))
 
-    def call(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `Runner`: the loss and the examples of the first step, on the device."""
-        with tf.device(self._device), errors_of_tables():
+    def run_steps(
+        self, data: Any, first: tf.Tensor, rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the loss and the examples of the first step, on the device; see `Runner`."""
+        with tf.device(self._device), table_errors():
             return self._function(data, first, rate)
 
     def totals(self, calls: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tuple[float, float]:
-        """See `Runner`."""
+        """Sum on the device, then wait; see `Runner`."""
         loss, examples = (float(tf.add_n(part)) for part in zip(*calls, strict=True))
         return loss, examples
 
-    def settle(self) -> None:
-        """Calls are made one after the other."""
+    def synchronize(self) -> None:
+        """Do nothing: calls are made one after the other."""
 
     def is_stopping(self, asked: bool) -> bool:
-        """Whether this process was asked to."""
+        """Return whether this process was asked to stop; see `Runner`."""
         return asked
 
     def broadcast(self, number: float) -> float:
@@ -140,23 +189,23 @@ class Here:
         return number
 
     def values(self) -> dict[str, float]:
-        """Nothing to report."""
+        """Return no metrics."""
         return {}
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to release."""
 
-    def leave(self, workdir: Workdir) -> None:
-        """Nobody is waited for."""
+    def wait_for_chief(self, workdir: Workdir) -> None:
+        """Do nothing: this process is the chief."""
 
 
 @contextlib.contextmanager
-def errors_of_tables() -> Iterator[None]:
-    """Raises as what it is a table's RunError, which a graph gives as an error of TensorFlow."""
+def table_errors() -> Iterator[None]:
+    """Convert a table's `RunError`, which TensorFlow wraps in its own error, back to itself."""
     try:
         yield
-    except tf.errors.UnknownError as error:  # which has the text of the other, and where it was
-        within = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
-        if within is None:
+    except tf.errors.UnknownError as error:  # its message has the original text and a traceback
+        original = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
+        if original is None:
             raise
-        raise RunError(within[1]) from error
+        raise RunError(original[1]) from error

@@ -1,4 +1,4 @@
-"""The scores of a run at the end of its epochs, at once or while training goes on."""
+"""The scores of a run at the end of its epochs: computed at once, or while training goes on."""
 
 from __future__ import annotations
 
@@ -9,36 +9,48 @@ Scores = Callable[[], dict[str, float]]
 
 
 class Scoring:
-    """Computes scores one after the other. is_aside: in a thread, while calls go on."""
+    """Computes scores one after the other.
+
+    Args:
+        is_aside: Whether to compute them in a thread while training goes on.
+    """
 
     def __init__(self, is_aside: bool):
         self.is_aside = is_aside
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "scoring")
-        self._begun: list[tuple[int, int, concurrent.futures.Future]] = []
+        self._pending: list[tuple[int, int, concurrent.futures.Future]] = []
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that were begun have been told by `done`."""
-        return not self._begun
+        """Return whether `done` has given the result of everything that was begun."""
+        return not self._pending
 
     def begin(self, scores: Scores, step: int, epoch: int) -> None:
-        """Begins with the scores of the tables at a step, or, where aside, about there."""
+        """Compute scores of the tables as they are now.
+
+        In a thread, training may change the tables meanwhile, so the step is approximate.
+
+        Args:
+            scores: Returns the scores by name.
+            step: The step that the run is at.
+            epoch: The epochs that are finished.
+        """
         future = self._thread.submit(scores)
-        self._begun.append((step, epoch, future))
+        self._pending.append((step, epoch, future))
         if not self.is_aside:
             future.result()
 
     def done(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Those that are computed since the last time, each with its step. Raises what they do."""
-        while self._begun and self._begun[0][2].done():
-            step, epoch, future = self._begun.pop(0)
+        """Yield the scores that are ready, each with its step; raise the errors of computing."""
+        while self._pending and self._pending[0][2].done():
+            step, epoch, future = self._pending.pop(0)
             yield step, {"epoch": epoch, **future.result()}
 
     def rest(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """The same of all that were begun, as they come."""
-        concurrent.futures.wait([future for *_, future in self._begun])
+        """Wait for all scores and yield them as `done` does."""
+        concurrent.futures.wait([future for *_, future in self._pending])
         yield from self.done()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._thread.shutdown(cancel_futures=True)

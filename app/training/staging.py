@@ -1,18 +1,17 @@
-"""Brings rows to the device ahead of the steps that need them (see `tables.cached`).
+"""The prefetching of rows of host tables into their device cache (see `tables.cached`).
 
-Steps come in chunks. While one trains, a thread asks the model for the ids of the next one's
-batches, and reads those rows at home that have no place on the device. Between the two, rows change
-places; those that left are written home while the next chunk trains. The thread does one thing
-after the other, so that a row which comes back is read after it was written.
+Steps are grouped into chunks. While one chunk trains, a thread looks up the ids of the next chunk
+and reads the rows that the cache misses. Between two chunks, rows are evicted and loaded. The
+evicted rows are written back while the next chunk trains. The thread makes one read or write at a
+time, so that a row is always written back before it is read again.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,47 +20,62 @@ import tensorflow as tf
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import slots
-from ..tables.base import Table, TableSpec
+from ..tables.base import Table
 from ..tables.cached import CachedTable, CacheMap, CachePlan
+from .cache_size import CacheSize, calls_per_chunk
 from .step import lookup_function
-
-# Places for cold rows, as a multiple of those that the first chunk needs: later text may need more,
-# and a row that stays need not come again.
-_ROOM = 1.5
 
 
 class InPlace:
-    """Tables that steps train on where they are."""
+    """Prefetches nothing: the steps train on the tables themselves.
+
+    Args:
+        tables: The tables by name.
+
+    Attributes:
+        tables: The tables that the steps train on, by name.
+    """
 
     def __init__(self, tables: Mapping[str, Table]):
         self.tables = tables
 
-    def ahead(self, batches: Iterable, step: int) -> Iterator:
-        """The batches as they are."""
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
+        """Yield the batches.
+
+        Args:
+            batches: Batches, each with its epoch.
+            step: The number of steps before them.
+        """
         return iter(batches)
 
     def locate(self, data: Any, first: tf.Tensor) -> Any:
-        """Return what the next call of the train function is to take for a batch.
+        """Return a batch as the next call of the train function takes it.
 
         Args:
-            data: The batch: a nest of tensors of S steps.
-            first: The steps before it, int64.
+            data: The batch, a nest of tensors of S steps.
+            first: The number of steps before it, an int64 scalar.
         """
         return data
 
-    def write_home(self) -> None:
-        """Nothing to do: rows are at home."""
+    def write_back(self) -> None:
+        """Do nothing: no row is cached."""
 
     def values(self) -> dict[str, float]:
-        """Nothing to report."""
+        """Return no metrics."""
         return {}
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to release."""
 
 
 class _Call(NamedTuple):
-    """A batch with its epoch, the cold ids that it needs by table, and how many ids in all."""
+    """The lookups of one batch.
+
+    Attributes:
+        item: The epoch and the batch.
+        ids: The cold ids that it looks up, by table.
+        looked_up: The number of ids that it looks up in all tables.
+    """
 
     item: tuple[int, Any]
     ids: dict[str, np.ndarray]
@@ -69,9 +83,14 @@ class _Call(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Batches with their epochs; the moves before them and the rows that enter, by table.
+    """The batches whose rows are in the cache together.
 
-    looked_up: ids that its steps look up. missed: those of them that had no place before.
+    Attributes:
+        items: The batches with their epochs.
+        moves: The rows to evict and to load before them, by table.
+        entering: The values of the rows to load, by table.
+        looked_up: The number of ids that the steps look up.
+        missed: The number of unique ids among them that are not in the cache.
     """
 
     items: list[tuple[int, Any]]
@@ -83,7 +102,16 @@ class _Chunk(NamedTuple):
 
 @dataclasses.dataclass
 class _Since:
-    """What has come since it was told last; bytes are those moved, `stalled` is in seconds."""
+    """The counts since the last metrics.
+
+    Attributes:
+        looked_up: The number of ids that the steps look up.
+        missed: The number of misses.
+        bytes: The bytes moved to and from the device.
+        stalled: The seconds in which the steps waited for rows.
+        steps: The number of steps.
+        began: The time at which the counts began.
+    """
 
     looked_up: int = 0
     missed: int = 0
@@ -94,15 +122,25 @@ class _Since:
 
 
 class Staging(InPlace):
-    """As `InPlace`, for tables at home whose rows come to the device for chunks of steps.
+    """Prefetches the rows of host tables into their device cache.
 
-    Results are those of tables on the device, bit for bit. Tables that the model looks up rows of
-    are staged, those of which a loss streams blocks are trained on at home.
+    The results are those of tables on the device, bit for bit. Tables with lookups are cached;
+    tables that a loss streams are trained in host memory.
 
-    tables: what steps are to train on; complete when the first batch is there. homes: in host
-    memory or in a file, by name. device: where steps run. rooms: for the tables to stage, which
-    rows stay on the device, and the places beside them. stage_steps: of a chunk, rounded up to
-    whole calls of `steps_per_batch`; fewer where a chunk would need more places than there are.
+    Args:
+        model: Gives the lookups.
+        homes: The tables in host memory or in a file, by name.
+        optimizer: Has the slots to cache with the rows.
+        seed: The seed of the run.
+        device: The device of the steps.
+        rooms: The size of the cache of each table to cache, by name.
+        stage_steps: The number of steps in a chunk, rounded up to whole calls. A chunk is shorter
+            if its rows do not fit into the cache.
+        steps_per_batch: The number of steps S in a call.
+        micro_batches: The number of micro-batches in a step.
+
+    Attributes:
+        tables: The tables that the steps train on; complete once the first batch is there.
     """
 
     def __init__(
@@ -112,7 +150,7 @@ class Staging(InPlace):
         optimizer: Optimizer,
         seed: int,
         device: str,
-        rooms: Mapping[str, Room],
+        rooms: Mapping[str, CacheSize],
         stage_steps: int,
         steps_per_batch: int,
         micro_batches: int = 1,
@@ -120,7 +158,7 @@ class Staging(InPlace):
         super().__init__(dict(homes))
         self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
         self._rooms, self._steps = rooms, steps_per_batch
-        self._calls = calls(stage_steps, steps_per_batch)
+        self._calls = calls_per_chunk(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed, micro_batches)
         self._staged: dict[str, CachedTable] = {}
         self._places: dict[str, CacheMap] = {}
@@ -129,11 +167,14 @@ class Staging(InPlace):
         self._since = _Since()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "staging")
 
-    def ahead(self, batches: Iterable, step: int) -> Iterator:
-        """The batches, each once its rows are on the device.
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
+        """Yield each batch when its rows are in the cache.
 
-        batches: an epoch and what a call of the train function takes. step: the steps before them.
-        Raises what reading the batches raises, and what reading or writing rows at home does.
+        Errors in the input, and in reading or writing rows, are raised here.
+
+        Args:
+            batches: Batches, each with its epoch.
+            step: The number of steps before them.
         """
         batches = iter(batches)
         following = self._thread.submit(self._chunk, batches, step)
@@ -152,19 +193,20 @@ class Staging(InPlace):
             following = self._thread.submit(self._chunk, batches, step)
             yield from chunk.items
 
-    def write_home(self) -> None:
-        """Makes the tables at home as if steps had trained on them; between two steps."""
-        self._thread.submit(int).result()  # what was given to the thread before is done then
+    def write_back(self) -> None:
+        """Write all cached rows back to the host tables; only between two steps."""
+        self._thread.submit(int).result()  # the thread has then done all earlier work
         self._check_writes()
         for table in self._staged.values():
             table.flush()
 
     def values(self) -> dict[str, float]:
-        """What has come since the last call of this, by name.
+        """Return metrics since the last call of this method.
 
-        stage_hit_rate: of the look-ups of chunks, the share whose row was on the device when the
-        chunk was made. staged_bytes: to and from the device, a step. stage_stall: the share of the
-        time in which the steps waited for rows.
+        Returns:
+            stage_hit_rate: The fraction of lookups whose row was in the cache before its chunk.
+            staged_bytes: The bytes moved to and from the device in a step.
+            stage_stall: The fraction of the time in which the steps waited for rows.
         """
         since, self._since = self._since, _Since()
         seconds = max(self._since.began - since.began, 1e-9)
@@ -175,11 +217,11 @@ class Staging(InPlace):
         }
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._thread.shutdown(cancel_futures=True)
 
     def _enter(self, chunk: _Chunk) -> None:
-        """Lets rows change places, and has those that leave written home."""
+        """Evict and load rows, and have the evicted rows written back."""
         for name, moves in chunk.moves.items():
             table = self._staged[name]
             leaving = table.apply(moves, chunk.entering[name])
@@ -188,14 +230,14 @@ class Staging(InPlace):
             self._since.bytes += moved * table.row_bytes()
 
     def _check_writes(self) -> None:
-        """Raises what writing rows home raised."""
+        """Raise the errors of writing rows back."""
         done = [write for write in self._writes if write.done()]
         self._writes = [write for write in self._writes if not write.done()]
         for write in done:
             write.result()
 
     def _chunk(self, batches: Iterator, step: int) -> _Chunk:
-        """The next batches whose rows have room together."""
+        """Return the next batches whose rows fit into the cache together."""
         if not self._places:
             self._open()
         while len(self._drawn) < self._calls:
@@ -211,7 +253,7 @@ class Staging(InPlace):
             if None not in moves.values():
                 break
         else:
-            raise AssertionError("there are places for as many ids as a call has")
+            raise AssertionError("the cache holds at least the rows of one call")
         drawn, self._drawn = self._drawn[:count], self._drawn[count:]
         entering, missed = {}, 0
         for name, places in self._places.items():
@@ -222,15 +264,15 @@ class Staging(InPlace):
         return _Chunk([call.item for call in drawn], moves, entering, looked_up, missed)
 
     def _call(self, item: tuple[int, Any], step: int) -> _Call:
-        """A batch with the ids that it needs, as the next after so many steps."""
+        """Return the lookups of a batch; `step` is the number of steps before it."""
         with tf.device(self._device):
-            found = self._lookups(item[1], tf.constant(step, tf.int64))
-        ids = {name: found[name].numpy() for name in self._rooms}
+            lookups = self._lookups(item[1], tf.constant(step, tf.int64))
+        ids = {name: lookups[name].numpy() for name in self._rooms}
         cold = {name: places.drop_pinned(ids[name]) for name, places in self._places.items()}
         return _Call(item, cold, sum(map(len, ids.values())))
 
     def _open(self) -> None:
-        """Makes room on the device."""
+        """Create the caches."""
         specs = self._model.tables()
         for name, room in self._rooms.items():
             table = self._staged[name] = CachedTable(self._homes[name], self._device)
@@ -239,53 +281,6 @@ class Staging(InPlace):
             self._places[name] = CacheMap(table.rows, room.hot_N, room.cold)
             table.allocate(self._places[name])
         self.tables.update(self._staged)
-
-
-class Room(NamedTuple):
-    """Whose rows of a table stay on the device, int64 ids, and how many places are beside them.
-
-    needed: the cold rows that the first chunk needs.
-    """
-
-    hot_N: np.ndarray
-    cold: int
-    needed: int
-
-
-def calls(stage_steps: int, steps_per_batch: int) -> int:
-    """Calls of the train function in a chunk."""
-    return -(-stage_steps // steps_per_batch)
-
-
-def needs(
-    model: Model, batches: Iterable, seed: int, device: str, count: int, micro_batches: int = 1
-) -> dict[str, list[np.ndarray]]:
-    """The ids that the first batches of a run need of each table that is looked up, by call."""
-    lookups = lookup_function(model, seed, micro_batches)
-    found: dict[str, list[np.ndarray]] = {}
-    for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
-        first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
-        with tf.device(device):
-            for name, ids in lookups(tokens, first).items():
-                found.setdefault(name, []).append(ids.numpy())
-    return found
-
-
-def room(spec: TableSpec, needed: Sequence[np.ndarray], hot: int) -> Room:
-    """Room for `hot` rows of a table and for the others that chunks need, judged by the first one.
-
-    needed: the ids of each of its calls. The hot rows are the first where ids are by frequency, and
-    else those needed most.
-    """
-    hot, ids_N = min(hot, spec.rows), np.concatenate(needed)
-    hot_N = np.arange(hot, dtype=np.int64)
-    if not spec.by_frequency and hot < spec.rows:
-        times_V = np.bincount(ids_N, minlength=spec.rows)
-        hot_N = np.sort(np.argsort(-times_V, kind="stable")[:hot])
-    cold = len(np.setdiff1d(ids_N, hot_N))
-    # A call has to fit, whichever ids it has.
-    most = max(int(_ROOM * cold), max(map(len, needed)))
-    return Room(hot_N, min(most, spec.rows - hot), cold)
 
 
 def _together(calls: list[_Call]) -> dict[str, np.ndarray]:

@@ -1,4 +1,7 @@
-"""The training step: the one place where a model, its tables and an optimizer meet."""
+"""The training step: compute the gradients of a batch, then apply them to the rows of the tables.
+
+This is the one place where a model, its tables and an optimizer meet.
+"""
 
 from __future__ import annotations
 
@@ -7,158 +10,209 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..losses import stream
-from ..losses.base import Part
 from ..models.base import Model
-from ..optimizers import row_updates as writer
+from ..optimizers import row_updates
 from ..optimizers.base import Optimizer
 from ..tables.base import Table
 from ..types import HOST, Batch, Located
-from . import gradients
-from .gradients import Found, phase
+from .gradients import RowGradients, StepGradients, compute_gradients, phase
 
-# Called as (data of S steps, first step, rate); gives the first step's loss, summed, and its
-# examples.
+# Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
+# (int64), the learning rate (float32). Returns the loss of the first step, summed over its
+# examples, and the number of these examples.
 TrainFunction = Callable[[Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
-def step(
+def train_step(
     model: Model,
     tables: Mapping[str, Table],
     optimizer: Optimizer,
-    batch: Batch,
+    batches: Sequence[Batch],
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Trains on one batch; its loss before the update, summed, and its examples.
+    """Make one training step, which reads and writes only the rows that its batches need.
 
-    Reads, differentiates and writes the distinct rows that the batch needs, and no others. Rows
-    that are streamed are clipped and written block by block.
+    A loss that streams blocks of rows updates each block at once if the step has one micro-batch.
 
-    number: int64, 1 for the first step of the tables.
+    Args:
+        model: Gives the lookups and the loss.
+        tables: The tables by name.
+        optimizer: Changes the rows.
+        batches: The micro-batches of the step.
+        rate: The learning rate, a float32 scalar.
+        number: The number of the step, an int64 scalar, 1 for the first.
+
+    Returns:
+        The loss before the update, summed over the examples, and the number of examples.
     """
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         return tables[name].gather(ids_U)
 
-    def update(name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor) -> None:
-        writer.update(optimizer, tables[name], ids_U, rows_UD, gradients_UD, rate, number)
-
-    def clip_and_update(
+    def update_block(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
-        update(name, ids_U, rows_UD, optimizer.clip({name: gradients_UD})[name])
+        gradients = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})
+        update_rows(optimizer, tables[name], gradients[name], rate, number, rows_UD)
 
-    def streamed(part: Part) -> tuple[tf.Tensor, tf.Tensor]:
-        assert part.table not in batch.rows, "a loss that streams rows knows them by their ids"
-        with tf.device(tables[part.table].device):
-            return stream.train(part, gather, clip_and_update)
-
-    found, rows = gradients.of_batch(model, gather, batch, streamed)
-    clipped = _clipped(optimizer, found)
-    with phase("update"):
-        for name, gradients_UD in clipped.items():
-            update(name, found.gradients[name].ids_U, rows[name], gradients_UD)
-        for name, (ids_U, rows_UD) in found.state.items():
-            tables[name].assign(ids_U, rows_UD)
-    return found.loss, found.examples
+    devices = {name: table.device for name, table in tables.items()}
+    update = update_block if len(batches) == 1 else None
+    gradients = compute_gradients(model, gather, batches, devices, update)
+    apply_gradients(tables, optimizer, gradients, rate, number)
+    return gradients.loss, gradients.examples
 
 
-def apply(
+def apply_gradients(
     tables: Mapping[str, Table],
     optimizer: Optimizer,
-    found: Found,
+    gradients: StepGradients,
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> None:
-    """Updates the rows that micro-batches touched, by the sum of their gradients."""
-    clipped = _clipped(optimizer, found)
+    """Update the rows of all tables by the gradients of one step.
+
+    Args:
+        tables: The tables by name.
+        optimizer: Clips the gradients and changes the rows.
+        gradients: The gradients of the whole step.
+        rate: The learning rate, a float32 scalar.
+        number: The number of the step, an int64 scalar, 1 for the first.
+    """
+    with phase("gradient"):
+        clipped = clip_gradients(optimizer, gradients.gradients)
     with phase("update"):
-        for name, gradients_UD in clipped.items():
-            table, ids_U = tables[name], found.gradients[name].ids_U
-            rows_UD = table.gather(ids_U)
-            writer.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
-        for name, (ids_U, rows_UD) in found.state.items():
+        for name, rows in clipped.items():
+            rows_UD = gradients.rows.get(name)
+            update_rows(optimizer, tables[name], rows, rate, number, rows_UD)
+        for name, (ids_U, rows_UD) in gradients.state.items():
             tables[name].assign(ids_U, rows_UD)
 
 
-def _clipped(optimizer: Optimizer, found: Found) -> dict[str, tf.Tensor]:
-    with phase("gradient"):
-        return optimizer.clip({name: rows.values_UD for name, rows in found.gradients.items()})
+def clip_gradients(
+    optimizer: Optimizer, gradients: Mapping[str, RowGradients]
+) -> dict[str, RowGradients]:
+    """Return the gradients after the clipping of the optimizer.
+
+    Args:
+        optimizer: Its `clip` sees the gradients of all tables together.
+        gradients: The row gradients by table.
+    """
+    clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
+    return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
+
+
+def update_rows(
+    optimizer: Optimizer,
+    table: Table,
+    gradients: RowGradients,
+    rate: tf.Tensor,
+    number: tf.Tensor,
+    rows_UD: tf.Tensor | None = None,
+) -> None:
+    """Update some rows of one table and their slots.
+
+    Args:
+        optimizer: Changes the rows.
+        table: The table; only the rows of the gradients change.
+        gradients: The clipped gradients.
+        rate: The learning rate, a float32 scalar.
+        number: The number of the step, an int64 scalar, 1 for the first.
+        rows_UD: The rows as they are in the table. By default they are gathered.
+    """
+    ids_U, gradients_UD = gradients
+    if rows_UD is None:
+        rows_UD = table.gather(ids_U)
+    row_updates.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
 
 
 def train_function(
-    model: Model, tables: Mapping[str, Table], optimizer: Optimizer, seed: int, micro: int = 1
+    model: Model,
+    tables: Mapping[str, Table],
+    optimizer: Optimizer,
+    seed: int,
+    micro_batches: int = 1,
 ) -> TrainFunction:
-    """A compiled function that makes one step for each of the S batches that it is given.
+    """Return a compiled function that makes S steps in one call.
 
-    micro: how many micro-batches each of them is. Only the first step's loss is computed (see
-    `losses.logistic`); the last batch of an epoch is filled up from behind, so that its first step
-    always has examples.
+    Only the loss of the first step is computed: TensorFlow removes the others from the graph (see
+    `losses.logistic`). Empty steps at the end of an epoch follow the others in their call, so the
+    first step of a call always has examples.
+
+    Args:
+        model: Gives the lookups and the loss.
+        tables: The tables by name.
+        optimizer: Changes the rows.
+        seed: The seed of the run.
+        micro_batches: How many micro-batches each step has.
     """
-
-    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        return tables[name].gather(ids_U)
-
-    def trained(
-        batches: Sequence[Batch], rate: tf.Tensor, number: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if len(batches) == 1:
-            return step(model, tables, optimizer, batches[0], rate, number)
-        devices = {name: table.device for name, table in tables.items()}
-        found = gradients.collected(model, gather, batches, devices)
-        apply(tables, optimizer, found, rate, number)
-        return found.loss, found.examples
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # Unrolled, so that a step's draws and lookups run beside the products of the one before.
+        # Unrolled, so that the draws and lookups of a step run beside the products of the one
+        # before it.
         losses = [
-            trained(batches, rate, first + index + 1)
-            for index, batches in enumerate(steps(data_S, first, seed, micro))
+            train_step(model, tables, optimizer, batches, rate, first + index + 1)
+            for index, batches in enumerate(split_steps(data_S, first, seed, micro_batches))
         ]
         return losses[0]
 
     return train
 
 
-def lookup_function(model: Model, seed: int, micro: int = 1) -> Callable[..., dict[str, tf.Tensor]]:
-    """A compiled function from (data of S steps, first step) to the ids that those steps look up.
+def lookup_function(
+    model: Model, seed: int, micro_batches: int = 1
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Return a compiled function that gives the ids which S steps look up.
 
-    By table, (N,), repeated as they come: those of the function that `train_function` makes.
+    It is called as `lookups(data_S, first)`, see `TrainFunction`, and returns for each table the
+    ids (N,) of all lookups in order, with repetitions.
+
+    Args:
+        model: Gives the lookups.
+        seed: The seed of the run.
+        micro_batches: How many micro-batches each step has.
     """
 
     @tf.function(autograph=False)
     def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
-        found: dict[str, list[tf.Tensor]] = {}
-        for batches in steps(data_S, first, seed, micro):
+        ids_by_table: dict[str, list[tf.Tensor]] = {}
+        for batches in split_steps(data_S, first, seed, micro_batches):
             for batch in batches:
                 with tf.device(HOST):
                     for name, ids in model.lookups(batch).items():
-                        found.setdefault(name, []).append(tf.reshape(ids, [-1]))
+                        ids_by_table.setdefault(name, []).append(tf.reshape(ids, [-1]))
         with tf.device(HOST):
-            return {name: tf.concat(ids, axis=0) for name, ids in found.items()}
+            return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
 
     return lookups
 
 
-def steps(
-    data_S: Any, first: tf.Tensor, seed: int, micro: int, some: range | None = None
+def split_steps(
+    data_S: Any, first: tf.Tensor, seed: int, micro_batches: int, parts: range | None = None
 ) -> Iterator[list[Batch]]:
-    """The micro-batches of S steps, from this one on.
+    """Yield the micro-batches of each of S steps.
 
-    data_S: a nest of tensors (S, N, ...), or `Located`; micro-batches are equal parts along their
-    second dimension. some: which of the `micro` of a step are wanted; all by default.
+    Args:
+        data_S: A nest of tensors (S, N, ...), or `Located`. Micro-batches are equal parts along
+            the second dimension.
+        first: The number of steps before these, an int64 scalar.
+        seed: The seed of the run.
+        micro_batches: How many micro-batches each step has.
+        parts: The indices of the micro-batches to make, by default all.
     """
-    with tf.device(HOST):  # where all of it is
+    with tf.device(HOST):  # the data is there
         by_step = list(zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True))
     for index, tensors in enumerate(by_step):
         batches = []
         with tf.device(HOST):
-            split = [tf.split(tensor, micro) if micro > 1 else [tensor] for tensor in tensors]
-            for part in some or range(micro):
-                data = tf.nest.pack_sequence_as(data_S, [parts[part] for parts in split])
+            split = [
+                tf.split(tensor, micro_batches) if micro_batches > 1 else [tensor]
+                for tensor in tensors
+            ]
+            for part in parts or range(micro_batches):
+                data = tf.nest.pack_sequence_as(data_S, [pieces[part] for pieces in split])
                 data, rows = data if isinstance(data, Located) else (data, {})
-                seeds = tf.stack([tf.constant(seed, tf.int64), (first + index) * micro + part])
-                batches.append(Batch(data, seeds, part, rows))
+                seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
+                batches.append(Batch(data, tf.stack(seeds), part, rows))
         yield batches

@@ -60,4 +60,4 @@ def test_an_explanation_tells_the_way_by_row():
     for kind, remedy in remedies.items():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
         cause, instead = explained(Touch("v", operation, operation.name))
-        assert "tables/test_findings.py:" in cause and remedy in instead
+        assert "auditing/test_findings.py:" in cause and remedy in instead

@@ -53,4 +53,4 @@ def test_a_table_that_is_read_whole_is_found_in_every_step():
     read = {(f.variable, f.operation): f.count for f in findings}
     assert read["input", "Mul"] == read["output", "Mul"] == 2
     assert read["input", "ReadVariableOp"] == read["output", "ReadVariableOp"] == 2
-    assert all("test_auditing.py" in finding.cause for finding in findings)
+    assert all("test_step_audit.py" in finding.cause for finding in findings)

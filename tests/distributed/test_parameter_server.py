@@ -57,18 +57,18 @@ def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, host
     address = hosts.address_of("ps", 0)
     for error in (unavailable("recvmsg: reset"), RunError("the checkpoint cannot be written")):
         with pytest.raises(RunError, match=f"^a parameter server is lost .* ps 0 .{address}.;"):
-            with coordinator.telling():
+            with coordinator.error_context():
                 raise error
 
 
 def test_other_errors_stay_what_they_are(coordinator, hosts):
     with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
         for error in (unavailable("a worker"), RunError("a loss is not finite")):
-            with pytest.raises(type(error)) as caught, coordinator.telling():
+            with pytest.raises(type(error)) as caught, coordinator.error_context():
                 raise error
             assert caught.value is error
         with pytest.raises(RunError, match="lost with its rows: one that was started again"):
-            with coordinator.telling():
+            with coordinator.error_context():
                 raise unavailable("on /job:ps/replica:0/task:0: no such context")
 
 

@@ -17,7 +17,7 @@ from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
 from app.training.job import Job
-from app.training.runner import Here
+from app.training.runner import LocalRunner
 
 RATE = tf.constant(0.1)
 
@@ -65,7 +65,7 @@ def made(runner, ids_SN, rows):
         micro_batches=2,
     )
     runner.open(job, tables, seed=1)
-    call = runner.call(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
+    call = runner.run_steps(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
     return runner, call, tables["rows"]
 
 
@@ -74,7 +74,7 @@ IDS_SN = np.array([[3, 5, 3, 7, 7, 9], [5, 5, 5, 5, 5, 5]], np.int32)
 
 def test_a_replica_alone_does_what_one_device_does(strategy):
     (here, *one), (replicas, *other) = (
-        made(runner, IDS_SN, 10) for runner in (Here(), Replicas(strategy))
+        made(runner, IDS_SN, 10) for runner in (LocalRunner(), Replicas(strategy))
     )
     np.testing.assert_array_equal(one[1].values, other[1].values)
     assert here.totals([one[0]]) == replicas.totals([other[0]]) == (12.0, 6.0)

@@ -23,7 +23,7 @@ from app.config import Config, settings
 from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
-from app.training import loop
+from app.training import loop, progress
 from app.training.runner import Runner
 from tests.integration.commands import Command, done, write_corpus
 
@@ -65,7 +65,7 @@ def main() -> None:
         if strategy not in runners:
             runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])
-    runners[strategy].leave(Workdir(config.run.workdir))
+    runners[strategy].wait_for_chief(Workdir(config.run.workdir))
     # A start would take seconds longer; see `app.text.blocks.without_autograph`.
     assert not [name for name in sys.modules if name.startswith("__autograph_generated")]
 
@@ -97,7 +97,7 @@ def train(config: Config, runner: Runner) -> None:
     at = checkpoint.newest_position(workdir.checkpoints)
     config = strategies.with_micro_batches(config, runner.replicas, at)
     with runner.scope():
-        job = all_tasks.JOBS[config.run.task](config, workdir, loop.is_finished(workdir))
+        job = all_tasks.JOBS[config.run.task](config, workdir, progress.is_finished(workdir))
         loop.prepare(job, config.run, workdir)
     assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 

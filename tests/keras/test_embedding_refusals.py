@@ -89,7 +89,7 @@ def test_float_ids_are_refused_where_they_cannot_tell_rows_apart(dtype, counted)
     assert layer(tf.constant([counted - 1], dtype)).shape == (1, 1)
     layer = RowEmbedding(counted + 1, 1, embeddings_initializer="zeros", name="words")
     with pytest.raises(
-        ValueError, match=rf"words: ids come as {dtype}, which counts to {counted:,} .* integers"
+        ValueError, match=rf"words: the ids are {dtype}, .* up to {counted:,}, .* integers"
     ):
         layer(tf.constant([0], dtype))
 

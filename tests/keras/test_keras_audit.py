@@ -246,7 +246,7 @@ def test_a_replica_is_searched():
 def test_what_cannot_be_audited_is_refused():
     with pytest.raises(ValueError, match="compile"):
         audit(keras.Sequential([keras.layers.Dense(1)], name="plain"))
-    with pytest.raises(ValueError, match="subclassed does not tell its inputs; pass data"):
+    with pytest.raises(ValueError, match="subclassed has no known inputs; pass data"):
         model = Subclassed(Lookup(tf.gather))
         model.compile("sgd", "mse")
         audit(model)

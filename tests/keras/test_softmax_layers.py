@@ -280,7 +280,7 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
         (lambda: AdaptiveSoftmax(4, divisor=0), "divisor=0: give a number of 1 or more"),
         (lambda: ClassSoftmax(4, levels=1), "levels=1: give 2 or 3"),
         (lambda: ClassSoftmax(4, rule="best"), "rule='best': choose from equal_size, "),
-        (lambda: built("classes")(vectors(), words().astype("f")), "targets come as float32"),
+        (lambda: built("classes")(vectors(), words().astype("f")), "targets are float32"),
         (lambda: built("classes")(vectors(), words((3, 5))), r"needs targets of shape \(3, 4\)"),
         (lambda: built("classes")(vectors(), words((3, 4, 1))), r"not \(3, 4, 1\)"),
         (lambda: built("classes")(vectors()[..., 1:], words()), "expected axis -1 .* value 6"),

@@ -14,7 +14,7 @@ from app.models import recurrent
 from app.models.language_model import LanguageModel
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
-from app.training.step import step
+from app.training.step import train_step
 from app.types import Batch
 
 SIZE, DIM, UNITS, STREAMS, STEPS = 7, 3, 4, 2, 3
@@ -47,7 +47,7 @@ class Trained:
         def train(tokens_BL):
             batch = Batch(tokens_BL, tf.constant([1, 1], tf.int64))
             rate, number = tf.constant(self.rate), tf.constant(1, tf.int64)
-            return step(self.model, self.tables, sgd(), batch, rate, number)
+            return train_step(self.model, self.tables, sgd(), [batch], rate, number)
 
         signature = tf.TensorSpec([STREAMS, STEPS + 1], tf.int32)
         made = train.get_concrete_function(signature)

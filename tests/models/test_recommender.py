@@ -13,7 +13,7 @@ from app.models.recommender import Recommender, log_expected
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.tables.row_reads import unique
-from app.training.step import step
+from app.training.step import train_step
 from app.types import Batch, Rows
 
 USERS, ITEMS, DIM = 7, 9, 4
@@ -183,7 +183,7 @@ def test_a_row_of_padding_alone_stays_as_it_is(loss):
     for number in (1, 2):
         data = batch().data._replace(weights=tf.constant([1.0, 1, 1, 0, 0, 0]))
         given = Batch(data, tf.constant([1, number], tf.int64))
-        step(model, tables, optimizer, given, rate, tf.constant(number, tf.int64))
+        train_step(model, tables, optimizer, [given], rate, tf.constant(number, tf.int64))
     moved = (tables["users"].gather(tf.range(USERS)).numpy() != before).any(axis=1)
     np.testing.assert_array_equal(moved, [True, True, *[False] * 5])
 

@@ -104,7 +104,7 @@ def make(folder, text: str, flags: dict) -> Run:
             next(iter(job.batches(range(1), 0)))
             for table in job.tables.values():
                 table.gather(tf.range(4))
-        Checkpoints(run.place.checkpoints, {**job.tables, **job.kept}).save(Position(step=2))
+        Checkpoints(run.place.checkpoints, {**job.tables, **job.extra_state}).save(Position(step=2))
     return run
 
 
@@ -116,7 +116,7 @@ def resume(run: Run) -> None:
     """Goes on with training, as app.train does, up to the first step."""
     job = jobs(run)
     loop.prepare(job, run.config.run, run.place)
-    Checkpoints(run.place.checkpoints, {**job.tables, **job.kept}).restore()
+    Checkpoints(run.place.checkpoints, {**job.tables, **job.extra_state}).restore()
 
 
 def use(run: Run) -> None:

@@ -19,9 +19,9 @@ from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
-from app.training import gradients
-from app.training.gradients import Found, Touched
-from app.training.step import apply, step, steps, train_function
+from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
+from app.training.packing import pack, unpack
+from app.training.step import apply_gradients, split_steps, train_function, train_step
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_model, make_tokens
 from tests.training.test_step import COUNTS, DIM, RATE, USED, contents, dense_loss, make_tables
@@ -43,13 +43,13 @@ def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):
     model, optimizer, tables = make_model(name, COUNTS), adagrad(0.01), make_tables()
     dense = {table: tf.Variable(tables[table].values) for table in tables}
     accumulators = {table: tf.Variable(tf.fill([SIZE, DIM], 0.01)) for table in tables}
-    train = train_function(model, tables, optimizer, seed=1, micro=micro)
+    train = train_function(model, tables, optimizer, seed=1, micro_batches=micro)
     tokens_NL = np.concatenate([make_tokens(USED, seed=part) for part in range(micro)])
     tokens_NL[-4:] = PAD
     data = tf.constant(tokens_NL)[None]
     total, examples = train(data, tf.constant(5, tf.int64), tf.constant(RATE))
 
-    (batches,) = steps(data, tf.constant(5, tf.int64), 1, micro)
+    (batches,) = split_steps(data, tf.constant(5, tf.int64), 1, micro)
     assert [int(batch.seed[1]) for batch in batches] == [5 * micro + part for part in range(micro)]
     with tf.GradientTape() as tape:
         loss = tf.add_n([dense_loss(name, model, batch, dense) for batch in batches])
@@ -93,21 +93,21 @@ def make_streamed(loss):
 def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer):
     batch, rate, number = make_batch(make_tokens(USED)), tf.constant(RATE), tf.constant(1, tf.int64)
     found = []
-    for way in ("in place", "collected"):
+    for way in ("in place", "computed, then applied"):
         model, tables = make()
         for table in tables.values():
             writer.slots(optimizer, table)
         if way == "in place":
-            loss, examples = step(model, tables, optimizer, batch, rate, number)
+            loss, examples = train_step(model, tables, optimizer, [batch], rate, number)
         else:
-            both = gradients.collected(
+            both = compute_gradients(
                 model,
                 lambda name, ids_U, tables=tables: tables[name].gather(ids_U),
                 [batch],
                 {name: table.device for name, table in tables.items()},
             )
             loss, examples = both.loss, both.examples
-            apply(tables, optimizer, both, rate, number)
+            apply_gradients(tables, optimizer, both, rate, number)
         found.append((float(loss), float(examples), contents(tables, optimizer)))
     (loss, examples, one), (other_loss, other_examples, other) = found
     assert examples == other_examples > 0
@@ -127,12 +127,16 @@ def test_gradients_are_clipped_after_they_are_summed():
     optimizer = dataclasses.replace(adagrad(0.01), clip=clip)
     ids_U = tf.constant([3, 1])
     halves = [
-        Found(tf.zeros([]), tf.zeros([]), {"input": Touched(ids_U, sign * tf.ones((2, DIM)))}, {})
+        StepGradients(
+            tf.zeros([]), tf.zeros([]), {"input": RowGradients(ids_U, sign * tf.ones((2, DIM)))}, {}
+        )
         for sign in (10.0, -10.0)
     ]
     tables = make_tables()
     before = contents(tables, optimizer)
-    apply(tables, optimizer, gradients.together(halves), tf.constant(0.1), tf.constant(1, tf.int64))
+    apply_gradients(
+        tables, optimizer, add_gradients(halves), tf.constant(0.1), tf.constant(1, tf.int64)
+    )
     assert len(seen) == 1 and not seen[0]["input"].numpy().any()
     for name, values in contents(tables, optimizer).items():
         assert values.tobytes() == before[name].tobytes()
@@ -157,7 +161,7 @@ def test_the_state_of_each_micro_batch_is_its_own():
         optimizer = adagrad(0.1)
         for table in tables.values():
             writer.slots(optimizer, table)
-        train = train_function(model, tables, optimizer, seed=1, micro=micro)
+        train = train_function(model, tables, optimizer, seed=1, micro_batches=micro)
         told = train(tf.constant(tokens_SBL), tf.constant(0, tf.int64), tf.constant(0.1))
         found.append([float(value) for value in told] + [contents(tables, optimizer)])
     assert found[0][1] == found[1][1] == 10
@@ -166,33 +170,30 @@ def test_the_state_of_each_micro_batch_is_its_own():
         np.testing.assert_allclose(found[0][2][name], found[1][2][name], rtol=1e-5, atol=1e-6)
 
 
-def make_found(ids, width, dtype=tf.int32, seed=0):
+def make_rows(ids, width, dtype=tf.int32, seed=0):
     values_UD = np.random.default_rng(seed).normal(size=(len(ids), width)).astype(np.float32)
-    return Touched(tf.constant(ids, dtype), tf.constant(values_UD))
+    return RowGradients(tf.constant(ids, dtype), tf.constant(values_UD))
 
 
 def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
     replicas = [
-        Found(
+        StepGradients(
             tf.constant(1.5), tf.constant(4.0),
-            {"input": make_found([7, 2], 3, seed=1), "output": make_found([1], 2, tf.int64)},
-            {"state": make_found([0], 4)},
+            {"input": make_rows([7, 2], 3, seed=1), "output": make_rows([1], 2, tf.int64)},
+            {"state": make_rows([0], 4)},
         ),
-        Found(  # nothing of one table
+        StepGradients(  # nothing of one table
             tf.constant(0.5), tf.constant(0.0),
-            {"input": make_found([2, 2**31 - 1, 7], 3), "output": make_found([], 2, tf.int64)},
-            {"state": make_found([1], 4)},
+            {"input": make_rows([2, 2**31 - 1, 7], 3), "output": make_rows([], 2, tf.int64)},
+            {"state": make_rows([1], 4)},
         ),
     ]  # fmt: skip
     flags = [[0.0, 1.0], [1.0, 1.0]]
 
     @tf.function(autograph=False)
     def exchanged():
-        vectors = [
-            gradients.pack(one, tf.constant(flag))
-            for one, flag in zip(replicas, flags, strict=True)
-        ]
-        return gradients.unpack(tf.concat(vectors, axis=0), 2, like=replicas[0], flags=2)
+        vectors = [pack(one, tf.constant(flag)) for one, flag in zip(replicas, flags, strict=True)]
+        return unpack(tf.concat(vectors, axis=0), 2, like=replicas[0], flags=2)
 
     found, sums = exchanged()
     assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
@@ -212,5 +213,5 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
 
 def test_a_vector_is_as_long_as_its_rows():
     """However many rows the table has."""
-    found = Found(tf.zeros([]), tf.zeros([]), {"input": make_found([5, 99_999_999], 8)}, {})
-    assert gradients.pack(found, tf.zeros([])).shape == [1 + 3 + 2 + 2 * 8]
+    found = StepGradients(tf.zeros([]), tf.zeros([]), {"input": make_rows([5, 99_999_999], 8)}, {})
+    assert pack(found, tf.zeros([])).shape == [1 + 3 + 2 + 2 * 8]

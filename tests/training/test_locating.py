@@ -23,7 +23,7 @@ from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
 from app.training.locating import Locating
-from app.training.runner import Here
+from app.training.runner import LocalRunner
 from app.training.step import train_function
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
 
@@ -193,7 +193,7 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
         )  # the last step is filled up
 
 
-class Stopping(Here):
+class Stopping(LocalRunner):
     """Ends a run after two calls."""
 
     calls = 0
@@ -201,15 +201,15 @@ class Stopping(Here):
     def is_stopping(self, asked):
         return self.calls == 2
 
-    def call(self, *inputs):
+    def run_steps(self, *inputs):
         self.calls += 1
-        return super().call(*inputs)
+        return super().run_steps(*inputs)
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
     ends = []
-    for name, runners in (("whole", [Here()]), ("ended", [Stopping(), Here()])):
+    for name, runners in (("whole", [LocalRunner()]), ("ended", [Stopping(), LocalRunner()])):
         values = {"loss": "in_batch_softmax", "table": "dynamic", "epochs": 2, "max_age": 8}
         values |= {"workdir": str(tmp_path / name), "micro_batches": 2}
         for runner in runners:
@@ -235,7 +235,9 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
     locating, first = Locating(Both(), tables, 1), tf.constant(0, tf.int64)
     locating.locate(tf.constant([[1, 1], [-1, 1]]), first)
     before = {name: (contents(table), table.key_map.step) for name, table in tables.items()}
-    with pytest.raises(RunError, match="^table 'more' has 2 rows, and 2 steps, .* need 3 differ"):
+    with pytest.raises(
+        RunError, match="^table 'more' has 2 rows, but the 2 steps .* need 3 differ"
+    ):
         locating.locate(tf.constant([[1, 2], [3, 1]]), first)
     assert before == {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     locating.locate(tf.constant([[-1, -1], [-1, -1]]), first)
@@ -248,5 +250,5 @@ def test_rows_by_number_are_not_for_losses_that_stream_ids():
         train_function(Streamed(), locating.tables, sgd(), 1),
         tf.constant(0, tf.int64),
     )
-    with pytest.raises(AssertionError, match="streams rows"):
+    with pytest.raises(AssertionError, match="streamed loss"):
         function(locating.locate(tf.constant([[1, 2]]), first), first, tf.constant(RATE))

@@ -12,7 +12,7 @@ from app.checkpoints.workdir import Workdir
 from app.config import RunConfig
 from app.errors import RunError
 from app.tables.device import DeviceTable
-from app.training import loop
+from app.training import loop, progress
 from tests.training.test_loop import Run
 
 
@@ -72,16 +72,16 @@ def test_more_epochs_and_longer_text(tmp_path):
 
 def test_whether_a_workdir_is_finished(tmp_path):
     place = Workdir(tmp_path)
-    assert not loop.is_finished(place)
+    assert not progress.is_finished(place)
     workdir.write_flags(place.flags, {"epochs": 2})
-    assert not loop.is_finished(place)
+    assert not progress.is_finished(place)
     run = Run(tmp_path, during=lambda *at: at == (1, 2) and os.kill(os.getpid(), signal.SIGTERM))
     run.train()
-    assert not loop.is_finished(place)
+    assert not progress.is_finished(place)
     Run(tmp_path).train()
-    assert loop.is_finished(place)
+    assert progress.is_finished(place)
     workdir.write_flags(place.flags, {"epochs": 3})
-    assert not loop.is_finished(place)
+    assert not progress.is_finished(place)
 
 
 def test_who_goes_on_within_an_epoch_with_other_micro_batches_is_told(tmp_path, monkeypatch):
@@ -98,5 +98,5 @@ def test_who_goes_on_within_an_epoch_with_other_micro_batches_is_told(tmp_path, 
     again.train()
     assert told == [
         "this epoch was begun with 1 micro-batches a step, and goes on with 2: some rows of it "
-        "come twice or not at all; the next ones are whole"
+        "come twice or not at all; the next epochs are complete"
     ]

@@ -104,7 +104,7 @@ def test_lines_with_what_only_some_runs_have(caplog):
     display = Display(10, 0, unit="words")
     with caplog.at_level(logging.INFO, logger="absl"):
         display.show(64, VALUES | {"perplexity": 1234.56})
-        display.say(64, {"epoch": 2, "heldout_perplexity": 1234.5678})
+        display.show_scores(64, {"epoch": 2, "heldout_perplexity": 1234.5678})
     assert ", loss 1.5000 (perplexity 1,234.6), rate" in caplog.records[0].getMessage()
     assert caplog.records[1].getMessage() == "step 64: epoch 2, heldout perplexity 1,234.57"
 
@@ -119,7 +119,7 @@ def test_a_bar_on_a_terminal(monkeypatch, caplog):
     display = Display(10, 4, unit="words")
     display.show(64, VALUES)
     with caplog.at_level(logging.INFO, logger="absl"):
-        display.say(64, {"epoch": 2})
+        display.show_scores(64, {"epoch": 2})
     display.advance()
     display.close()
     assert "4/10" in terminal.getvalue() and "12,346 words/s, loss 1.5000" in terminal.getvalue()

@@ -13,8 +13,8 @@ import tensorflow as tf
 from app.checkpoints import workdir
 from app.config import RunConfig
 from app.errors import UsageError
-from app.training import loop
-from app.training.runner import Here
+from app.training import loop, progress
+from app.training.runner import LocalRunner
 from tests.training.test_loop import Run
 
 
@@ -22,7 +22,7 @@ def watched(run, scores, **job):
     """The run, scored so after each epoch."""
     left = iter(scores)
     job = {"epoch_end": lambda: {"score": next(left)}, **job}
-    run.job = dataclasses.replace(run.job, watched=lambda values: values["score"], **job)
+    run.job = dataclasses.replace(run.job, monitor=lambda values: values["score"], **job)
     return run
 
 
@@ -40,7 +40,7 @@ def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
     assert run.steps() == [40]
     settings = {"epochs": 5, "patience": 2}
     workdir.write_flags(run.place.flags, settings)
-    assert loop.is_finished(run.place)
+    assert progress.is_finished(run.place)
     again = watched(Run(tmp_path), [])
     said = []
     monkeypatch.setattr(loop.logging, "info", lambda text, *values: said.append(text % values))
@@ -83,7 +83,7 @@ def test_without_patience_the_newest_epoch_counts(tmp_path):
 
 
 def test_the_score_of_the_chief_decides_for_all(tmp_path):
-    class Worker(Here):
+    class Worker(LocalRunner):
         chief = False
         scores = [1.0, 3.0, 2.0, 1.0, 9.0]
 
@@ -98,5 +98,5 @@ def test_the_score_of_the_chief_decides_for_all(tmp_path):
 
 def test_patience_needs_a_score(tmp_path):
     run = Run(tmp_path)
-    with pytest.raises(UsageError, match=r"^--patience=2 goes by .*; give --heldout=FILE"):
+    with pytest.raises(UsageError, match=r"^--patience=2 needs scores .*; give --heldout=FILE"):
         loop.prepare(run.job, RunConfig(patience=2), run.place)

@@ -17,7 +17,7 @@ CALL = 2  # steps
 def spent(profiler, calls, seconds=lambda call: 0.0, first=0, clock=None):
     """Runs calls, and returns what is recorded during each."""
     at, seen = Position(step=first), []
-    for call in profiler.marked(iter(range(calls)), at):
+    for call in profiler.trace(iter(range(calls)), at):
         seen.append(profiler._stop is not None)
         if clock is not None:
             clock.now += seconds(call)
@@ -99,7 +99,9 @@ def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, 
     monkeypatch.setattr(tf.profiler.experimental, "start", refuse)
     with caplog.at_level(logging.WARNING, logger="absl"):
         assert spent(Profiler(RunConfig(profile_steps="2,8"), tmp_path), 6) == [False] * 6
-    assert caplog.messages == ["no profile: Another profiler is running."]
+    assert caplog.messages == [
+        "the profile cannot be recorded; the run goes on: Another profiler is running."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from app.optimizers.adam import lazy_adam
 from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
-from app.training import staging
-from app.training.staging import InPlace, Room, Staging
+from app.training import cache_size
+from app.training.cache_size import CacheSize
+from app.training.staging import InPlace, Staging
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 
@@ -42,11 +43,11 @@ def trained(optimizer, way, after=lambda batch: None):
     model, tables = make(optimizer)
     brought = way(model, tables)
     function = train_function(model, brought.tables, optimizer, seed=4)
-    for number, (epoch, tokens) in enumerate(brought.ahead(batches(), 0)):
+    for number, (epoch, tokens) in enumerate(brought.prefetch(batches(), 0)):
         assert epoch == number // 5
         function(tokens, tf.constant(number * STEPS, tf.int64), tf.constant(0.1))
         after(brought, tables, number)
-    brought.write_home()
+    brought.write_back()
     brought.close()
     return contents(tables), brought
 
@@ -60,7 +61,7 @@ def contents(tables):
 
 def room(hot, cold):
     """The hot rows are the first, or none are."""
-    return Room(np.arange(hot), cold, 0)
+    return CacheSize(np.arange(hot), cold, 0)
 
 
 def through(optimizer, rooms, stage_steps=STAGED):
@@ -89,7 +90,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
 
     def compare(brought, tables, number):
         if number % 5 == 4:  # in the middle of a chunk
-            brought.write_home()
+            brought.write_back()
             assert contents(tables) == expected[number]
 
     whole, _ = trained(optimizer, lambda model, tables: InPlace(tables), keep)
@@ -102,7 +103,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
 
 def test_what_a_call_of_more_ids_than_places_would_need_is_no_plan():
     optimizer = rowwise_adagrad()
-    with pytest.raises(AssertionError, match="places for as many ids"):
+    with pytest.raises(AssertionError, match="rows of one call"):
         trained(optimizer, through(optimizer, {"input": room(0, 3)}), lambda *_: None)
 
 
@@ -136,7 +137,7 @@ def test_an_error_of_the_batches_reaches_the_loop():
 
     seen = 0
     with pytest.raises(OSError, match="the text is gone"):
-        for _ in brought.ahead(broken(), 0):
+        for _ in brought.prefetch(broken(), 0):
             seen += 1
     assert seen <= 4
     brought.close()
@@ -147,15 +148,15 @@ def test_no_batches_are_nothing_to_do():
     model, tables = make(optimizer)
     before = contents(tables)
     brought = through(optimizer, {"input": room(10, 300)})(model, tables)
-    assert list(brought.ahead(iter(()), 0)) == []
-    brought.write_home()
+    assert list(brought.prefetch(iter(()), 0)) == []
+    brought.write_back()
     brought.close()
     assert contents(tables) == before
 
 
 def test_needs_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
-    found = staging.needs(model, batches(), 4, "CPU:0", 3)
+    found = cache_size.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
     first = next(batches())[1].numpy()
     assert len(found["input"][0]) == first[:, :, 3:-3].size
@@ -163,10 +164,12 @@ def test_needs_are_the_ids_of_the_first_calls():
 
 def test_the_room_that_a_chunk_asks_for():
     needed = [np.array([9, 9, 9, 2, 2, 5]), np.array([9, 3, 3, 3, 4, 0])]
-    by_frequency = staging.room(TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4)
+    by_frequency = cache_size.estimate_cache_size(
+        TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4
+    )
     assert by_frequency.hot_N.tolist() == [0, 1, 2, 3]
-    learned = staging.room(TableSpec(1000, 2, tf.zeros), needed, 2)
+    learned = cache_size.estimate_cache_size(TableSpec(1000, 2, tf.zeros), needed, 2)
     assert learned.hot_N.tolist() == [3, 9]
     assert learned.cold == 6  # as a call may need so many
     assert learned.needed == 4
-    assert staging.room(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
+    assert cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0

@@ -16,7 +16,7 @@ from app.optimizers.adam import lazy_adam
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
-from app.training.step import step, train_function
+from app.training.step import train_function, train_step
 from tests.reference import words
 from tests.reference.batches import (
     GROUP,
@@ -68,7 +68,7 @@ def contents(tables, optimizer):
 
 def run_step(model, tables, optimizer, batch, number, rate=RATE):
     number = tf.constant(number, tf.int64)
-    return step(model, tables, optimizer, batch, tf.constant(rate), number)
+    return train_step(model, tables, optimizer, [batch], tf.constant(rate), number)
 
 
 def assert_same_bits(one, other):

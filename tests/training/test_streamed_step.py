@@ -19,7 +19,7 @@ from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
-from app.training.step import step, train_function
+from app.training.step import train_function, train_step
 from app.types import Batch
 from tests.losses.classes.test_class_softmax import dense_log_probability
 from tests.losses.toy import counts, make_tables
@@ -111,7 +111,7 @@ def test_products_in_bfloat16_come_close(name):
         model, tables, _ = make_job(name, dtype=dtype)
         before = {table: values.values.numpy() for table, values in tables.items()}
         batch = make_batch(make_tokens(range(SIZE)))
-        step(model, tables, sgd(), batch, tf.constant(RATE), tf.constant(1, tf.int64))
+        train_step(model, tables, sgd(), [batch], tf.constant(RATE), tf.constant(1, tf.int64))
         changes[dtype] = {name: tables[name].values.numpy() - before[name] for name in tables}
     for table, expected in changes[tf.float32].items():
         found = changes[tf.bfloat16][table]
@@ -122,7 +122,7 @@ def test_only_rows_of_touched_classes_change():
     model, tables, (starts,) = make_job("cbow")
     before = {name: table.values.numpy() for name, table in tables.items()}
     batch = make_batch(make_tokens([1, 2, 17]))
-    step(model, tables, sgd(), batch, tf.constant(RATE), tf.constant(1, tf.int64))
+    train_step(model, tables, sgd(), [batch], tf.constant(RATE), tf.constant(1, tf.int64))
     changed = np.flatnonzero((tables["output"].values.numpy() != before["output"]).any(axis=1))
     touched = {int(group) for group in np.searchsorted(starts, [1, 2, 17], side="right") - 1}
     rows = [row for group in touched for row in range(*starts[group : group + 2])]
@@ -136,7 +136,7 @@ def test_streamed_rows_are_clipped_by_row():
     )
     before = {name: table.values.numpy() for name, table in tables.items()}
     batch = make_batch(make_tokens(range(SIZE)))
-    step(model, tables, optimizer, batch, tf.constant(1.0), tf.constant(1, tf.int64))
+    train_step(model, tables, optimizer, [batch], tf.constant(1.0), tf.constant(1, tf.int64))
     for name, table in tables.items():
         moved = np.linalg.norm(table.values.numpy() - before[name], axis=1)
         assert 0.5e-3 < moved.max() < 1.001e-3, name
@@ -157,7 +157,7 @@ def test_state_is_kept_and_not_trained():
     tables = {"state": DeviceTable(2, 1, tf.zeros), "weight": DeviceTable(1, 1, tf.ones)}
     for number in (1, 2, 3):
         number = tf.constant(number, tf.int64)
-        step(Counting(), tables, sgd(), Batch(None, None), tf.constant(0.1), number)
+        train_step(Counting(), tables, sgd(), [Batch(None, None)], tf.constant(0.1), number)
     np.testing.assert_array_equal(tables["state"].values, [[3.0], [3.0]])
     np.testing.assert_allclose(tables["weight"].values, [[1 - 0.1 * (0 + 2 + 4)]], rtol=1e-6)
     assert not tables["state"].slots

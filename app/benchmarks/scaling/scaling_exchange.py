@@ -51,7 +51,7 @@ def main(job: dict[str, Any]) -> None:
         if number == _WARM:
             runner.values()
         start = time.perf_counter()
-        loss, _ = runner.totals([runner.call(*call, tf.constant(RATE))])  # waits for the call
+        loss, _ = runner.totals([runner.run_steps(*call, tf.constant(RATE))])  # waits for the call
         seconds.append(time.perf_counter() - start)
         if not loss > 0:
             raise RunError(

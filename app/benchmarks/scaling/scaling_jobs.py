@@ -24,7 +24,7 @@ from ...tasks.words import words_data
 from ...tasks.words.words_data import Text
 from ...tasks.words.words_job import MODELS
 from ...training.job import Job
-from ...training.step import steps
+from ...training.step import split_steps
 
 _NUMBER = 4  # bytes
 
@@ -111,7 +111,7 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
     data_S = tf.constant(tokens, tf.int32)
     rows = [
         tf.size(unique(ids)[0]).numpy()
-        for (batch,) in steps(data_S, tf.constant(0, tf.int64), config.run.seed, 1)
+        for (batch,) in split_steps(data_S, tf.constant(0, tf.int64), config.run.seed, 1)
         for ids in model.lookups(batch).values()
     ]
     return _NUMBER * (1 + columns) * float(sum(rows)) / count

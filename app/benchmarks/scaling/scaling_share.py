@@ -22,9 +22,10 @@ from ...config import settings
 from ...errors import RunError, UsageError
 from ...system import devices
 from ...tables.row_reads import unique
-from ...training import gradients
+from ...training.gradients import StepGradients, compute_gradients
 from ...training.job import Job
-from ...training.step import apply, steps, train_function
+from ...training.packing import pack, unpack
+from ...training.step import apply_gradients, split_steps, train_function
 from . import scaling_jobs
 
 RATE = 0.01  # the time of a step does not depend on it
@@ -109,7 +110,7 @@ def _alone(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
     rows = [
         int(tf.size(unique(ids)[0]))
         for data, first in pool
-        for (batch,) in steps(data, first, seed, 1)
+        for (batch,) in split_steps(data, first, seed, 1)
         for ids in job.model.lookups(batch).values()
     ]
     return call, {"bytes": 0.0, "rows": sum(rows) / (len(pool) * _STEPS)}
@@ -123,12 +124,12 @@ def _one_of(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         return tables[name].gather(ids_U)
 
-    def packed(data_S: Any, first: tf.Tensor) -> Iterator[tuple[gradients.Found, tf.Tensor]]:
-        for index, batches in enumerate(steps(data_S, first, seed, 1)):
-            found = gradients.collected(job.model, gather, batches, here)
+    def packed(data_S: Any, first: tf.Tensor) -> Iterator[tuple[StepGradients, tf.Tensor]]:
+        for index, batches in enumerate(split_steps(data_S, first, seed, 1)):
+            found = compute_gradients(job.model, gather, batches, here)
             if index:  # as in `distributed.replicas`, which looks at the first loss only
                 found = found._replace(loss=tf.zeros([]), examples=tf.zeros([]))
-            yield found, gradients.pack(found, tf.zeros([]))
+            yield found, pack(found, tf.zeros([]))
 
     @tf.function(autograph=False)
     def vectors(data_S: Any, first: tf.Tensor) -> list[tf.Tensor]:
@@ -139,8 +140,8 @@ def _one_of(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
         losses = []
         for index, (mine, vector) in enumerate(packed(data_S, first)):
             every = tf.concat([vector, others[index]], axis=0)
-            merged, _ = gradients.unpack(every, count, mine)
-            apply(tables, job.optimizer, merged, rate, first + index + 1)
+            merged, _ = unpack(every, count, mine)
+            apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             losses.append(merged.loss)
         return losses[0]
 

@@ -28,7 +28,7 @@ from ...optimizers import row_updates as writer
 from ...optimizers.adagrad import rowwise_adagrad
 from ...tables.base import Table, TableSpec
 from ...tables.device import DeviceTable
-from ...training.step import step
+from ...training.step import train_step
 from ...types import Batch, Rows
 from . import softmax_by_hand, softmax_traffic
 
@@ -204,7 +204,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(0, tf.int64), number])
         batch = Batch(targets_N[:, tf.newaxis], seed)
-        return step(model, tables, rule, batch, tf.constant(RATE), number)[0]
+        return train_step(model, tables, rule, [batch], tf.constant(RATE), number)[0]
 
     return Side(tables, train)
 

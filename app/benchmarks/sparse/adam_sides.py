@@ -23,7 +23,7 @@ from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...optimizers import adam
 from ...tables.device import DeviceTable
-from ...training.step import step
+from ...training.step import train_step
 from ...types import Batch
 from ..harness.trainer import OURS
 
@@ -107,7 +107,7 @@ def _lexrow(case: Case) -> Side:
 
     def one(users_B: tf.Tensor, items_B: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         batch = Batch(Pairs(users_B, items_B, ratings_B, ones_B), None)
-        return step(case.model, tables, rule, batch, tf.constant(RATE), number)[0]
+        return train_step(case.model, tables, rule, [batch], tf.constant(RATE), number)[0]
 
     return Side(
         _loop(one, case), tables["users"].gather, lambda: sum(t.bytes() for t in tables.values())

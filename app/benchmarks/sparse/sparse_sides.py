@@ -24,7 +24,7 @@ from ...optimizers import adagrad, adam, ftrl, sgd
 from ...tables.device import DeviceTable
 from ...tables.row_reads import take
 from ...tables.variable import compute_in_graph
-from ...training.step import step
+from ...training.step import train_step
 from ...types import Batch, Rows
 from . import sparse_by_hand
 
@@ -142,7 +142,7 @@ def _table(optimizer: str, case: Case) -> Side:
 
     @tf.function(autograph=False)
     def train(ids_BT: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        return step(model, {"table": table}, rule, Batch(ids_BT, None), rate, number)[0]
+        return train_step(model, {"table": table}, rule, [Batch(ids_BT, None)], rate, number)[0]
 
     return Side(_loop(train, case), table.gather, table.bytes)
 

@@ -25,7 +25,7 @@ from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.keys import KeyMap
 from ...tables.initial import Uniform
 from ...tables.row_reads import take
-from ...training import staging
+from ...training import cache_size
 from ...training.staging import InPlace, Staging
 from ...training.step import train_function
 from ...types import Batch, Rows
@@ -68,8 +68,12 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
     brought: InPlace | Staging = InPlace({_NAME: home})
     if job.hot is not None:
-        needed = staging.needs(model, batches, 0, device, staging.calls(job.stage_steps, STEPS))
-        room = staging.room(model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100)
+        needed = cache_size.first_lookups(
+            model, batches, 0, device, cache_size.calls_per_chunk(job.stage_steps, STEPS)
+        )
+        room = cache_size.estimate_cache_size(
+            model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100
+        )
         brought = Staging(
             model,
             {_NAME: home},
@@ -83,7 +87,7 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
 
     def calls() -> Iterator[tf.Tensor]:
         train = None
-        for number, (_, ids_SN) in enumerate(brought.ahead(batches, 0)):
+        for number, (_, ids_SN) in enumerate(brought.prefetch(batches, 0)):
             # Staged tables are there with their first rows.
             train = train or train_function(model, brought.tables, optimizer, seed=0)
             with tf.device(device):

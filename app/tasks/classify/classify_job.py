@@ -92,10 +92,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         steps_per_batch=config.input.steps_per_call,
         device=devices.name(config.run),
         epoch_end=None if data.heldout is None else scores,
-        watched=lambda values: next(value for name, value in values.items() if "heldout" in name),
-        about=classify_data.about(data),
+        monitor=lambda values: next(value for name, value in values.items() if "heldout" in name),
+        summary=classify_data.about(data),
         record=lambda: classify_data.record(data, workdir),
-        closing=lambda workdir: _closing(config, workdir, data.heldout),
+        finish=lambda workdir: _closing(config, workdir, data.heldout),
         **placed,
     )
 

@@ -55,7 +55,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         epoch_end=None
         if heldout is None
         else lambda: language_model_data.heldout_metrics(score(heldout())),
-        watched=lambda values: -values["heldout_loss"],
+        monitor=lambda values: -values["heldout_loss"],
         **text_tasks.job_fields(text, config, workdir),
         **placed,
     )

@@ -78,10 +78,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         is_arranged=False,
         device=devices.name(config.run),
         epoch_end=score if len(heldout.users_N) else None,
-        watched=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
-        about=recommend_data.about(split, sources),
+        monitor=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
+        summary=recommend_data.about(split, sources),
         record=lambda: recommend_data.record(split, fingerprint, mean, workdir),
-        closing=lambda workdir: _closing(workdir, model.scorer.inner),
+        finish=lambda workdir: _closing(workdir, model.scorer.inner),
         **placed,
     )
 

@@ -87,7 +87,7 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
         optimizer=optimizer,
         batches=stream.batches,
         words=text.words,
-        kept={growing_words.STREAM_FOLDER: stream},
+        extra_state={growing_words.STREAM_FOLDER: stream},
         **text_tasks.job_fields(text, config, workdir),
         **placed,
     )

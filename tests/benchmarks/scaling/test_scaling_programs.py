@@ -16,7 +16,7 @@ from app.config.settings import by_name
 from app.system import devices
 from app.tables.row_reads import unique
 from app.tasks.words import words_data
-from app.training.step import steps
+from app.training.step import split_steps
 from tests.integration.commands import fresh, write_corpus
 
 
@@ -77,7 +77,7 @@ def test_the_programs_take_the_settings_of_the_run(run_before):
     calls = scaling_jobs.calls(job, 2)
     assert [int(first) for _, first in calls] == [0, 3]
     assert calls[0][0].shape == (3, 8, 20)
-    for batches in steps(*calls[0], 1, 4):
+    for batches in split_steps(*calls[0], 1, 4):
         for ids in [ids for batch in batches for ids in job.model.lookups(batch).values()]:
             assert int(tf.reduce_max(ids)) < own  # no word is drawn that the text does not have
 
@@ -102,7 +102,7 @@ def test_the_share_of_a_replica(run_before, tmp_path, monkeypatch):
     one, two, many = json.loads((tmp_path / "result").read_text())
     assert "--group_tokens=32 does not divide --batch_tokens=256 over" in many["left_out"]
     assert one["bytes"] == 0 and one["seconds"] > 0 and two["seconds"] > 0
-    # The vector: rows of two tables, each with its id, and a few numbers; see `gradients.pack`.
+    # The vector: rows of two tables, each with its id, and a few numbers; see `packing.pack`.
     config = scaling_jobs.of_run(run_before, 256, 2, 2)
     text = scaling_jobs.text_of(config)
     made = scaling_jobs.make_job(config, text, len(text.vocabulary.tokens), 8)
@@ -110,7 +110,7 @@ def test_the_share_of_a_replica(run_before, tmp_path, monkeypatch):
     rows = []
     for part, tokens in enumerate(tf.split(data, 2, axis=1)):
         first = tf.constant(part * 2, tf.int64)
-        for (batch,) in steps(tokens, first, config.run.seed, 1):
+        for (batch,) in split_steps(tokens, first, config.run.seed, 1):
             looked = made.model.lookups(batch).values()
             rows.append(sum(int(tf.size(unique(ids)[0])) for ids in looked))
     assert two["bytes"] == pytest.approx(4 * (np.mean(rows) * (1 + 8) + 2 + 3))

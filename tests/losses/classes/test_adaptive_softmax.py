@@ -14,7 +14,7 @@ from app.losses.classes.adaptive_softmax import AdaptiveSoftmax, choose_cutoffs
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.tables.row_reads import unique
-from app.training.step import step
+from app.training.step import train_step
 from app.types import Batch, Rows
 from tests.losses import toy
 
@@ -97,7 +97,7 @@ def gradients(loss, tables, predictions):
     before = {name: table.values.numpy() for name, table in tables.items()}
     model = Toy(loss, predictions)
     batch = Batch(None, tf.zeros(2, tf.int64))
-    total, _ = step(model, tables, sgd(), batch, tf.constant(1.0), tf.constant(1, tf.int64))
+    total, _ = train_step(model, tables, sgd(), [batch], tf.constant(1.0), tf.constant(1, tf.int64))
     return total, {name: before[name] - table.values.numpy() for name, table in tables.items()}
 
 

@@ -24,7 +24,7 @@ from app.input.tokens import PAD
 from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data
-from app.training import loop
+from app.training import loop, progress
 
 # After each word one of two others: 1 bit a word, but for the first of a line and its end.
 NEXT = {"a": "bc", "b": "cd", "c": "da", "d": "ab"}
@@ -72,7 +72,7 @@ class Run:
         self.config = config(corpus, folder, **settings)
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
-        self.job = task.make_job(self.config, self.place, loop.is_finished(self.place))
+        self.job = task.make_job(self.config, self.place, progress.is_finished(self.place))
         loop.prepare(self.job, self.config.run, self.place)
         self.job.record()
         self.text = words_data.load_text(self.config, self.place, finished=False)

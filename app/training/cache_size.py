@@ -1,0 +1,85 @@
+"""The size of the device cache of a host table, estimated from the first batches of a run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ..models.base import Model
+from ..tables.base import TableSpec
+from .step import lookup_function
+
+# The size of the cache for cold rows, as a multiple of the rows that the first chunk needs. Later
+# chunks may need more, and a row that stays in the cache need not be loaded again.
+_ROOM = 1.5
+
+
+class CacheSize(NamedTuple):
+    """The size of the cache of a table.
+
+    Attributes:
+        hot_N: The ids of the rows that stay on the device, int64.
+        cold: The number of further rows that the cache holds.
+        needed: The number of further rows that the first chunk needs.
+    """
+
+    hot_N: np.ndarray
+    cold: int
+    needed: int
+
+
+def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
+    """Return the number of calls of the train function in a chunk.
+
+    Args:
+        stage_steps: The number of steps in a chunk, rounded up to whole calls.
+        steps_per_batch: The number of steps in a call.
+    """
+    return -(-stage_steps // steps_per_batch)
+
+
+def first_lookups(
+    model: Model, batches: Iterable, seed: int, device: str, count: int, micro_batches: int = 1
+) -> dict[str, list[np.ndarray]]:
+    """Return the ids that the first batches of a run look up: for each table a list by batch.
+
+    Args:
+        model: Gives the lookups.
+        batches: Batches, each with its epoch.
+        seed: The seed of the run.
+        device: The device of the lookups.
+        count: The number of batches to look at.
+        micro_batches: The number of micro-batches in a step.
+    """
+    lookups = lookup_function(model, seed, micro_batches)
+    ids_by_table: dict[str, list[np.ndarray]] = {}
+    for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
+        first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
+        with tf.device(device):
+            for name, ids in lookups(tokens, first).items():
+                ids_by_table.setdefault(name, []).append(ids.numpy())
+    return ids_by_table
+
+
+def estimate_cache_size(spec: TableSpec, needed: Sequence[np.ndarray], hot: int) -> CacheSize:
+    """Return the size of a table's cache, estimated from the first chunk.
+
+    Args:
+        spec: Its rows, and whether its ids are by descending frequency. Then the first rows stay
+            on the device, otherwise the rows with the most lookups in the first chunk.
+        needed: The ids that each call of the first chunk looks up.
+        hot: The number of rows that stay on the device.
+    """
+    hot, ids_N = min(hot, spec.rows), np.concatenate(needed)
+    hot_N = np.arange(hot, dtype=np.int64)
+    if not spec.by_frequency and hot < spec.rows:
+        times_V = np.bincount(ids_N, minlength=spec.rows)
+        hot_N = np.sort(np.argsort(-times_V, kind="stable")[:hot])
+    cold = len(np.setdiff1d(ids_N, hot_N))
+    # The ids of any one call must fit.
+    most = max(int(_ROOM * cold), max(map(len, needed)))
+    return CacheSize(hot_N, min(most, spec.rows - hot), cold)
