@@ -107,7 +107,7 @@ def _completed(arguments: Sequence[str], more: Sequence[str]) -> list[str]:
     before = {name: given[name].present for name in _OWN}
     others = flags.parse([sys.argv[0], *arguments])
     if others:
-        raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
+        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
     for name in _OWN:
         if given[name].present != before[name]:
             raise UsageError(f"--{name} is of this command; write it before the --")

@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 import app.keras
 from app.build import placing, updates
 from app.checkpoints.workdir import Workdir
-from app.config import settings
+from app.config import checks, settings
 from app.optimizers.row_updates import slots, update
 from app.system import devices
 from app.tables import sharded
@@ -142,7 +142,7 @@ def config_of(data, folder, values):
         if values[other] not in known:
             values[name] = usual[name]
     config = settings.from_names(values)
-    settings.check(config)
+    checks.check(config)
     return config
 
 
