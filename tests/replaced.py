@@ -1,8 +1,8 @@
-"""What runs in the place of commands of README.md that would take too long, or serve for ever."""
+"""Replacements of commands of the guides that would take too long, or serve for ever."""
 
 from __future__ import annotations
 
-# Command -> what runs in its place; every other command runs as it stands in README.md.
+# Command -> the command that runs instead. Every other command runs as it is in the guide.
 REPLACED = {
     # The same target and configuration on a small corpus.
     "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
@@ -19,10 +19,10 @@ REPLACED = {
     "python -m app.profile --flagfile=configs/words.cfg --live": "python -m app.profile "
     "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # As `make tensorboard`.
-    "tensorboard --logdir=data/runs": "test -d data/runs/mine/tensorboard",
+    "tensorboard --logdir=data/runs": "test -d data/runs/after/tensorboard",
     # What it would install.
     "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
-    "python -m zipfile --list wheels/lexrow-*.whl | grep app/keras/embedding.py",
+    "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/embedding.py",
     # The same case on a small table.
     "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
         "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "

@@ -150,7 +150,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     from_files = {name for name in given if not flags.FLAGS[name].is_typed}
     config = _checked(values, from_files, needs_workdir)
     values = settings.by_name(config)
-    name = settings.changed(stored, values)
+    name = settings.changed_fixed_flag(stored, values)
     if name:
         raise UsageError(
             f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
@@ -173,7 +173,7 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
         try:
             checks.check(config, needs_workdir)
             return config
-        except checks.MeansNothing as error:
+        except checks.NoEffectError as error:
             if error.flag not in from_files or error.beside in from_files:
                 raise
             logging.info(
@@ -236,9 +236,9 @@ def vectors() -> WordVectors:
     if given.vectors:
         return word2vec_reader.read(given.vectors)
     start_tensorflow()  # only a checkpoint needs it
-    from ..tasks import trained_vectors as trained
+    from ..tasks import trained_vectors
 
-    return trained.load(given.workdir)
+    return trained_vectors.load(given.workdir)
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:

@@ -13,7 +13,7 @@ from .settings import by_name, default, fault, fields, is_number, service_addres
 _STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
 
 
-class MeansNothing(UsageError):
+class NoEffectError(UsageError):
     """A value that has no effect beside the value of another flag.
 
     Attributes:
@@ -35,7 +35,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
 
     Raises:
         UsageError: A value or a combination of values is not possible.
-        MeansNothing: A value has no effect beside another one.
+        NoEffectError: A value has no effect beside another one.
     """
     values = by_name(config)
     for name, field in fields().items():
@@ -93,7 +93,7 @@ def _check_table_and_input(config: Config) -> None:
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     if service_address(config.input.data_service) and config.input.cache != "none":
-        raise MeansNothing(
+        raise NoEffectError(
             "cache",
             "data_service",
             f"--cache={config.input.cache} keeps tokens that this process made, but with "
@@ -112,12 +112,12 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
     known = field.metadata["of_task"].get(task, ())
     if known and value not in known:
         message = f"--{name}={value}: not one of {', '.join(known)} for --task={task}"
-        raise MeansNothing(name, "task", message)
+        raise NoEffectError(name, "task", message)
     if field.metadata["only"] and value != usual:
         other, *known = field.metadata["only"]
         if values[other] not in known:
             message = f"means nothing to --{other}={values[other]}, only to {', '.join(known)}"
-            raise MeansNothing(name, other, f"--{name}={value} {message}; leave it out")
+            raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
 
 
 def check_micro_batches(config: Config) -> None:
@@ -159,14 +159,14 @@ def _check_replicas(config: Config) -> None:
             "every device; give --table=device, or another --strategy"
         )
     if config.model.class_devices > 1:
-        raise MeansNothing(
+        raise NoEffectError(
             "class_devices",
             "strategy",
             f"--class_devices={config.model.class_devices} divides the classes over the devices, "
             f"but --strategy={strategy} keeps a copy of them on each; leave out one of the two",
         )
     if config.run.device and strategy == "mirrored":
-        raise MeansNothing(
+        raise NoEffectError(
             "device",
             "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
@@ -181,7 +181,7 @@ def _check_servers(config: Config) -> None:
             "memory of its servers, a row for each id; give --table=device, or another --strategy"
         )
     if config.model.class_devices > 1:
-        raise MeansNothing(
+        raise NoEffectError(
             "class_devices",
             "strategy",
             f"--class_devices={config.model.class_devices} divides classes over local devices, but "
@@ -213,7 +213,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
             "of them, and each at most 1000000"
         )
     if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
-        raise MeansNothing(
+        raise NoEffectError(
             "temperature",
             "cosine" if config.model.model == "mf" else "model",
             f"--temperature={config.ratings.temperature} divides cosines, which only "
@@ -237,7 +237,7 @@ def _check_dynamic(values: dict[str, Any]) -> None:
             # With another task or loss, a flagfile would describe another model.
             if name in ("task", "loss"):
                 raise UsageError(message)
-            raise MeansNothing(name, "table", message)
+            raise NoEffectError(name, "table", message)
     if values["min_count"] > 255:
         raise UsageError(
             f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "

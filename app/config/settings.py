@@ -181,7 +181,7 @@ def windows(profile_steps: str) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def changed(stored: dict[str, Any], values: dict[str, Any]) -> str | None:
+def changed_fixed_flag(stored: dict[str, Any], values: dict[str, Any]) -> str | None:
     """Return the first flag that has changed although it is fixed for a workdir, or None.
 
     Args:

@@ -136,7 +136,7 @@ def test_what_may_change_in_a_workdir():
         "keep_checkpoints",
     }
     for name in free:
-        assert settings.changed(GIVEN, GIVEN | {name: "other"}) is None
+        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) is None
     fixed = {
         "dim",
         "tokenizer",
@@ -150,8 +150,8 @@ def test_what_may_change_in_a_workdir():
         "table_dtype",
     }
     for name in fixed:
-        assert settings.changed(GIVEN, GIVEN | {name: "other"}) == name
-    assert settings.changed({}, GIVEN) is None
+        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) == name
+    assert settings.changed_fixed_flag({}, GIVEN) is None
 
 
 def test_a_setting_of_another_optimizer_is_refused():
