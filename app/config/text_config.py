@@ -115,7 +115,7 @@ class InputConfig:
     batch_tokens: int = setting(
         4096,
         "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
-        "words and n-grams; fewer if an epoch would otherwise have less than 50 steps. recommend: "
+        "words and n-grams; fewer if an epoch would otherwise have fewer than 50 steps. recommend: "
         "pairs of a user and an item.",
         minimum=1,
         maximum=2**24,
