@@ -120,7 +120,7 @@ def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
     before = {name: values[name].present for name in _OWN_FLAGS}
     others = flags.parse([sys.argv[0], *arguments])
     if others:
-        raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
+        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
     for name in _OWN_FLAGS:
         if values[name].present != before[name]:
             raise UsageError(f"--{name} is a flag of app.cluster; write it before the --")

@@ -16,6 +16,7 @@ from absl import flags as absl_flags
 
 from .cli import flags
 from .config import settings
+from .config.setting import fault
 from .errors import UsageError
 from .evaluation import score_report
 from .system.files import replacing
@@ -60,7 +61,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top
     if top:
-        wrong = settings.fault(settings.fields()["top"], top)
+        wrong = fault(settings.fields()["top"], top)
         if wrong:
             raise UsageError(f"--top={top}: {wrong}")
         stored["top"] = top

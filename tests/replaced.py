@@ -1,28 +1,37 @@
-"""What runs in the place of commands of README.md that would take too long, or serve for ever."""
+"""Replacements of commands of the guides that would take too long, or serve for ever."""
 
 from __future__ import annotations
 
-# Command -> what runs in its place; every other command runs as it stands in README.md.
+# Command -> the command that runs instead. Every other command runs as it is in the guide.
 REPLACED = {
     # The same target and configuration on a small corpus.
     "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
+    # The same configurations with a smaller model, and fewer epochs more.
+    "python -m app.train --flagfile=configs/words.cfg --corpus=corpus.txt "
+    "--workdir=data/runs/mine": (
+        "python -m app.train --flagfile=configs/words.cfg --corpus=corpus.txt "
+        "--workdir=data/runs/mine --epochs=2 --dim=16"
+    ),
+    "python -m app.train --workdir=data/runs/mine --epochs=25": (
+        "python -m app.train --workdir=data/runs/mine --epochs=3"
+    ),
     # It serves until it is stopped, so only what it would serve is checked.
     "make tensorboard": "make --dry-run tensorboard | grep 'dir=.*data/runs/words/'",
     # The same runs on a small corpus.
     "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/before --cache=none "
     "--map_parallelism=1 --prefetch=0 --profile_steps=400,800": "python -m app.train "
     "--flagfile=configs/words.cfg --epochs=12 --workdir=data/runs/before --cache=none "
-    "--map_parallelism=1 --prefetch=0 --corpus=corpus.txt --profile_steps=16,120",
+    "--map_parallelism=1 --prefetch=0 --corpus=corpus.txt --profile_steps=16,120 --dim=16",
     "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/after "
     "--profile_steps=400,800": "python -m app.train --flagfile=configs/words.cfg --epochs=12 "
-    "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120",
+    "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120 --dim=16",
     "python -m app.profile --flagfile=configs/words.cfg --live": "python -m app.profile "
     "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # As `make tensorboard`.
-    "tensorboard --logdir=data/runs": "test -d data/runs/mine/tensorboard",
+    "tensorboard --logdir=data/runs": "test -d data/runs/after/tensorboard",
     # What it would install.
     "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
-    "python -m zipfile --list wheels/lexrow-*.whl | grep app/keras/embedding.py",
+    "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/embedding.py",
     # The same case on a small table.
     "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
         "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "

@@ -1,4 +1,4 @@
-"""Every command in README.md runs, in its order, in a copy of the repository."""
+"""Every command of README.md and of the guides runs, in its order, in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -17,38 +17,22 @@ from tests.integration.commands import Command, Ended
 from tests.replaced import REPLACED
 
 ROOT = pathlib.Path(__file__).parents[1]
-COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
+COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml", "setup.py")
 SECONDS_PER_COMMAND = 300
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+# README.md and the guides beside the code, by path; each of them runs in a copy of its own.
+GUIDES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "app").rglob("README.md"))]
+}
+README = GUIDES["README.md"]
+KERAS, DISTRIBUTED = GUIDES["app/keras/README.md"], GUIDES["app/distributed/README.md"]
+QUICK = {"app/README.md", "app/tasks/recommend/README.md"}
 BENCHMARK = "python -m app.bench "
 # Ours that do their work in the process they are started as; others start more of them.
 FORKED = tuple(
     f"app.{name}"
     for name in ("train", "evaluate", "neighbors", "export", "predict", "recommend", "profile")
 )
-
-# Sections that need nothing of those before them, so that they can run beside them; and of those
-# the quick ones.
-QUICK = ("Recommend items",)
-APART = (
-    *QUICK,
-    "Classify text",
-    "Rescue a Keras model",
-    "Predict words out of ten million",
-    "Train a table that outgrows the device",
-    "Let other machines read",
-    "More machines",
-)
-
-
-def sections(markdown: str) -> dict[str, str]:
-    """The sections of README.md that stand apart, by heading, and under `rest` all others."""
-    found = {"rest": ""}
-    for section in re.split(r"^(?=## )", markdown, flags=re.MULTILINE):
-        heading = section.partition("\n")[0].removeprefix("## ")
-        key = heading if heading in APART else "rest"
-        found[key] = found.get(key, "") + section
-    return found
 
 
 def commands_in(markdown: str) -> list[str]:
@@ -59,15 +43,18 @@ def commands_in(markdown: str) -> list[str]:
     return [command for command in commands if command]
 
 
+ALL_COMMANDS = [command for text in GUIDES.values() for command in commands_in(text)]
+
+
 def write_corpus(path: pathlib.Path, markdown: str) -> None:
-    """README.md's own words, often enough to be kept, so that a word it asks for is known."""
+    """Write the words of a text, often enough to be kept, so that a word it asks for is known."""
     words = re.findall(r"[a-z]+", markdown.lower())
     lines = [" ".join(words[start:] + words[:start]) for start in range(12)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_examples(folder: pathlib.Path) -> None:
-    """Reviews and ratings such as README.md speaks of."""
+    """Write the reviews and ratings that the guides name."""
     kinds = {"good": "a warm and funny film", "bad": "three dull hours of this"}
     lines = [f"__label__{label} {text} {i % 7}" for i in range(40) for label, text in kinds.items()]
     (folder / "reviews.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -117,8 +104,8 @@ def copy(tmp_path):
 
 @pytest.fixture
 def furnished(copy):
-    """The same, with the texts and ratings that README.md speaks of."""
-    write_corpus(copy / "corpus.txt", README)
+    """The same, with the texts and ratings that the guides name."""
+    write_corpus(copy / "corpus.txt", "\n".join(GUIDES.values()))
     write_examples(copy)
     return copy
 
@@ -130,14 +117,11 @@ def ends_well(command: str, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "section",
-    [
-        *QUICK,
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("rest", *APART[len(QUICK) :])),
-    ],
+    "guide",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in GUIDES],
 )
-def test_every_command_runs(furnished, section):
-    for command in commands_in(sections(README)[section]):
+def test_every_command_runs(furnished, guide):
+    for command in commands_in(GUIDES[guide]):
         if not command.startswith(BENCHMARK):
             ends_well(command, furnished)
 
@@ -145,7 +129,7 @@ def test_every_command_runs(furnished, section):
 @pytest.mark.slow  # a fresh process for every side
 @pytest.mark.parametrize(
     "command",
-    [command for command in commands_in(README) if command.startswith(BENCHMARK)],
+    [command for command in ALL_COMMANDS if command.startswith(BENCHMARK)],
     ids=lambda command: command.split()[3],
 )
 def test_every_benchmark_runs(furnished, command):
@@ -153,8 +137,9 @@ def test_every_benchmark_runs(furnished, command):
 
 
 def test_the_recipe_for_keras_runs(copy):
-    """The model before and after the change, each on ids and labels that README.md leaves out."""
-    (diff,) = re.findall(r"^```diff\n(.*?)^```", (copy / "README.md").read_text(), re.DOTALL | re.M)
+    """The model before and after the change, each on ids and labels that the guide leaves out."""
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", KERAS, re.DOTALL | re.MULTILINE)
+    diff = diff.replace("lexrow.keras", "app.keras")  # its name in a copy of the repository
     assert len(re.findall(r"^\+", diff, re.MULTILINE)) <= 5
     data = "import keras, numpy\nids = numpy.arange(640).reshape(32, 20)\nlabels = numpy.ones(32)\n"
     ended = {}
@@ -173,7 +158,7 @@ def test_the_recipe_for_keras_runs(copy):
 
 def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
     """By SSH and in Kubernetes; what would be started only writes what it is given."""
-    (loop,) = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (loop,) = re.findall(r"^```sh\n(.*?)^```", DISTRIBUTED, re.DOTALL | re.MULTILINE)
     loop = loop.replace("/shared/lexrow", str(tmp_path)).replace("/shared/runs", str(tmp_path))
     program = "import os, sys; print(os.environ['TF_CONFIG'], *sys.argv[1:], sep='\\n')"
     loop = loop.replace(".venv/bin/python -m", f'{sys.executable} -c \\"{program}\\"')
@@ -181,7 +166,7 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
     assert ended.code == 0, ended
     logs = [path.read_text().splitlines() for path in sorted(tmp_path.glob("words.*.log"))]
     assert len(logs) == 3 and all(flags == logs[0][1:] for _, *flags in logs)
-    (manifest,) = re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (manifest,) = re.findall(r"^```yaml\n(.*?)^```", DISTRIBUTED, re.DOTALL | re.MULTILINE)
     (config,) = re.findall(r"value: >-\n(.*?\}\})\n", manifest, re.DOTALL)
     for configs in ([config for config, *_ in logs], [config] * 3):
         for index, text in enumerate(configs):
@@ -190,10 +175,19 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
 
 
 def test_every_replacement_is_of_a_command():
-    commands = commands_in(README)
-    assert commands and REPLACED.keys() <= set(commands)
-    parts = sections(README).values()
-    assert sorted(commands) == sorted(command for part in parts for command in commands_in(part))
+    assert REPLACED.keys() <= set(ALL_COMMANDS)
+
+
+def test_the_readme_is_short_and_names_commands_of_the_guides():
+    assert len(README.splitlines()) <= 250 and max(map(len, README.splitlines())) <= 120
+    inline = re.findall(r"`(python -m app[^`]+)`", README)
+    assert len(inline) >= 4 and set(inline) <= set(ALL_COMMANDS)
+
+
+def test_every_link_leads_to_a_file():
+    for guide, text in GUIDES.items():
+        links = re.findall(r"(?:\]\(|^\[\w+\]: )(?!https?:)([^)#\s]+)", text, re.MULTILINE)
+        assert [link for link in links if not (ROOT / guide).parent.joinpath(link).exists()] == []
 
 
 def test_commands_are_found():

@@ -194,7 +194,7 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
             "--dim=3 is a flag of app.train; write it after the others and a --",
         ),
         ("--workers=2 -- --ps=3", "--ps is a flag of app.cluster; write it before the --"),
-        ("--workers=2 -- stray", "'stray' is no flag; write it as --NAME=VALUE"),
+        ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),
         ("--workers=2 -- --dim=3", "--workdir= is empty; name a folder"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..checkpoints import bundle
 from ..checkpoints.checkpoint import Position
 from ..config import Config
-from ..config.settings import check_micro_batches
+from ..config.checks import check_micro_batches
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError

@@ -1,1 +1,1 @@
-"""What every command shares: its flags and how it ends."""
+"""The command line: flags, their help, and how every command ends."""

@@ -1,10 +1,13 @@
-"""Flags from the fields of the configuration, and how every command ends."""
+"""The flags of the commands, and how every command starts and ends.
+
+The flags of a training run come from the fields of `app.config`, one flag for each field.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-import logging as std_logging
 import math
 import os
 import re
@@ -16,21 +19,26 @@ from typing import Any
 from absl import flags, logging
 
 from ..checkpoints import workdir
-from ..config import Config, flagfiles, settings
+from ..config import Config, checks, flagfiles, settings
+from ..config.setting import fault
 from ..errors import RunError, UsageError
 from ..exporting import word2vec_reader
 from ..system.console import hide_stderr
 from ..types import WordVectors
+from . import help_text, messages
 
-# A home folder: in front, or behind a comma or a colon, where several files are named.
+_HELP = {"--help", "-help", "-h"}
+# A home folder, at the start or after a comma or a colon, where a value names several files.
 _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
+
+_NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name of a file
 
 
 class Text(flags.ArgumentParser):
-    """Takes text that can be written to a file and be the name of one."""
+    """A parser of text that can be written to a file."""
 
     def parse(self, argument: str) -> str:
-        """Return the value; ValueError where it cannot be."""
+        """Return the value, or raise ValueError."""
         if "\0" in argument:
             raise ValueError("a NUL character is in it; leave it out")
         try:
@@ -41,31 +49,34 @@ class Text(flags.ArgumentParser):
 
 
 class Paths(Text):
-    """Takes names of files and folders, and expands `~` as a shell does."""
+    """A parser of file names, which expands `~` like a shell."""
 
     def parse(self, argument: str) -> str:
-        """Return the value; ValueError where it cannot be."""
-        return _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), super().parse(argument))
+        """Return the value, or raise ValueError."""
+        path = _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), super().parse(argument))
+        if any(len(name.encode()) > _NAME_BYTES for name in re.split("[/,]", path)):
+            raise ValueError(f"a name in it is longer than {_NAME_BYTES} bytes; shorten it")
+        return path
 
 
 class Names(flags.ListParser):
-    """Takes names between commas; one with a comma in it is between double quotes."""
+    """A parser of names with commas between them; a name with a comma is in double quotes."""
 
     def parse(self, argument: str | list[str]) -> list[str]:
-        """Return the value; ValueError where it cannot be."""
+        """Return the value, or raise ValueError."""
         return [Paths().parse(name) for name in super().parse(argument)]
 
 
 class Float(flags.FloatParser):
-    """Takes a number between two bounds, of which NaN is outside."""
+    """A parser of a number between two bounds, which refuses NaN."""
 
     def is_outside_bounds(self, val: float) -> bool:
-        """Return whether the value is outside."""
+        """Return whether the value is outside of the bounds."""
         return super().is_outside_bounds(val) or (self.lower_bound is not None and math.isnan(val))
 
 
 def count(least: int) -> flags.IntegerParser:
-    """Return what reads a number of words, items or the like."""
+    """Return a parser of whole numbers that are at least `least`."""
     return flags.IntegerParser(least, settings.MOST_ROWS)
 
 
@@ -79,34 +90,37 @@ _PARSERS = {
 
 
 def parser(field: dataclasses.Field) -> flags.ArgumentParser:
-    """Return what reads the flag of a setting."""
+    """Return the parser of the flag for a setting, given the dataclass field."""
     return _PARSERS[Path if field.metadata["path"] else type(field.default)]
 
 
 def define() -> None:
     """Define a flag for every setting of a training run."""
     for name, field in settings.fields().items():
-        choices = field.metadata["choices"]
-        text = field.metadata["help"] + (f" One of {', '.join(choices)}." if choices else "")
-        by_task = [f"{task}: {value}" for task, value in field.metadata["by_task"].items()]
-        text += f" By default of {', '.join(by_task)}." if by_task else ""
-        if isinstance(field.default, bool):  # which has a --noNAME too
+        text = field.metadata["help"]
+        if isinstance(field.default, bool):  # DEFINE_bool also defines --noNAME
             flags.DEFINE_bool(name, field.default, text, flag_values=flags.FLAGS)
         else:
             flags.DEFINE(parser(field), name, field.default, text, flag_values=flags.FLAGS)
 
 
 def parse(arguments: Sequence[str]) -> list[str]:
-    """Parse a command line, whose first argument is the program; return what is no flag.
+    """Parse a command line into the global flags.
+
+    Args:
+        arguments: The command line; its first argument is the program.
+
+    Returns:
+        The arguments that are not flags.
 
     Raises:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, own = flagfiles.expand(rest)
+    expanded, without_files = flagfiles.expand(rest)
     typed = copy.deepcopy(flags.FLAGS)
     try:
-        typed([program, *own])
+        typed([program, *without_files])
         others = flags.FLAGS([program, *expanded])[1:]
     except (flags.Error, LookupError, ValueError) as error:
         raise UsageError(str(error)) from error
@@ -116,14 +130,17 @@ def parse(arguments: Sequence[str]) -> list[str]:
 
 
 def parsed(needs_workdir: bool = True) -> Config:
-    """Return the settings of this run, checked.
+    """Return the checked settings of this run, from the parsed flags.
 
-    A flag that is not given takes the value that the workdir's `flags.cfg` has, if the workdir is
-    there already, and if it means anything beside what is given. A value of a flagfile that means
-    nothing beside what the person typed is left out, with a note.
+    A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one and if
+    the value has an effect beside the given flags. A value from a flagfile that has no effect
+    beside the typed flags is left out, with a log message.
+
+    Args:
+        needs_workdir: Whether an empty `--workdir` is an error.
 
     Raises:
-        UsageError: A value cannot be, or would change the meaning of what the workdir holds.
+        UsageError: A value is not allowed, or does not fit the data in the workdir.
     """
     values = {name: flags.FLAGS[name].value for name in settings.fields()}
     stored = stored_in(values["workdir"])
@@ -139,7 +156,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     from_files = {name for name in given if not flags.FLAGS[name].is_typed}
     config = _checked(values, from_files, needs_workdir)
     values = settings.by_name(config)
-    name = settings.changed(stored, values)
+    name = settings.changed_fixed_flag(stored, values)
     if name:
         raise UsageError(
             f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
@@ -149,18 +166,24 @@ def parsed(needs_workdir: bool = True) -> Config:
 
 
 def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) -> Config:
-    """Check settings, without those of flagfiles that mean nothing beside the others."""
+    """Return the checked settings, without values from flagfiles that have no effect.
+
+    Args:
+        values: Flag name -> value.
+        from_files: The names of the flags that only a flagfile gives.
+        needs_workdir: Whether an empty `--workdir` is an error.
+    """
     values, from_files = dict(values), set(from_files)
     while True:
         config = settings.from_names(values)
         try:
-            settings.check(config, needs_workdir)
+            checks.check(config, needs_workdir)
             return config
-        except settings.MeansNothing as error:
+        except checks.NoEffectError as error:
             if error.flag not in from_files or error.beside in from_files:
                 raise
             logging.info(
-                "--%s=%s of a flagfile means nothing beside --%s=%s: left out",
+                "--%s=%s of a flagfile is ignored: it has no effect with --%s=%s",
                 *(error.flag, values[error.flag], error.beside, values[error.beside]),
             )
             from_files.remove(error.flag)
@@ -169,124 +192,109 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
 
 
 def stored_in(path: str | Path) -> dict[str, Any]:
-    """Return the settings that the `flags.cfg` of a workdir has, by name; none without the file.
+    """Return the settings that are stored in the `flags.cfg` of a workdir.
+
+    Args:
+        path: The folder; empty for none.
+
+    Returns:
+        Flag name -> value; empty if the file does not exist.
 
     Raises:
-        UsageError: A value is none of its flag.
+        UsageError: A value is not allowed for its flag.
     """
     fields = settings.fields()
     texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
-    found = {}
+    stored = {}
     for name, text in texts.items():
         if name in fields and name != "workdir":
             try:
-                found[name] = parser(fields[name]).parse(text)
-                wrong = settings.fault(fields[name], found[name])
+                stored[name] = parser(fields[name]).parse(text)
+                wrong = fault(fields[name], stored[name])
             except ValueError as error:
                 wrong = str(error)
             if wrong:
                 where = f"{path}/flags.cfg: --{name}={text}"
                 raise UsageError(f"{where}: {wrong}; mend it, or choose a new --workdir")
-    return found
+    return stored
 
 
 def define_vectors() -> None:
-    """Defines the flags that say which vectors a command works on."""
-    flags.DEFINE(Paths(), "workdir", "", "The folder of a trained run.")
+    """Define the flags that choose the word vectors of a command."""
+    flags.DEFINE(Paths(), "workdir", "", "The workdir of a trained run.")
     flags.DEFINE(Paths(), "vectors", "", "A word2vec file, text or binary, instead of --workdir.")
-    flags.DEFINE_enum("case", "fold", ["fold", "exact"], "`fold` compares words in lower case.")
-    text = "Use the first N words only; 0 uses all."
+    text = "How words are compared: `fold` ignores case."
+    flags.DEFINE_enum("case", "fold", ["fold", "exact"], text)
+    text = "Use only the first N words. 0 uses all."
     flags.DEFINE(count(0), "restrict", 0, text)
 
 
 def vectors() -> WordVectors:
-    """The vectors that --workdir or --vectors names."""
+    """Return the word vectors that `--workdir` or `--vectors` names.
+
+    Raises:
+        UsageError: Not exactly one of the two flags is given, or the file cannot be read.
+    """
     given = flags.FLAGS
     if bool(given.workdir) == bool(given.vectors):
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
     if given.vectors:
         return word2vec_reader.read(given.vectors)
-    start_tensorflow()  # which a file does without
-    from ..tasks import trained_vectors as trained
+    start_tensorflow()  # only a checkpoint needs it
+    from ..tasks import trained_vectors
 
-    return trained.load(given.workdir)
+    return trained_vectors.load(given.workdir)
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
-    """Parses the flags, calls `main` with the other arguments, and exits.
+    """Parse the flags, call the main function of a command, and exit.
 
-    arguments: whether there may be others. Exit code 0; 2 with one line when a flag or a file is
-    not what it should be; 1 with one line when something fails while running.
+    The exit code is 0; 2 with a one-line message if a flag or a file is wrong; 1 with a one-line
+    message if something fails while running.
+
+    Args:
+        main: The function; it is called with the arguments that are not flags.
+        arguments: Whether the command takes arguments that are not flags.
     """
-    _set_up_logging()
+    messages.set_up_logging()
     try:
-        if {"--help", "-help", "-h"} & set(sys.argv[1:]):
-            print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
-            print(flags.FLAGS.module_help(__name__), flush=True)
+        if _HELP & set(sys.argv[1:]):
+            print(help_text.command(_task_of_help(), __name__), flush=True)
             return
         others = parse(sys.argv)
         if others and not arguments:
-            raise UsageError(f"{others[0]!r} is no flag; write it as --NAME=VALUE, see --help")
+            raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
         main(others)
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, as with `| head`
+    except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except UsageError as error:
-        _end(error, 2)
-    except RunError as error:
-        _end(error, 1)
+    except (UsageError, RunError) as error:
+        messages.end(error, 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
-        _end("interrupted", 1)
-    except _memory_errors() as error:
-        reason = str(error).partition("\n")[0][:200] or "an allocation failed"
-        remedy = "end other programs, or train with a lower --dim or --batch_tokens"
-        _end(f"there is not enough memory ({reason}); {remedy}", 1)
+        messages.end("interrupted", 1)
+    except messages.memory_errors() as error:
+        messages.end(messages.without_memory(error), 1)
 
 
-def _memory_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that Python, and TensorFlow if it is started, raise without memory."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return (MemoryError,)
-    return MemoryError, tensorflow.errors.ResourceExhaustedError
+def _task_of_help() -> str:
+    """Return the task that the command line names beside `--help`; empty for none."""
+    if not help_text.has_training_flags():
+        return ""
+    with contextlib.suppress(UsageError):  # a wrong command line gets its help, too
+        parse([argument for argument in sys.argv if argument not in _HELP])
+    task = flags.FLAGS["task"].value if flags.FLAGS["task"].present else ""
+    if task and (wrong := fault(settings.fields()["task"], task)):
+        raise UsageError(f"--task={task}: {wrong}")
+    return task
 
 
 def start_tensorflow() -> None:
-    """Imports TensorFlow; what its C++ says of itself meanwhile is shown only if that fails.
+    """Import TensorFlow, and show the messages of its C++ code only if the import fails.
 
-    Those notes (which oneDNN, which drivers, which instructions) come before any log level counts.
+    Those messages (about oneDNN, drivers and instructions) ignore every log level.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with hide_stderr():
         import tensorflow
 
         tensorflow.config.list_physical_devices()
-
-
-def _set_up_logging() -> None:
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
-    handler = logging.get_absl_handler()
-    handler.setFormatter(None)  # the message alone
-    # TensorFlow's Python logs through absl too, at times in a voice that is nobody's.
-    handler.addFilter(
-        lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
-    )
-    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
-    # every variable that it had not read by then.
-    unread = (
-        "Value in checkpoint could not be found",
-        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
-    )
-    std_logging.getLogger("tensorflow").addFilter(
-        lambda record: not record.getMessage().startswith(unread)
-    )
-
-
-def _end(error: object, code: int) -> None:
-    text = " ".join(f"{Path(sys.argv[0]).stem}: {error}".splitlines())
-    # What a terminal would take for a command, or cannot show, is written as an escape.
-    shown = (char if char.isprintable() else repr(char)[1:-1] for char in text)
-    print("".join(shown), file=sys.stderr)
-    sys.stderr.flush()
-    sys.exit(code)

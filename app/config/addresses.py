@@ -1,10 +1,10 @@
-"""Network addresses as people write them."""
+"""The check of a network address."""
 
 from __future__ import annotations
 
 import re
 
-# A name, an IPv4 address, or an IPv6 address in brackets; then a port.
+# A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
 
 

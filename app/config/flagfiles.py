@@ -1,7 +1,8 @@
-"""Flagfiles: a flag in each line, comments, and other flagfiles. `flags.cfg` of a workdir is one.
+"""Reading and writing of flagfiles, such as the `flags.cfg` of a workdir.
 
-A value with white space at its ends or with a line break is between double quotes, as in JSON;
-every other value is written as it is.
+A line of a flagfile has a flag, a comment, or the name of another flagfile. A value that starts or
+ends with white space, or has a line break, is in double quotes, as in JSON. Every other value is
+written as it is.
 """
 
 from __future__ import annotations
@@ -16,40 +17,55 @@ _DIRECTIVES = ("--flagfile", "-flagfile")
 
 
 def line(name: str, value: str) -> str:
-    """Return the line of a flagfile that gives a flag this value."""
+    """Return the line of a flagfile that sets a flag.
+
+    Args:
+        name: The name of the flag.
+        value: The value as text.
+    """
     return f"--{name}={json.dumps(value) if _needs_quotes(value) else value}"
 
 
 def values(lines: Iterable[str]) -> dict[str, str]:
-    """Return the values in the lines of a flagfile, by the name of the flag."""
+    """Return the values in the lines of a flagfile.
+
+    Args:
+        lines: The lines.
+
+    Returns:
+        Flag name -> value as text.
+    """
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
     return {name: _unquoted(value) for name, _, value in pairs}
 
 
 def read(path: str | Path) -> list[str]:
-    """Return the lines of a file.
+    """Return the lines of a text file.
+
+    Args:
+        path: The file.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not UTF-8, or its name cannot be that of a file.
+        ValueError: The file is not UTF-8, or the path is not a valid file name.
     """
     return Path(path).read_text(encoding="utf-8-sig").split("\n")
 
 
 def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Put the flags of flagfiles in the place of `--flagfile=FILE`.
+    """Replace each `--flagfile=FILE` by the flags in the file.
 
     Args:
         arguments: The command line, without the name of the program.
 
     Returns:
-        The command line with the flags of all files, and without them.
+        The command line with the flags of all flagfiles, and the command line without them.
 
     Raises:
-        UsageError: A file cannot be read, or includes itself.
+        UsageError: A flagfile cannot be read, or includes itself.
     """
     expanded: list[str] = []
-    own: list[str] = []
+    without_files: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         name, equals, path = argument.partition("=")
@@ -58,34 +74,34 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             expanded += _flags_in(path.strip(), ())
             continue
         expanded.append(argument)
-        own.append(argument)
+        without_files.append(argument)
         if argument == "--":
             expanded += (following := list(rest))
-            own += following
-    return expanded, own
+            without_files += following
+    return expanded, without_files
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
-    """Return the flags of a flagfile and of those that it includes."""
+    """Return the flags of a flagfile and of the flagfiles that it includes."""
     if not path:
         raise UsageError("--flagfile= is empty; name a file of flags, such as configs/words.cfg")
     try:
-        place = Path(path).expanduser().resolve()
-        lines = read(place)
+        resolved = Path(path).expanduser().resolve()
+        lines = read(resolved)
     except OSError as error:
         raise UsageError(f"--flagfile={path}: {error.strerror}; check the path") from error
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"--flagfile={path}: {error}; name a text file of flags") from error
-    if place in outer:
+    if resolved in outer:
         raise UsageError(f"--flagfile={path} includes itself; take that line out of the file")
-    found: list[str] = []
+    expanded: list[str] = []
     for flag in map(str.strip, lines):
         name, equals, value = flag.partition("=")
         if name in _DIRECTIVES:
-            found += _flags_in(value.strip(), (*outer, place))
+            expanded += _flags_in(value.strip(), (*outer, resolved))
         elif flag and not flag.startswith(("#", "//")):
-            found.append(name + equals + _unquoted(value))
-    return found
+            expanded.append(name + equals + _unquoted(value))
+    return expanded
 
 
 def _needs_quotes(value: str) -> bool:
@@ -94,7 +110,7 @@ def _needs_quotes(value: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    """Return the value that a text stands for; quotes that nothing needs belong to the value."""
+    """Return the value of a text; quotes that the value does not need are part of it."""
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return text
     try:

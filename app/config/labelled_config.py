@@ -1,4 +1,4 @@
-"""Settings of texts with labels."""
+"""The settings of labelled text (`--task=classify`)."""
 
 from __future__ import annotations
 
@@ -11,38 +11,41 @@ _CLASSIFY = ("task", "classify")
 
 @dataclasses.dataclass(frozen=True)
 class LabelledConfig:
-    """What is a label, and what a text is made of."""
+    """The settings of labelled text: how labels are read, and which features a text has."""
 
     label_prefix: str = setting(
         "__label__",
-        "How a label begins, in lines such as `__label__good a fine film`.",
+        "How a label starts, in lines such as `__label__good a fine film`.",
         fixed=True,
         only=_CLASSIFY,
     )
     text_column: str = setting(
-        "", "The column of texts in CSV or TSV files with a header.", fixed=True, only=_CLASSIFY
+        "",
+        "The column of the texts, in CSV or TSV files with a header line.",
+        fixed=True,
+        only=_CLASSIFY,
     )
     label_column: str = setting(
-        "", "The column of labels in CSV or TSV files.", fixed=True, only=_CLASSIFY
+        "", "The column of the labels, in CSV or TSV files.", fixed=True, only=_CLASSIFY
     )
     label_separator: str = setting(
         "",
-        "What is between the labels of a cell, such as `|`; empty where a cell is one label.",
+        "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
+        "label.",
         fixed=True,
         only=_CLASSIFY,
     )
     word_ngrams: int = setting(
         1,
-        "Words of the longest n-gram that is a feature.",
+        "The length in words of the longest n-gram that is a feature.",
         minimum=1,
         maximum=100,
         fixed=True,
         only=_CLASSIFY,
     )
-    # As fastText's.
     buckets: int = setting(
-        2_000_000,
-        "Rows that n-grams of two words and more are hashed to.",
+        2_000_000,  # the default of fastText
+        "Rows for n-grams of two or more words, which are hashed to them.",
         minimum=1,
         maximum=2**30,
         fixed=True,
@@ -50,14 +53,14 @@ class LabelledConfig:
     )
     class_weights: str = setting(
         "none",
-        "Weights of the labels in the loss: `none`, `balanced` (rare labels count more), or such "
-        "as `good=1,bad=3`.",
+        "The weights of the labels in the loss: `none`, `balanced` (rare labels count more), or "
+        "a list such as `good=1,bad=3`.",
         fixed=True,
         only=_CLASSIFY,
     )
     pretrained_vectors: str = setting(
         "",
-        "A word2vec file, text or binary, whose vectors words start from.",
+        "A word2vec file, text or binary, with the initial vectors of the words.",
         fixed=True,
         only=_CLASSIFY,
         path=True,

@@ -1,8 +1,9 @@
-"""Settings of what is learned, and how: model and optimizer."""
+"""The settings of the model, its loss and the optimizer."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
 
@@ -18,23 +19,24 @@ _SOFTMAX = (
 _NEGATIVES = ("loss", "negative_sampling")
 _SAMPLED = ("loss", "sampled_softmax", "nce")
 _CLASSES = ("loss", "class_softmax")
+_loss_setting = functools.partial(setting, subject="loss")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What is learned."""
+    """The settings of the model and its loss."""
 
     model: str = setting(
         "skipgram",
-        "`skipgram` predicts the context of a word, `cbow` a word from its context. To recommend: "
-        "`mf` multiplies rows of users and items (matrix factorisation), `gmf`, `mlp` and `neumf` "
-        "are those of neural collaborative filtering.",
+        "The model. words: `skipgram` predicts the context of a word, `cbow` predicts a word from "
+        "its context. recommend: `mf` is matrix factorization; `gmf`, `mlp` and `neumf` are the "
+        "models of neural collaborative filtering.",
         fixed=True,
         of_task={"words": ("skipgram", "cbow"), "recommend": ("mf", "gmf", "mlp", "neumf")},
     )
-    loss: str = setting(
+    loss: str = _loss_setting(
         "negative_sampling",
-        "How the other words, labels or items enter the loss.",
+        "The loss, which is also the output layer: how words, labels or items are predicted.",
         fixed=True,
         of_task={
             "words": ("negative_sampling", *_SOFTMAX),
@@ -51,7 +53,7 @@ class ModelConfig:
     )
     dim: int = setting(
         100,
-        "Columns of a vector.",
+        "The number of columns of a vector.",
         minimum=1,
         maximum=1_000_000,
         fixed=True,
@@ -59,96 +61,97 @@ class ModelConfig:
     )
     window: int = setting(
         5,
-        "Context tokens on each side at most; drawn from 1..window.",
+        "The largest number of context tokens on each side. Each token draws a number up to this.",
         minimum=1,
         maximum=10_000,
         fixed=True,
         only=_WORDS,
     )
-    negatives: int = setting(
+    negatives: int = _loss_setting(
         5,
-        "Weight of the negative samples: as of so many a pair.",
+        "The total weight of the negative samples, as if each pair had this many.",
         minimum=1,
         maximum=100_000,
         fixed=True,
         only=_NEGATIVES,
     )
-    shared_negatives: int = setting(
+    shared_negatives: int = _loss_setting(
         64,
-        "Negative samples drawn for each group of centres.",
+        "Negative samples drawn for each group of centre tokens.",
         minimum=1,
         maximum=1_000_000,
         fixed=True,
         only=_NEGATIVES,
     )
-    group_tokens: int = setting(
+    group_tokens: int = _loss_setting(
         256,
-        "Centre tokens that share their negative samples.",
+        "Centre tokens in a group, which shares its negative samples.",
         minimum=1,
         maximum=2**24,
         fixed=True,
         only=_NEGATIVES,
     )
-    negative_power: float = setting(
+    negative_power: float = _loss_setting(
         0.75,
-        "Negatives are drawn in proportion to count ** this.",
+        "Negative samples are drawn in proportion to count ** negative_power.",
         minimum=0,
         maximum=10,
         fixed=True,
         only=_NEGATIVES,
     )
-    samples: int = setting(
+    samples: int = _loss_setting(
         1024,
-        "Words drawn in a step for all of its targets.",
+        "Negative samples drawn in each step, shared by all targets.",
         minimum=1,
         maximum=2**24,
         fixed=True,
         only=_SAMPLED,
     )
-    sampler: str = setting(
+    sampler: str = _loss_setting(
         "log_uniform",
-        "From what they are drawn: `log_uniform` over the ids, as of Zipf's law, or `unigram`, "
-        "count ** 0.75.",
+        "The distribution of the samples: `log_uniform` over the ids (Zipf's law), or `unigram` "
+        "(count ** 0.75).",
         choices=("log_uniform", "unigram"),
         fixed=True,
         only=_SAMPLED,
     )
-    class_levels: int = setting(
+    class_levels: int = _loss_setting(
         2,
-        "2 for classes of words, 3 for classes of classes too.",
+        "2: classes of words. 3: classes of classes of words.",
         minimum=2,
         maximum=3,
         fixed=True,
         only=_CLASSES,
     )
-    class_rule: str = setting(
+    class_rule: str = _loss_setting(
         "fewest_rows",
-        "Which words go together: classes of equal size, of equal frequency, or of size "
-        "1 / sqrt(p(word)), for which a step touches the fewest rows.",
+        "How words are divided into classes. `equal_size`: classes have equal size. "
+        "`equal_frequency`: classes have equal frequency. `fewest_rows`: a class has size "
+        "1 / sqrt(p(word)), with which a step touches the fewest rows.",
         choices=("fewest_rows", "equal_size", "equal_frequency"),
         fixed=True,
         only=_CLASSES,
     )
-    classes: int = setting(
+    classes: int = _loss_setting(
         0,
-        "Classes of words; 0 for as many as make a step touch the fewest rows.",
+        "The number of classes. 0: the number with which a step touches the fewest rows.",
         minimum=0,
         maximum=2**31 - 1,
         fixed=True,
         only=_CLASSES,
     )
-    class_devices: int = setting(
+    class_devices: int = _loss_setting(
         1,
-        "Devices, from --device on, over which the classes are dealt.",
+        "The number of devices that the classes are divided over, starting at --device.",
         minimum=1,
         maximum=1024,
         fixed=True,
         only=_CLASSES,
     )
-    cutoffs: str = setting(
+    cutoffs: str = _loss_setting(
         "",
-        "Rising numbers of words, such as 2000,10000: the most frequent are in the head, those up "
-        "to the next number in the first tail, and so on; empty chooses them.",
+        "Rising numbers of words, such as 2000,10000. The 2,000 most frequent words are then the "
+        "head, the words up to 10,000 the first tail cluster, and so on. Empty: chosen by cost.",
         minimum=1,
         maximum=2**31 - 1,
         fixed=True,
@@ -157,14 +160,14 @@ class ModelConfig:
     )
     cell: str = setting(
         "gru",
-        "Of a language model: a gated recurrent unit, or long short-term memory.",
+        "The recurrent cell: a gated recurrent unit, or long short-term memory.",
         choices=("gru", "lstm"),
         fixed=True,
         only=_LANGUAGE_MODEL,
     )
     hidden: int = setting(
         0,
-        "Units of a language model; 0 for as many as --dim.",
+        "The number of recurrent units. 0: the same as --dim.",
         minimum=0,
         maximum=1_000_000,
         fixed=True,
@@ -172,7 +175,7 @@ class ModelConfig:
     )
     compute_dtype: str = setting(
         "auto",
-        "Arithmetic of the matrix products: `auto` is bfloat16 where the processor has it.",
+        "The number format of matrix products. `auto`: bfloat16 if the processor supports it.",
         choices=("auto", "float32", "bfloat16"),
         fixed=True,
     )
@@ -185,11 +188,11 @@ _FTRL = ("optimizer", "ftrl")
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """How a row changes."""
+    """The settings of the optimizer, which updates the rows."""
 
     optimizer: str = setting(
         "rowwise_adagrad",
-        "The rule that updates rows.",
+        "The update rule of the rows.",
         choices=(
             "sgd",
             "momentum",
@@ -203,73 +206,77 @@ class OptimizerConfig:
         by_task={"recommend": "lazy_adam"},
     )
     learning_rate: float = setting(
-        0.0, "The greatest learning rate; 0 takes the optimizer's own.", minimum=0, maximum=1e4
+        0.0, "The peak learning rate. 0: the optimizer's default.", minimum=0, maximum=1e4
     )
     schedule: str = setting(
         "linear",
-        "How the rate goes on from its greatest: `constant`, or to 0 as a straight line or a "
-        "cosine.",
+        "How the learning rate changes after its peak: `constant`, or to 0 in a straight line "
+        "(`linear`) or as a `cosine`.",
         choices=("constant", "linear", "cosine"),
     )
     warmup: float = setting(
         0.0,
-        "Share of the training in which the rate first rises from 0, below 1.",
+        "The share of the training in which the learning rate rises from 0 to its peak.",
         minimum=0,
         below=1,
     )
     clip_row_norm: float = setting(
         0.0,
-        "The greatest L2 norm that a row's gradient may have; 0 does not clip.",
+        "The largest L2 norm of the gradient of a row. 0 does not clip.",
         minimum=0,
         maximum=1e18,
     )
     clip_global_norm: float = setting(
         0.0,
-        "The greatest L2 norm that all gradients of a step together may have; 0 does not clip.",
+        "The largest L2 norm of all gradients of a step together. 0 does not clip.",
         minimum=0,
         maximum=1e18,
     )
     initial_accumulator: float = setting(
         0.1,
-        "Where the accumulators of Adagrad and FTRL start.",
+        "The initial accumulators of Adagrad and FTRL.",
         minimum=1e-30,
         maximum=1e18,
         fixed=True,
         only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
     )
     momentum: float = setting(
-        0.9, "Share of its velocity that a row keeps.", minimum=0, below=1, only=_MOMENTUM
+        0.9,
+        "The share of the velocity of a row that is kept in a step.",
+        minimum=0,
+        below=1,
+        only=_MOMENTUM,
     )
-    nesterov: bool = setting(False, "Nesterov's momentum.", only=_MOMENTUM)
+    nesterov: bool = setting(False, "Use Nesterov's momentum.", only=_MOMENTUM)
     beta_1: float = setting(
-        0.9, "Decay of the first moment of Adam.", minimum=0, below=1, only=_ADAM
+        0.9, "The decay of Adam's first moment.", minimum=0, below=1, only=_ADAM
     )
     beta_2: float = setting(
-        0.999, "Decay of the second moment of Adam.", minimum=0, below=1, only=_ADAM
+        0.999, "The decay of Adam's second moment.", minimum=0, below=1, only=_ADAM
     )
     epsilon: float = setting(
         1e-7,
-        "Added to the root of the second moment of Adam.",
+        "The number added to the square root of Adam's second moment.",
         minimum=1e-30,
         maximum=1e3,
         only=_ADAM,
     )
     correct_skipped: bool = setting(
         False,
-        "Decay the moments of a row by the steps in which it was not touched.",
+        "Also decay the moments of a row for the steps that did not touch it.",
         fixed=True,
         only=_ADAM,
     )
     weight_decay: float = setting(
         0.004,
-        "Share of itself, times the learning rate, that a row loses in a step that touches it.",
+        "The share of a row, times the learning rate, that each step which touches it subtracts.",
         minimum=0,
         maximum=1e3,
         only=("optimizer", "lazy_adamw"),
     )
     l1: float = setting(
         0.0,
-        "Strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
+        "The strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
         minimum=0,
         maximum=1e6,
         fixed=True,
@@ -277,7 +284,7 @@ class OptimizerConfig:
     )
     l2: float = setting(
         0.0,
-        "Strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
+        "The strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
         minimum=0,
         maximum=1e6,
         only=_FTRL,

@@ -1,4 +1,4 @@
-"""Settings of the run itself."""
+"""The settings of the run itself, its processes and its profile."""
 
 from __future__ import annotations
 
@@ -9,69 +9,89 @@ from .setting import setting
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """The run itself."""
+    """The settings of the run itself, its processes and its profile."""
 
     workdir: str = setting(
-        "", "Where everything about the run is kept; run again to resume.", path=True
+        "",
+        "The folder for everything that the run writes. Run the same command again to resume.",
+        path=True,
     )
     task: str = setting(
         "words",
-        "What is trained: `words` are vectors, `language_model` is a recurrent network that "
-        "predicts a text, `classify` tells the labels of texts, `recommend` the items of users.",
+        "What to train. `words`: word vectors. `language_model`: a recurrent network that predicts "
+        "the next word. `classify`: a classifier of texts. `recommend`: items for users.",
         choices=("words", "language_model", "classify", "recommend"),
         fixed=True,
     )
     epochs: int = setting(
-        5, "Passes over the corpus.", minimum=1, maximum=1_000_000, by_task={"recommend": 16}
+        5, "Passes over the training data.", minimum=1, maximum=1_000_000, by_task={"recommend": 16}
     )
     patience: int = setting(
         0,
-        "Stop after so many epochs without a better score of what is held out, and keep the best; "
-        "0 makes all epochs.",
+        "Stop after this many epochs without a better score on the held-out data, and keep the "
+        "best epoch. 0 trains all epochs.",
         minimum=0,
         maximum=1_000_000,
         only=("task", "language_model", "classify", "recommend"),
     )
     seed: int = setting(
         1,
-        "All random draws are functions of this and of the step.",
+        "The seed of all random numbers. They depend on this seed and on the step only.",
         fixed=True,
         minimum=0,
         maximum=2**31 - 1,
     )
-    device: str = setting("", "Such as `GPU:0` or `CPU:0`; the first GPU, if any, by default.")
+    device: str = setting(
+        "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
+    )
     strategy: str = setting(
         "none",
-        "Who trains: `none` is one device; `mirrored` all local devices in step, a copy of the "
-        "tables on each; `multi_worker` the same over machines (TF_CONFIG); `parameter_server` "
-        "workers that go their own pace, the tables dealt over servers (TF_CONFIG).",
+        "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
+        "with a copy of the tables on each. `multi_worker`: the same on several machines "
+        "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
+        "tables sharded over servers (TF_CONFIG).",
         choices=("none", "mirrored", "multi_worker", "parameter_server"),
+        subject="distribution",
     )
     cluster_timeout: float = setting(
-        120.0, "Seconds to wait for the other processes of a cluster.", minimum=1, maximum=604_800
+        120.0,
+        "Seconds to wait for the other processes of a cluster.",
+        minimum=1,
+        maximum=604_800,
+        subject="distribution",
     )
     intra_op_threads: int = setting(
-        0, "Threads within an operation; 0 chooses by the number of cores.", minimum=0, maximum=1024
+        0,
+        "Threads within one operation. 0 chooses by the number of cores.",
+        minimum=0,
+        maximum=1024,
     )
     log_seconds: float = setting(
-        10.0, "Seconds between two logged steps.", minimum=0, maximum=31_536_000
+        10.0, "Seconds between two log lines.", minimum=0, maximum=31_536_000
     )
     checkpoint_minutes: float = setting(
         10.0, "Minutes between two checkpoints.", minimum=0, maximum=525_600
     )
     keep_checkpoints: int = setting(
-        3, "Newest checkpoints that are kept.", minimum=1, maximum=1_000_000
+        3, "How many of the newest checkpoints to keep.", minimum=1, maximum=1_000_000
     )
     profile_steps: str = setting(
-        "", "START,STOP or START,STOP,START,STOP,...: record a profile between these steps."
+        "",
+        "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on.",
+        subject="profile",
     )
     profile_on_slow: float = setting(
         0.0,
-        "Record one when calls take so many times their running median; 0: never.",
+        "Record a profile when calls take this many times their running median. 0 never does.",
         minimum=0,
         maximum=1e6,
+        subject="profile",
     )
     audit: bool = setting(
-        True, "At the start, look for operations of the step that touch a whole table, and warn."
+        True,
+        "At the start, check the training step for operations on a whole table, and warn.",
+        subject="profile",
     )
-    plan_only: bool = setting(False, "Print what would be trained, with its bytes, and stop.")
+    plan_only: bool = setting(
+        False, "Print what would be trained, with the memory it needs, and stop."
+    )

@@ -1,4 +1,4 @@
-"""A field of a configuration, which is a flag as well."""
+"""A field of a configuration dataclass that is also a command-line flag."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ def setting(
     of_task: Mapping[str, tuple[str, ...]] | None = None,
     path: bool = False,
     numbers: type | None = None,
+    subject: str = "",
 ) -> Any:
-    """Return a dataclass field that doubles as a flag.
+    """Return a dataclass field that is also a flag.
 
     Args:
-        default: The value of a flag that is not given.
-        help: What `--help` says of it, in sentences.
-        choices: The only values that it may have.
-        minimum: The least that a number may be, also each one of `numbers`.
-        maximum: The most that a number may be. Every number has this or `below`: far above what
-            anybody trains with, and low enough that neither arithmetic in 32 bits nor an
-            allocation that no plan of the memory knows of fails at it.
-        below: What a number has to be less than.
-        fixed: Whether the value gives a meaning to what a workdir stores, so that a run cannot be
-            resumed with another one.
-        only: The name of another setting, and the values of it for which this one means anything.
-        by_task: The defaults of tasks for which `default` is not right.
-        of_task: The choices of each task for which this setting means anything, its default first.
-        path: Whether it names files or folders, in which `~` is a home folder.
-        numbers: `int` or `float` for a text that lists such numbers between commas, at most 100 of
-            them. It may be empty where its default is.
+        default: The value of the flag when it is not given.
+        help: The text that `--help` shows, in full sentences.
+        choices: The allowed values; empty allows any.
+        minimum: The smallest allowed number, also of each one of `numbers`.
+        maximum: The largest allowed number. Every number has `maximum` or `below`. The limit is far
+            above any practical value, and low enough that 32-bit arithmetic cannot overflow.
+        below: The number that the value must be less than.
+        fixed: Whether a run cannot be resumed with another value, because the stored data
+            depends on it.
+        only: The name of another setting, followed by the values of it for which this setting has
+            an effect.
+        by_task: The defaults of the tasks that do not use `default`.
+        of_task: The choices of each task for which this setting has an effect. The first choice is
+            the default of the task.
+        path: Whether the value names files or folders, in which `~` is the home folder.
+        numbers: `int` or `float` if the text lists such numbers between commas, at most 100 of
+            them. The list may be empty if it is by default.
+        subject: The group of the flag in `--help`; empty for the group of its section.
     """
     if of_task:
         choices = tuple(dict.fromkeys(choice for known in of_task.values() for choice in known))
@@ -60,12 +63,18 @@ def setting(
         "of_task": of_task or {},
         "path": path,
         "numbers": numbers,
+        "subject": subject,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def fault(field: dataclasses.Field, value: Any) -> str | None:
-    """Return what is wrong with a value by itself, or None."""
+    """Return an error message if a value is not allowed for a setting, or None.
+
+    Args:
+        field: The dataclass field of the setting.
+        value: The value to check.
+    """
     choices = field.metadata["choices"]
     if choices and value not in choices:
         return f"not one of {', '.join(choices)}"

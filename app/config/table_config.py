@@ -1,4 +1,4 @@
-"""Settings of where rows live."""
+"""The settings of the tables: where the rows are stored, and in which number format."""
 
 from __future__ import annotations
 
@@ -11,63 +11,66 @@ _HOST, _DYNAMIC = ("table", "host"), ("table", "dynamic")
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
-    """Where rows live."""
+    """The settings of the tables: where the rows are stored, and in which number format."""
 
     table: str = setting(
         "device",
-        "`device`: in the memory of the device. `host`: in that of the machine, or in a file "
-        "(--table_file), and on the device while steps need them. `sharded`: dealt over all local "
-        "devices of its kind. `dynamic`: a word gets a row once it was seen --min_count times; no "
-        "pass over the text comes before; what is classified or recommended, when it is seen.",
+        "Where the rows are stored. `device`: in the memory of the device. `host`: in the memory "
+        "of the machine or in a file (--table_file), with a cache of rows on the device. "
+        "`sharded`: over all local devices of its kind. `dynamic`: on the device; a word gets a "
+        "row once it was seen --min_count times, so no vocabulary is counted first; a user or an "
+        "item gets one when it is first seen.",
         choices=("device", "host", "sharded", "dynamic"),
     )
     table_dtype: str = setting(
         "float32",
-        "Storage of the rows; arithmetic is float32.",
+        "The number format of the stored rows. Arithmetic is float32.",
         choices=("float32", "bfloat16", "float16"),
         fixed=True,
     )
     slot_dtype: str = setting(
         "float32",
-        "Storage of the optimizer's state of a row.",
+        "The number format of the optimizer's slots (its state for each row).",
         choices=("float32", "bfloat16", "float16"),
         fixed=True,
     )
     rounding: str = setting(
         "stochastic",
-        "How rows and state are written to fewer bits: `stochastic` keeps the sum of many small "
-        "changes right, to `nearest` they are lost.",
+        "How rows and slots are rounded to 16 bits. `stochastic` keeps the sum of many small "
+        "changes; `nearest` loses it.",
         choices=("stochastic", "nearest"),
     )
     hot_rows: str = setting(
         "auto",
-        "Rows of each table that stay on the device, the most frequent: a number, or `auto` for as "
-        "many as fit --device_memory.",
+        "How many rows of each table always stay on the device, the most frequent first. `auto`: "
+        "as many as fit in --device_memory.",
         only=_HOST,
     )
     stage_steps: int = setting(
         100,
-        "Steps for which the other rows come to the device at a time, rounded up to whole calls.",
+        "The number of steps for which the other rows are loaded to the device at once. It is "
+        "rounded up to whole calls.",
         minimum=1,
         maximum=100_000,
         only=_HOST,
     )
     device_memory: float = setting(
         0.0,
-        "GB of the device that tables may take; 0 for what it has free.",
+        "GB of device memory that the tables may use. 0: all free memory.",
         minimum=0,
         maximum=1e6,
     )
     table_file: str = setting(
         "",
-        "A file to keep the rows in, for tables larger than the machine's memory.",
+        "A file to store the rows in, for tables larger than the memory of the machine.",
         only=_HOST,
         path=True,
     )
     table_gb: float = setting(
         2.0,
-        "GB that the rows of a dynamic table, their state and the words may take; as many words "
-        "have a row at a time as that holds, at most --max_vocab_size; or users and items.",
+        "GB that the rows of a dynamic table may use, with their slots and their keys. It limits "
+        "how many words, users or items have a row at the same time; --max_vocab_size limits the "
+        "words further.",
         minimum=1e-6,
         maximum=1e6,
         fixed=True,
@@ -75,9 +78,9 @@ class TableConfig:
     )
     max_age: int = setting(
         0,
-        "A word that was not seen in so many blocks of text (--block_bytes, or as many as fill a "
-        "call of steps) loses its row, as does a user or an item that was not in so many steps; 0 "
-        "for never. Where rows run out, those seen the fewest times lose theirs.",
+        "A word loses its row when it was not seen in this many blocks of text (--block_bytes, "
+        "or enough text for one call of steps). A user or an item loses its row after this many "
+        "steps. 0: never. When a dynamic table is full, the rows seen least often are removed.",
         minimum=0,
         maximum=10**9,
         fixed=True,
@@ -85,7 +88,8 @@ class TableConfig:
     )
     shard_rule: str = setting(
         "mod",
-        "How rows are dealt: `mod` in turn, so that frequent ones are spread, `block` in parts.",
+        "How rows are divided into shards. `mod`: in turn, which spreads the frequent rows. "
+        "`block`: in contiguous parts.",
         choices=("mod", "block"),
         only=("table", "sharded"),
     )

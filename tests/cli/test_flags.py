@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 from app.checkpoints import workdir
-from app.cli import flags
+from app.cli import flags, help_text
 from app.config import settings as names
 from app.errors import RunError, UsageError
 
@@ -57,9 +58,16 @@ def test_every_setting_is_a_flag(parse):
     assert names.by_name(settings) == expected
 
 
-def test_choices_are_told(parse):
-    text = absl_flags.FLAGS["schedule"].help
-    assert text.endswith(" One of constant, linear, cosine.")
+def test_the_help_of_a_task_has_its_flags_and_no_others():
+    everything = help_text.training_flags()
+    assert all(re.search(rf"^  --(\[no\])?{name}$", everything, re.M) for name in names.fields())
+    assert "One of: constant, linear, cosine." in everything
+    assert "Tasks: words, language_model." in everything and "Distribution:" in everything
+    text = help_text.training_flags("classify")
+    assert "Labelled text:" in text and "Ratings:" not in text
+    assert "--samples\n" in text and "--window\n" not in text and "--pair_negatives\n" not in text
+    assert "One of: softmax, one_vs_all" in text and "in_batch_softmax" not in text
+    assert "Tasks:" not in text and max(map(len, everything.splitlines())) <= 88
 
 
 @pytest.mark.parametrize("value", ["-1", "-1e-9", "nan"])
@@ -108,7 +116,7 @@ def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs a main with arguments; its exit code (None: it returned) and what it printed."""
-    monkeypatch.setattr(flags, "_set_up_logging", lambda: None)
+    monkeypatch.setattr(flags.messages, "set_up_logging", lambda: None)
     monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
 
     def ended(main, *arguments, **options):
@@ -160,7 +168,10 @@ def test_what_is_no_flag(run):
     code, line = run(raising(AssertionError()), "--none=1")
     assert code == 2 and "'none'" in line and line.count("\n") == 1
     code, line = run(raising(AssertionError()), "word")
-    assert (code, line) == (2, "train: 'word' is no flag; write it as --NAME=VALUE, see --help\n")
+    assert (code, line) == (
+        2,
+        "train: 'word' is not a flag; write it as --NAME=VALUE, see --help\n",
+    )
     assert run(lambda words: words.remove("word"), "word", arguments=True) == (None, "")
 
 
@@ -240,6 +251,7 @@ def test_a_home_folder_in_a_path(parse, monkeypatch):
     ("argument", "message"),
     [
         ("--workdir=a\0b", "a NUL character is in it; leave it out"),
+        ("--table_file=data/" + "x" * 256, "longer than 255 bytes; shorten it"),
         ("--label_prefix=\udcff", "it is not UTF-8; give other text, or rename the file"),
         ("--noshuffle=1", "--noshuffle=1 does not take an argument"),
         ("--dim=" + "9" * 5000, "Exceeds the limit"),
@@ -263,7 +275,9 @@ def test_what_a_flagfile_has_no_use_for_is_left_out(parse, tmp_path, monkeypatch
     path.write_text("--task=words\n--cache=memory\n--model=cbow\n--window=3\n")
     settings = parse(f"--flagfile={path}", "--table=dynamic", "--workdir=x")
     assert (settings.input.cache, settings.model.window) == ("none", 3)
-    assert notes == ["--cache=memory of a flagfile means nothing beside --table=dynamic: left out"]
+    assert notes == [
+        "--cache=memory of a flagfile is ignored: it has no effect with --table=dynamic"
+    ]
     settings = parse(f"--flagfile={path}", "--task=language_model", "--loss=softmax", "--workdir=x")
     assert (settings.input.cache, settings.model.model) == ("memory", "skipgram")
     # What the person typed, or what two lines of the file are about, is not for us to change.

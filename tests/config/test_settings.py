@@ -6,7 +6,7 @@ import re
 import pytest
 
 from app.benchmarks.harness import options
-from app.config import Config, settings
+from app.config import Config, checks, settings
 from app.errors import UsageError
 
 BENCH_FIELDS = [
@@ -33,7 +33,7 @@ def test_settings_and_back():
 
 
 def test_every_setting_is_explained_and_its_default_passes():
-    settings.check(settings.from_names(GIVEN))
+    checks.check(settings.from_names(GIVEN))
     for name, field in settings.fields().items():
         assert field.metadata["help"].endswith("."), name
         assert type(field.default) in (bool, int, float, str), name
@@ -44,7 +44,7 @@ def test_every_setting_is_explained_and_its_default_passes():
 )
 def test_a_choice_that_does_not_exist(name):
     with pytest.raises(UsageError, match=f"^--{name}=other: not one of "):
-        settings.check(settings.from_names(GIVEN | {name: "other"}))
+        checks.check(settings.from_names(GIVEN | {name: "other"}))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_choice_that_does_not_exist(name):
 def test_a_number_that_is_too_small(name, least):
     for value in (least - 1, float("nan")):
         with pytest.raises(UsageError, match=f"^--{name}={value}: give at least "):
-            settings.check(settings.from_names(GIVEN | {name: value}))
+            checks.check(settings.from_names(GIVEN | {name: value}))
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_a_number_that_is_too_small(name, least):
         ),
         (
             {"data_service": "a:1", "cache": "disk"},
-            "--cache=disk keeps what is tokenised here, and with --data_service=a:1 nothing is; "
-            "pass --cache=none, or --data_service=",
+            "--cache=disk keeps tokens that this process made, but with --data_service=a:1 other "
+            "processes make them; pass --cache=none, or --data_service=",
         ),
         ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
     ],
 )
 def test_a_combination_that_cannot_be(values, message):
     with pytest.raises(UsageError, match=f"^{message}"):
-        settings.check(settings.from_names(GIVEN | values))
+        checks.check(settings.from_names(GIVEN | values))
 
 
 @pytest.mark.parametrize("address", ["a-b.example.org:65535", "10.0.0.1:80", "[::1]:80", ""])
@@ -115,7 +115,7 @@ def test_the_address_of_a_service_may_have_its_protocol(address):
 
 
 def test_a_plan_needs_no_workdir():
-    settings.check(settings.from_names(DEFAULTS | {"plan_only": True}))
+    checks.check(settings.from_names(DEFAULTS | {"plan_only": True}))
 
 
 def test_what_may_change_in_a_workdir():
@@ -136,7 +136,7 @@ def test_what_may_change_in_a_workdir():
         "keep_checkpoints",
     }
     for name in free:
-        assert settings.changed(GIVEN, GIVEN | {name: "other"}) is None
+        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) is None
     fixed = {
         "dim",
         "tokenizer",
@@ -150,16 +150,16 @@ def test_what_may_change_in_a_workdir():
         "table_dtype",
     }
     for name in fixed:
-        assert settings.changed(GIVEN, GIVEN | {name: "other"}) == name
-    assert settings.changed({}, GIVEN) is None
+        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) == name
+    assert settings.changed_fixed_flag({}, GIVEN) is None
 
 
 def test_a_setting_of_another_optimizer_is_refused():
     given = GIVEN | {"optimizer": "lazy_adam", "nesterov": True}
     message = "^--nesterov=True means nothing to --optimizer=lazy_adam, only to momentum; leave it"
     with pytest.raises(UsageError, match=message):
-        settings.check(settings.from_names(given))
-    settings.check(settings.from_names(given | {"optimizer": "momentum"}))
+        checks.check(settings.from_names(given))
+    checks.check(settings.from_names(given | {"optimizer": "momentum"}))
 
 
 def test_what_a_setting_belongs_to_exists():
@@ -191,7 +191,7 @@ def test_every_number_has_both_bounds():
 def test_a_number_that_is_too_large(name, most):
     for value in (most + 1 if most < 2**53 else 2 * most, 10**400, float("inf")):
         with pytest.raises(UsageError, match="^" + re.escape(f"--{name}={value}: give at most ")):
-            settings.check(settings.from_names(GIVEN | {name: value}))
+            checks.check(settings.from_names(GIVEN | {name: value}))
 
 
 RECOMMEND = {"task": "recommend", "model": "mlp", "loss": "bpr", "optimizer": "lazy_adam"}
@@ -218,7 +218,7 @@ ADAPTIVE = {"loss": "adaptive_softmax"}
 )
 def test_numbers_in_a_text_are_bounded(values, message):
     with pytest.raises(UsageError, match=f"^{message}$"):
-        settings.check(settings.from_names(GIVEN | values))
+        checks.check(settings.from_names(GIVEN | values))
 
 
 def test_numbers_in_a_text():
@@ -227,7 +227,7 @@ def test_numbers_in_a_text():
         ADAPTIVE | {"cutoffs": "10,20"},
         ADAPTIVE | {"cutoffs": ""},
     ):
-        settings.check(settings.from_names(GIVEN | values))
+        checks.check(settings.from_names(GIVEN | values))
     assert settings.numbers("1, 1000000,") == [1, 1_000_000]
 
 
@@ -235,7 +235,7 @@ def test_numbers_in_a_text():
 def test_hot_rows_that_cannot_be(hot_rows):
     given = GIVEN | {"table": "host", "hot_rows": hot_rows}
     with pytest.raises(UsageError, match=f"^--hot_rows={hot_rows}: give a number of rows, or `aut"):
-        settings.check(settings.from_names(given))
+        checks.check(settings.from_names(given))
 
 
 def test_steps_of_a_profile_that_no_run_has():

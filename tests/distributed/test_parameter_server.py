@@ -8,7 +8,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from app.config import settings
+from app.config import checks, settings
 from app.distributed import parameter_server
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
@@ -21,14 +21,14 @@ from tests.processes import listening
     [
         ({"table": "host"}, "--table=host: --strategy=parameter_server keeps the tables in"),
         ({"table": "dynamic"}, "--table=dynamic: --strategy=parameter_server"),
-        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2 deals classes over"),
+        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2 divides classes over"),
     ],
 )
 def test_what_servers_cannot_carry_is_refused_by_name(flags, message):
     values = {"workdir": "run", "strategy": "parameter_server"}
-    settings.check(settings.from_names(values))
+    checks.check(settings.from_names(values))
     with pytest.raises(UsageError, match=f"^{message}"):
-        settings.check(settings.from_names({**values, **flags}))
+        checks.check(settings.from_names({**values, **flags}))
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from app.config import settings
-from app.config.settings import check, from_names
+from app.config.checks import check
+from app.config.settings import from_names
 from app.distributed.replicas import Replicas
 from app.errors import UsageError
 from app.models.base import Outcome

@@ -10,7 +10,7 @@ from tensorflow.python.eager import context
 
 from app.build import free_memory
 from app.checkpoints.workdir import Workdir
-from app.config import Config, settings
+from app.config import Config, checks, settings
 from app.optimizers.row_updates import slots
 from app.system import devices
 from app.tables import sharded
@@ -81,7 +81,7 @@ def config_of(data, folder, values) -> Config:
         if values[other] not in known:
             values[name] = usual[name]
     config = settings.from_names(values)
-    settings.check(config)
+    checks.check(config)
     return config
 
 

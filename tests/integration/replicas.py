@@ -19,7 +19,7 @@ import tensorflow as tf
 from app.build import strategies
 from app.checkpoints import checkpoint
 from app.checkpoints.workdir import Workdir
-from app.config import Config, settings
+from app.config import Config, checks, settings
 from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
@@ -86,7 +86,7 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
     task = values.get("task", "words")
     usual = {one: settings.default(field, task) for one, field in settings.fields().items()}
     config = settings.from_names({**usual, **values})
-    settings.check(config)
+    checks.check(config)
     return config
 
 

@@ -41,7 +41,7 @@ BY_FLAGS = [
     ("--seed=-1", "--seed=-1"),
     ("--workdir=", "--workdir= is empty; name a folder"),
     ("--flagfile=none.cfg", "none.cfg"),
-    ("stray", "'stray' is no flag; write it as --NAME=VALUE"),
+    ("stray", "'stray' is not a flag; write it as --NAME=VALUE"),
     ("--device=GPU:7", "--device=GPU:7: not here; choose from CPU:0"),
 ]
 

@@ -189,7 +189,7 @@ def test_patience_keeps_the_best_epoch(tmp_path):
 BAD = [
     ("--class_weights=neg=2,none=3", "--class_weights=neg=2,none=3: 'none' is not a label; give"),
     ("--text_column=text", "--text_column=text --label_column=: name both, or neither"),
-    ("--label_separator=|", "--label_separator=| is of the cells of --label_column"),
+    ("--label_separator=|", "--label_separator=| separates the labels in a cell of"),
     ("--loss=negative_sampling", "--loss=negative_sampling: not one of softmax, one_vs_all"),
 ]
 

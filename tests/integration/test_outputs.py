@@ -92,7 +92,7 @@ def test_neighbors(tmp_path, trained, exported):
         (["app.evaluate", "--vectors={folder}/none"], "{folder}/none: No such file or directory"),
         (["app.evaluate", "--vectors={cut}"], "{cut}: ends after"),
         (["app.evaluate", "{both}", "--benchmarks=ws"], "--benchmarks=ws: no such benchmark"),
-        (["app.evaluate", "{both}", "ba"], "'ba' is no flag"),
+        (["app.evaluate", "{both}", "ba"], "'ba' is not a flag"),
         (["app.neighbors", "{both}"], "give words, as in"),
         (["app.neighbors", "{both}", "gaa"], "'gaa': unknown word; did you mean 'ga'"),
         (["app.neighbors", "{both}", "ba", "--k=0"], "--k=0"),

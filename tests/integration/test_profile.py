@@ -112,7 +112,7 @@ def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
         (("--live", "--plot=a.png"), "--live draws and compares nothing; leave out --before and"),
         (("--workdir={tmp}", "--plot=a.bmp"), "--plot=a.bmp: give a name that ends in .png"),
         (("--workdir={tmp}", "--plot={tmp}/a.png"), "--workdir={tmp}: no profile there"),
-        (("--json=x", "more"), "'more' is no flag"),
+        (("--json=x", "more"), "'more' is not a flag"),
     ],
 )
 def test_bad_input(tmp_path, flags, message):

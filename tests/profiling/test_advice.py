@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from app.config import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig, settings
+from app.config import (
+    Config,
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    checks,
+    settings,
+)
 from app.profiling.advice import advise
 from app.profiling.division import Division
 from app.profiling.operations import Work
@@ -129,7 +137,7 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
         optimizer=OptimizerConfig(optimizer="lazy_adam"),
         run=RunConfig(workdir="w"),
     )
-    settings.check(config)
+    checks.check(config)
     work = Work([], {"update": 0.9}, 0.0)
     for change in advise(divided(**{verdict: 1.0}), stage(name), work, config, 2):
         if change.what.startswith("--"):
@@ -137,4 +145,4 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
             given = dict(word[2:].split("=") for word in words)
             values = settings.by_name(config)
             typed = {flag: type(values[flag])(value) for flag, value in given.items()}
-            settings.check(settings.from_names(values | typed))
+            checks.check(settings.from_names(values | typed))

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Collection
 
 from ...config import setting
-from ...config.settings import MOST_ROWS, fault, fields, is_number
+from ...config.setting import fault
+from ...config.settings import MOST_ROWS, fields, is_number
 from ...errors import UsageError
 
 

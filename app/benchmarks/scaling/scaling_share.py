@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...config import settings
+from ...config import checks
 from ...errors import RunError, UsageError
 from ...system import devices
 from ...tables.row_reads import unique
@@ -64,7 +64,7 @@ def main(job: dict[str, Any]) -> None:
             text = scaling_jobs.text_of(config)
         found.append({"workers": workers, "step_tokens": tokens})
         try:
-            settings.check_micro_batches(config)
+            checks.check_micro_batches(config)
         except UsageError as error:  # with more workers than a batch has parts for
             found[-1]["left_out"] = str(error)
             continue

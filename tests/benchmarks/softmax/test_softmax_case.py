@@ -9,7 +9,7 @@ from app.benchmarks.harness import child_processes, machine
 from app.benchmarks.harness.options import SoftmaxOptions
 from app.benchmarks.softmax import softmax_case, softmax_sides
 from app.build import outputs
-from app.config import Config, ModelConfig, settings
+from app.config import Config, ModelConfig, checks
 from app.errors import UsageError
 from app.system import host_memory
 
@@ -55,7 +55,7 @@ def test_every_side_runs_once_a_repeat_with_its_settings(ran):
 def test_the_losses_are_those_of_training():
     for name, given in softmax_case.LOSSES.items():
         model = ModelConfig(**given)
-        settings.check(Config(model=model), needs_workdir=False)
+        checks.check(Config(model=model), needs_workdir=False)
         assert model.loss in outputs.LOSSES, name
     assert {"ours", *softmax_case.PEERS} == softmax_sides.SIDES.keys()
 

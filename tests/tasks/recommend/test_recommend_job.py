@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir, write_flags
-from app.config import settings
+from app.config import checks, settings
 from app.errors import UsageError
 from app.exporting import word2vec_reader
 from app.tasks import trained_vectors
@@ -139,8 +139,8 @@ def test_a_temperature_without_cosines_is_refused(values):
         name: settings.default(field, "recommend") for name, field in settings.fields().items()
     }
     with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
-        settings.check(settings.from_names(defaults | given | values))
-    settings.check(settings.from_names(defaults | given))
+        checks.check(settings.from_names(defaults | given | values))
+    checks.check(settings.from_names(defaults | given))
 
 
 def test_weights_are_ratings_above_0(tmp_path):

@@ -1,0 +1,105 @@
+"""The `--help` of a command; the flags of a training run are grouped by subject."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import textwrap
+from typing import Any
+
+from absl import flags
+
+from ..config import settings
+
+_WIDTH = 88
+_FORMAT: dict[str, Any] = {
+    "initial_indent": " " * 6,
+    "subsequent_indent": " " * 6,
+    "break_on_hyphens": False,
+}
+
+
+def has_training_flags() -> bool:
+    """Return whether the command takes the flags of a training run."""
+    return settings.fields().keys() <= set(flags.FLAGS)
+
+
+def command(task: str, shared: str) -> str:
+    """Return the help of the running command.
+
+    Args:
+        task: A value of `--task`; see `training_flags`.
+        shared: The module that defines the flags which several commands have.
+    """
+    own = _without_title(flags.FLAGS.main_module_help())
+    if has_training_flags():
+        others = training_flags(task)
+    else:
+        others = _without_title(flags.FLAGS.module_help(shared))
+    texts = [str(sys.modules["__main__"].__doc__), own and f"Flags:\n{own}", others]
+    return "\n\n".join(text.strip("\n") for text in texts if text)
+
+
+def _without_title(text: str) -> str:
+    """Return the help of a module's flags without its first line, the path of the module."""
+    return text.strip("\n").partition("\n")[2]
+
+
+def training_flags(task: str = "") -> str:
+    """Return the help of the flags of a training run.
+
+    Args:
+        task: A value of `--task`, to show only the flags, choices and defaults of that task; empty
+            for all tasks.
+    """
+    groups = []
+    for subject, fields in settings.by_subject().items():
+        shown = [field for field in fields if not task or task in settings.tasks_of(field)]
+        shown.sort(key=lambda field: field.name != subject)  # --model first among "Model"
+        if shown:
+            groups.append("\n".join([f"{subject.capitalize()}:", *(_flag(f, task) for f in shown)]))
+    if not task:
+        groups.append("Give --task=NAME beside --help to see only the flags of that task.")
+    return "\n\n".join(groups)
+
+
+def _flag(field: dataclasses.Field, task: str) -> str:
+    """Return the lines of one flag."""
+    name = f"[no]{field.name}" if isinstance(field.default, bool) else field.name
+    choices = field.metadata["of_task"].get(task) or field.metadata["choices"]
+    lines = [field.metadata["help"], f"One of: {', '.join(choices)}." if choices else ""]
+    lines += [_default(field, task), _scope(field, task)]
+    wrapped = [line for text in lines for line in textwrap.wrap(text, _WIDTH, **_FORMAT)]
+    return "\n".join([f"  --{name}", *wrapped])
+
+
+def _default(field: dataclasses.Field, task: str) -> str:
+    """Return the line with the default, and with the defaults of other tasks."""
+    usual = _value(settings.default(field, task))
+    if task or not field.metadata["by_task"]:
+        return f"Default: {usual}."
+    by_task = [f"{name}: {_value(value)}" for name, value in field.metadata["by_task"].items()]
+    # Where choices depend on the task, every task has its own default.
+    usual = "" if field.metadata["of_task"] else f"{usual}; "
+    return f"Default: {usual}{', '.join(by_task)}."
+
+
+def _scope(field: dataclasses.Field, task: str) -> str:
+    """Return the line with the tasks and the values of another flag that a flag belongs to."""
+    sentences = []
+    tasks = settings.tasks_of(field)
+    if not task and len(tasks) < len(settings.fields()["task"].metadata["choices"]):
+        sentences.append(f"Tasks: {', '.join(tasks)}.")
+    other, *values = field.metadata["only"] or ("task",)
+    if other != "task":
+        known = settings.fields()[other].metadata["of_task"].get(task, values)
+        others = [f"--{other}={value}" for value in values if value in known]
+        sentences.append(f"Only with {' or '.join(others)}.")
+    return " ".join(sentences)
+
+
+def _value(value: Any) -> str:
+    """Return a default as it is written on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value != "" else "empty"

@@ -1,0 +1,64 @@
+"""The log and the error message of a command."""
+
+from __future__ import annotations
+
+import logging as std_logging
+import sys
+from pathlib import Path
+
+from absl import logging
+
+
+def set_up_logging() -> None:
+    """Set up the log of a command: messages alone, without the notes of TensorFlow."""
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(None)  # the message alone
+    # TensorFlow's Python code logs through absl too. Its notes are not about the command.
+    handler.addFilter(
+        lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
+    )
+    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
+    # every variable that was not yet read.
+    unread = (
+        "Value in checkpoint could not be found",
+        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
+    )
+    std_logging.getLogger("tensorflow").addFilter(
+        lambda record: not record.getMessage().startswith(unread)
+    )
+
+
+def end(error: object, code: int) -> None:
+    """Print an error in one line, and exit.
+
+    Args:
+        error: The exception or the message.
+        code: The exit code.
+    """
+    text = " ".join(f"{Path(sys.argv[0]).stem}: {error}".splitlines())
+    # A character that a terminal cannot show, or takes for a command, is written as an escape.
+    shown = (char if char.isprintable() else repr(char)[1:-1] for char in text)
+    print("".join(shown), file=sys.stderr)
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def memory_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that Python, and TensorFlow if it is started, raise without memory."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return (MemoryError,)
+    return MemoryError, tensorflow.errors.ResourceExhaustedError
+
+
+def without_memory(error: Exception) -> str:
+    """Return the message for one of the `memory_errors`.
+
+    Args:
+        error: The error, of which the first line is quoted.
+    """
+    reason = str(error).partition("\n")[0][:200] or "an allocation failed"
+    remedy = "end other programs, or train with a lower --dim or --batch_tokens"
+    return f"there is not enough memory ({reason}); {remedy}"

@@ -1,0 +1,239 @@
+"""The checks of settings: each value by itself, and values that must fit together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..errors import UsageError
+from . import Config
+from .setting import fault
+from .settings import by_name, default, fields, is_number, service_address, windows
+
+# Losses whose gradients are computed and applied block by block.
+_STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
+
+
+class NoEffectError(UsageError):
+    """A value that has no effect beside the value of another flag.
+
+    Attributes:
+        flag: The name of the flag that has no effect.
+        beside: The name of the other flag.
+    """
+
+    def __init__(self, flag: str, beside: str, message: str):
+        super().__init__(message)
+        self.flag, self.beside = flag, beside
+
+
+def check(config: Config, needs_workdir: bool = True) -> None:
+    """Check every value, and the values that must fit together.
+
+    Args:
+        config: The settings of a run.
+        needs_workdir: Whether an empty `--workdir` is an error.
+
+    Raises:
+        UsageError: A value or a combination of values is not possible.
+        NoEffectError: A value has no effect beside another one.
+    """
+    values = by_name(config)
+    for name, field in fields().items():
+        _check_setting(name, field, values)
+    _check_batch(config)
+    if config.run.strategy in ("mirrored", "multi_worker"):
+        _check_replicas(config)
+    if config.run.strategy == "parameter_server":
+        _check_servers(config)
+    if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
+        _check_dynamic(values)
+    if config.run.task == "classify":
+        _check_classify(config)
+    if config.run.task == "recommend":
+        _check_recommend(config, values["temperature"] != fields()["temperature"].default)
+    _check_table_and_input(config)
+    windows(config.run.profile_steps)
+    if 0 < config.run.profile_on_slow <= 1:
+        raise UsageError(
+            f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
+        )
+    if needs_workdir and not (config.run.workdir or config.run.plan_only):
+        raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def _has_token_rows(config: Config) -> bool:
+    """Return whether the batches are rows of `--row_tokens` tokens."""
+    return config.run.task in fields()["row_tokens"].metadata["only"]
+
+
+def _check_batch(config: Config) -> None:
+    if _has_token_rows(config) and config.input.batch_tokens % config.input.row_tokens:
+        raise UsageError(
+            f"--batch_tokens={config.input.batch_tokens} is no multiple of "
+            f"--row_tokens={config.input.row_tokens}; change one of them"
+        )
+    check_micro_batches(config)
+    if config.optimizer.clip_global_norm and config.model.loss in _STREAMED:
+        raise UsageError(
+            f"--clip_global_norm={config.optimizer.clip_global_norm} needs all gradients of a step "
+            f"at once, but --loss={config.model.loss} computes them block by block; give "
+            "--clip_row_norm, or another --loss"
+        )
+
+
+def _check_table_and_input(config: Config) -> None:
+    hot_rows = config.table.hot_rows
+    if hot_rows != "auto" and not is_number(hot_rows):
+        raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
+    if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
+        raise UsageError(
+            f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
+            "<eos> among them; give at least 3"
+        )
+    if config.input.map_parallelism == 0:
+        raise UsageError("--map_parallelism=0: give at least 1, or -1")
+    if service_address(config.input.data_service) and config.input.cache != "none":
+        raise NoEffectError(
+            "cache",
+            "data_service",
+            f"--cache={config.input.cache} keeps tokens that this process made, but with "
+            f"--data_service={config.input.data_service} other processes make them; pass "
+            "--cache=none, or --data_service=",
+        )
+
+
+def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
+    """Check one value by itself, and whether it has an effect beside the others."""
+    value, task = values[name], values["task"]
+    usual = default(field, task)
+    wrong = None if value == usual else fault(field, value)
+    if wrong:
+        raise UsageError(f"--{name}={value}: {wrong}")
+    known = field.metadata["of_task"].get(task, ())
+    if known and value not in known:
+        message = f"--{name}={value}: not one of {', '.join(known)} for --task={task}"
+        raise NoEffectError(name, "task", message)
+    if field.metadata["only"] and value != usual:
+        other, *known = field.metadata["only"]
+        if values[other] not in known:
+            message = f"means nothing to --{other}={values[other]}, only to {', '.join(known)}"
+            raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
+
+
+def check_micro_batches(config: Config) -> None:
+    """Check that a batch can be divided into `--micro_batches` equal parts.
+
+    Args:
+        config: The settings of a run.
+
+    Raises:
+        UsageError: The batch cannot be divided.
+    """
+    settings = config.input
+    micro = max(1, settings.micro_batches)
+    has_rows = _has_token_rows(config)
+    unit = settings.row_tokens if has_rows else 1
+    if micro > (most := settings.batch_tokens):
+        raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")
+    if config.run.task != "classify" and settings.batch_tokens % (micro * unit):
+        raise UsageError(
+            f"--batch_tokens={settings.batch_tokens} is no multiple of {micro * unit}, which is "
+            f"--micro_batches={micro}{f' rows of --row_tokens={unit}' if has_rows else ''}; change "
+            "one of them"
+        )
+    shared = has_rows and config.model.loss == "negative_sampling"
+    if shared and settings.micro_tokens % config.model.group_tokens:
+        batch = f"--batch_tokens={settings.batch_tokens}"
+        batch += f" over --micro_batches={micro}" if micro > 1 else ""
+        raise UsageError(
+            f"--group_tokens={config.model.group_tokens} does not divide {batch}; change one of "
+            "them"
+        )
+
+
+def _check_replicas(config: Config) -> None:
+    strategy = config.run.strategy
+    if config.table.table != "device":
+        raise UsageError(
+            f"--table={config.table.table}: --strategy={strategy} keeps a copy of the tables on "
+            "every device; give --table=device, or another --strategy"
+        )
+    if config.model.class_devices > 1:
+        raise NoEffectError(
+            "class_devices",
+            "strategy",
+            f"--class_devices={config.model.class_devices} divides the classes over the devices, "
+            f"but --strategy={strategy} keeps a copy of them on each; leave out one of the two",
+        )
+    if config.run.device and strategy == "mirrored":
+        raise NoEffectError(
+            "device",
+            "strategy",
+            f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
+            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
+        )
+
+
+def _check_servers(config: Config) -> None:
+    if config.table.table in ("host", "dynamic"):
+        raise UsageError(
+            f"--table={config.table.table}: --strategy=parameter_server keeps the tables in the "
+            "memory of its servers, a row for each id; give --table=device, or another --strategy"
+        )
+    if config.model.class_devices > 1:
+        raise NoEffectError(
+            "class_devices",
+            "strategy",
+            f"--class_devices={config.model.class_devices} divides classes over local devices, but "
+            "--strategy=parameter_server shards all rows over its servers; leave out one of the "
+            "two",
+        )
+
+
+def _check_classify(config: Config) -> None:
+    settings = config.labelled
+    if bool(settings.text_column) != bool(settings.label_column):
+        raise UsageError(
+            f"--text_column={settings.text_column} --label_column={settings.label_column}: name "
+            "both, or neither for lines of labels and text"
+        )
+    if settings.label_separator and not settings.label_column:
+        raise UsageError(
+            f"--label_separator={settings.label_separator} separates the labels in a cell of "
+            "--label_column; name that column, or leave the separator out"
+        )
+
+
+def _check_recommend(config: Config, has_temperature: bool) -> None:
+    if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
+        raise NoEffectError(
+            "temperature",
+            "cosine" if config.model.model == "mf" else "model",
+            f"--temperature={config.ratings.temperature} divides cosines, which only "
+            "--model=mf with --cosine computes; leave it out",
+        )
+
+
+def _check_dynamic(values: dict[str, Any]) -> None:
+    for name, allowed in (
+        ("task", "words"),
+        ("loss", "negative_sampling"),
+        ("vocab", ""),
+        ("cache", "none"),
+        ("data_service", ""),
+    ):
+        if values[name] != allowed:
+            message = (
+                f"--{name}={values[name]} needs a vocabulary, and --table=dynamic has none; "
+                f"give --{name}={allowed}, or another --table"
+            )
+            # With another task or loss, a flagfile would describe another model.
+            if name in ("task", "loss"):
+                raise UsageError(message)
+            raise NoEffectError(name, "table", message)
+    if values["min_count"] > 255:
+        raise UsageError(
+            f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "
+            "255; give at most 255"
+        )
