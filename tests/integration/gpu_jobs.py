@@ -139,7 +139,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
 def first_batch(job: Job, config: Config):
     batches = job.batches(range(1), 0)
     if config.table.table == "host":
-        batches = job.staging.ahead(batches, 0)
+        batches = job.staging.prefetch(batches, 0)
     _, batch = next(iter(batches))
     return job.staging.locate(batch, tf.constant(0, tf.int64))
 
