@@ -79,7 +79,8 @@ def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
     known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
     assert known["repeats"] == "Runs of each side; medians are reported. (default: 1)"
     assert known["rows"].startswith("sparse: Rows of the table. (default: 793471) tables: Rows")
-    assert known["dim"].startswith("words, classify, scaling: Columns of a vector. (default: 100) ")
+    dim = "words, classify, scaling: The number of columns of a vector. (default: 100) "
+    assert known["dim"].startswith(dim)
 
 
 def test_the_defaults_are_those_of_training():

@@ -17,7 +17,7 @@ from tests.integration.commands import Command, Ended
 from tests.replaced import REPLACED
 
 ROOT = pathlib.Path(__file__).parents[1]
-COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml", "setup.py")
+COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
 SECONDS_PER_COMMAND = 300
 # README.md and the guides beside the code, by path; each of them runs in a copy of its own.
 GUIDES = {

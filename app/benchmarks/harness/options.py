@@ -270,8 +270,7 @@ def check(options: Options) -> None:
     """Raises UsageError for the first value that cannot be."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        wrong = fault(field, value)
-        if wrong:
+        if wrong := fault(field, value):
             raise UsageError(f"--{field.name}={value}: {wrong}")
 
 

@@ -97,7 +97,7 @@ def test_weights(given, expected):
         ("", "'' is not a label"),
         ("a=0", "'0' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=-1", "'-1' of 'a' is not a number from 1e-06 to 1e+06"),
-        ("a=1e300", "'1e300' of 'a' is no number from 1e-06 to 1e+06"),
+        ("a=1e300", "'1e300' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=nan", "'nan' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=two", "'two' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=", "'' of 'a' is not a number from 1e-06 to 1e+06"),
