@@ -31,6 +31,7 @@ def make_data(
     workdir: Workdir,
     batches: Batches,
     epoch_size: int,
+    batch_unit: str,
     empty: tf.Tensor | None = None,
 ) -> TrainingData:
     """Return the training data of a task on running text.
@@ -41,6 +42,7 @@ def make_data(
         workdir: The folder of the run.
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
+        batch_unit: See `TrainingData`.
         empty: See `TrainingData`.
     """
     return TrainingData(
@@ -48,6 +50,7 @@ def make_data(
         expected_batches=text.batches,
         steps_per_batch=config.input.steps_per_call,
         epoch_size=epoch_size,
+        batch_unit=batch_unit,
         empty=empty,
         digest=words_data.compute_digest(text),
         summary=_about(text, config),

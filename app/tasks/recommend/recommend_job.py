@@ -67,6 +67,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(train.users_N),
         unit="pairs",
+        batch_unit="pairs",
         is_arranged=False,
         summary=recommend_data.about(split, sources),
         record=lambda: recommend_data.record(split, fingerprint, mean, workdir),
