@@ -83,8 +83,10 @@ def place_tables(
     planned = plan(model, lambda: batches(range(1), 0), data, config, places, others)
     tables = {}
     if not config.run.plan_only:
-        tables = storage.make_tables(model.tables(), config, places, workdir, dynamic)
-    staging = storage.make_staging(planned.rooms, model, tables, optimizer, config, places)
+        tables = storage.make_tables(
+            model.tables(), config, places, workdir, dynamic, optimizer.slots
+        )
+    staging = storage.make_staging(planned.rooms, model, tables, config, places)
     return {
         "tables": tables,
         "memory": planned.items,

@@ -21,6 +21,19 @@ Layout = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
+class Slot:
+    """One tensor of optimizer state for each row of a table.
+
+    Attributes:
+        columns: The numbers of a row's state; 0 for as many as the row has.
+        initial: The initial value of each number.
+    """
+
+    columns: int
+    initial: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TableSpec:
     """The table that a model or a loss asks for, wherever it will be stored.
 
@@ -33,6 +46,8 @@ class TableSpec:
         by_frequency: Whether lower ids are needed more often than higher ids.
         grows: Whether rows stand for things in the data, such as users. A dynamic table can then
             make a row when its id is first seen.
+        slots: The optimizer state to make with the table, by name. Models and losses leave it
+            empty, because they do not know the optimizer.
     """
 
     rows: int
@@ -42,6 +57,7 @@ class TableSpec:
     device: int = 0
     by_frequency: bool = False
     grows: bool = False
+    slots: Mapping[str, Slot] = dataclasses.field(default_factory=dict)
 
 
 class Table(Protocol):
@@ -54,7 +70,8 @@ class Table(Protocol):
         rows: The number of rows, V.
         columns: The number of columns, D.
         device: The TensorFlow name of the device on which rows arrive and from which they leave.
-        slots: The tables of optimizer state that `slot` has made, by name.
+        slots: The tables of optimizer state by name, made with this table: they have the same ids
+            and are stored alike. A table that is only read has none.
     """
 
     rows: int
@@ -93,20 +110,8 @@ class Table(Protocol):
         """
         ...
 
-    def slot(self, name: str, columns: int, initial: float) -> Table:
-        """Return a table for optimizer state with the same V ids, stored like this table.
-
-        The first call with a name makes the table. Later calls return the same one.
-
-        Args:
-            name: The name of the slot, such as "accumulator".
-            columns: The number of columns of the slot.
-            initial: The initial value of every number.
-        """
-        ...
-
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots made so far."""
+        """Return the size in bytes of the rows and of all slots."""
         ...
 
     def is_finite(self) -> bool:

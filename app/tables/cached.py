@@ -129,8 +129,8 @@ class CacheMap:
 class CachedTable(tf.Module):
     """The cached rows of a table, as a `tables.base.Table` that steps train on.
 
-    Only cached ids may be gathered or written; on a CPU TensorFlow raises for any other id. Make
-    all slots first, then call `allocate`.
+    Only cached ids may be gathered or written, after `allocate`; on a CPU TensorFlow raises for any
+    other id. The slots of the backing table are cached with its rows.
 
     Args:
         backing: The table that stores all rows.
@@ -143,20 +143,15 @@ class CachedTable(tf.Module):
         super().__init__()
         self.backing, self.device = backing, device
         self.rows, self.columns = backing.rows, backing.columns
-        self.slots: dict[str, CachedTable] = {}
         self._cache: DeviceTable | None = None
         self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
         if positions_V is None:
             with tf.device(HOST):
                 positions_V = tf.Variable(lambda: tf.fill([backing.rows], _NONE), trainable=False)
         self._positions_V = positions_V
-
-    def slot(self, name: str, columns: int, initial: float) -> CachedTable:
-        """Return the slot of the backing table, cached with the rows; see `Table.slot`."""
-        if name not in self.slots:
-            backing = self.backing.slot(name, columns, initial)
-            self.slots[name] = CachedTable(backing, self.device, self._positions_V)
-        return self.slots[name]
+        self.slots = {
+            name: CachedTable(slot, device, positions_V) for name, slot in backing.slots.items()
+        }
 
     def allocate(self, cache_map: CacheMap) -> None:
         """Make the cache on the device, and load the pinned rows.

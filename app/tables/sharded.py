@@ -85,7 +85,7 @@ class ShardedTable(tf.Module):
     out of range is no row of any shard, either (see `VariableRows`).
 
     Args:
-        parts: The shards. A checkpoint has this name in the keys of the variables.
+        parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
         plan: The rule that gives rows to shards.
     """
 
@@ -95,8 +95,12 @@ class ShardedTable(tf.Module):
         self.device = parts[0].device
         self.plan = plan
         self.parts = list(parts)
+        slots = {
+            name: ShardedTable([shard.slots[name] for shard in parts], plan)
+            for name in parts[0].slots
+        }
         # TensorFlow must not track these: a checkpoint has the slots of the shards.
-        object.__setattr__(self, "_slots", {})
+        object.__setattr__(self, "slots", slots)
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`."""
@@ -123,20 +127,8 @@ class ShardedTable(tf.Module):
             with tf.device(shard.device):
                 shard.assign(rows_M, rows_MD)
 
-    def slot(self, name: str, columns: int, initial: float) -> ShardedTable:
-        """Return a table for optimizer state, spread likewise; see `Table.slot`."""
-        if name not in self._slots:
-            slots = [shard.slot(name, columns, initial) for shard in self.parts]
-            self._slots[name] = ShardedTable(slots, self.plan)
-        return self._slots[name]
-
-    @property
-    def slots(self) -> dict[str, ShardedTable]:
-        """The slots made so far, by name."""
-        return self._slots
-
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots made so far."""
+        """Return the size in bytes of the rows and of all slots."""
         return sum(shard.bytes() for shard in self.parts)
 
     def is_finite(self) -> bool:

@@ -15,7 +15,6 @@ from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags, write_flags
 from ..config import RunConfig
 from ..errors import RunError, UsageError
-from ..optimizers.row_updates import slots
 from ..system.signals import asked_to_stop
 from . import profile_hooks
 from .interval import Interval, not_finite
@@ -29,9 +28,7 @@ from .staging import InPlace, Staging
 
 
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
-    """Check the flags of a run and make the slots of the optimizer.
-
-    The slots are made here so that the memory of the tables is known before training.
+    """Check the flags of a run.
 
     Args:
         job: What to train.
@@ -52,10 +49,6 @@ def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
             f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
             "checkpoint, but a table in a file exists only once; leave out --patience"
         )
-    trained = {name for name, spec in job.model.tables().items() if spec.trained}
-    for name, table in job.tables.items():  # there are none for --plan_only
-        if name in trained:
-            slots(job.optimizer, table)
     # A resumed run may be past the windows that its workdir already has in flags.cfg.
     if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
         position = newest_position(workdir.checkpoints) or Position()

@@ -18,8 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..models.base import Model
-from ..optimizers.base import Optimizer
-from ..optimizers.row_updates import slots
 from ..tables.base import Table
 from ..tables.cached import CachedTable, CacheMap, CachePlan
 from .cache_size import CacheSize, calls_per_chunk
@@ -130,7 +128,6 @@ class Staging(InPlace):
     Args:
         model: Gives the lookups.
         homes: The tables in host memory or in a file, by name.
-        optimizer: Has the slots to cache with the rows.
         seed: The seed of the run.
         device: The device of the steps.
         rooms: The size of the cache of each table to cache, by name.
@@ -147,7 +144,6 @@ class Staging(InPlace):
         self,
         model: Model,
         homes: Mapping[str, Table],
-        optimizer: Optimizer,
         seed: int,
         device: str,
         rooms: Mapping[str, CacheSize],
@@ -156,8 +152,8 @@ class Staging(InPlace):
         micro_batches: int = 1,
     ):
         super().__init__(dict(homes))
-        self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
-        self._rooms, self._steps = rooms, steps_per_batch
+        self._homes, self._device, self._rooms = homes, device, rooms
+        self._steps = steps_per_batch
         self._calls = calls_per_chunk(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed, micro_batches)
         self._staged: dict[str, CachedTable] = {}
@@ -273,11 +269,8 @@ class Staging(InPlace):
 
     def _open(self) -> None:
         """Create the caches."""
-        specs = self._model.tables()
         for name, room in self._rooms.items():
             table = self._staged[name] = CachedTable(self._homes[name], self._device)
-            if specs[name].trained:
-                slots(self._optimizer, table)
             self._places[name] = CacheMap(table.rows, room.hot_N, room.cold)
             table.allocate(self._places[name])
         self.tables.update(self._staged)

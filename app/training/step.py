@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..models.base import Model
-from ..optimizers import row_updates
 from ..optimizers.base import Optimizer
+from ..optimizers.row_updates import update_rows
 from ..tables.base import Table
 from ..types import HOST, Batch, Located
 from .gradients import RowGradients, StepGradients, compute_gradients, phase
@@ -53,8 +53,8 @@ def train_step(
     def update_block(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
-        gradients = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})
-        update_rows(optimizer, tables[name], gradients[name], rate, number, rows_UD)
+        clipped = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})[name]
+        update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
 
     devices = {name: table.device for name, table in tables.items()}
     update = update_block if len(batches) == 1 else None
@@ -83,8 +83,8 @@ def apply_gradients(
         clipped = clip_gradients(optimizer, gradients.gradients)
     with phase("update"):
         for name, rows in clipped.items():
-            rows_UD = gradients.rows.get(name)
-            update_rows(optimizer, tables[name], rows, rate, number, rows_UD)
+            before_UD = gradients.rows.get(name)
+            update_rows(optimizer.rule, tables[name], *rows, rate, number, before_UD)
         for name, (ids_U, rows_UD) in gradients.state.items():
             tables[name].assign(ids_U, rows_UD)
 
@@ -100,30 +100,6 @@ def clip_gradients(
     """
     clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
     return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
-
-
-def update_rows(
-    optimizer: Optimizer,
-    table: Table,
-    gradients: RowGradients,
-    rate: tf.Tensor,
-    number: tf.Tensor,
-    rows_UD: tf.Tensor | None = None,
-) -> None:
-    """Update some rows of one table and their slots.
-
-    Args:
-        optimizer: Changes the rows.
-        table: The table; only the rows of the gradients change.
-        gradients: The clipped gradients.
-        rate: The learning rate, a float32 scalar.
-        number: The number of the step, an int64 scalar, 1 for the first.
-        rows_UD: The rows as they are in the table. By default they are gathered.
-    """
-    ids_U, gradients_UD = gradients
-    if rows_UD is None:
-        rows_UD = table.gather(ids_U)
-    row_updates.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
 
 
 def train_function(

@@ -19,8 +19,8 @@ from app.tables.dynamic.keys import KeyMap
 class Chunked(CachedTable):
     """A table that loads rows into a small cache whenever they are looked up."""
 
-    def __init__(self, *options):
-        super().__init__(DeviceTable(*options), "CPU:0")
+    def __init__(self, *options, **slots):
+        super().__init__(DeviceTable(*options, **slots), "CPU:0")
         self.cache_map = None
 
     def at_home(self):
@@ -38,14 +38,14 @@ class Chunked(CachedTable):
         return super().gather(ids_U)
 
 
-def dealt(rows, columns, initial, dtype):
-    return sharded.make(rows, columns, initial, ["CPU:0"] * 3, dtype=dtype)
+def dealt(rows, columns, initial, dtype, **slots):
+    return sharded.make(rows, columns, initial, ["CPU:0"] * 3, dtype=dtype, **slots)
 
 
-def in_file(*options):
+def in_file(*options, **slots):
     folder = pathlib.Path(tempfile.mkdtemp())
-    return FileTable(TableFile(folder / "rows", "run", resume=False), "input", *options)
+    return FileTable(TableFile(folder / "rows", "run", resume=False), "input", *options, **slots)
 
 
-def dynamic(rows, columns, initial, dtype):
-    return DynamicTable(KeyMap(rows), columns, initial, dtype=dtype)
+def dynamic(rows, columns, initial, dtype, **slots):
+    return DynamicTable(KeyMap(rows), columns, initial, dtype=dtype, **slots)

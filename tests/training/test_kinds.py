@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from app.optimizers.adam import lazy_adam
-from app.optimizers.row_updates import slots
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 from tests.reference import tables
@@ -21,10 +20,11 @@ KINDS = {"sharded": tables.dealt, "file": tables.in_file, "dynamic": tables.dyna
 
 def trained(kind):
     """All rows and slots after some calls."""
-    model, optimizer, made = make_model("cbow", np.arange(WORDS, 0, -1)), lazy_adam(), {}
-    for name, spec in model.tables().items():
-        made[name] = kind(spec.rows, spec.columns, spec.initial, tf.float32)
-        slots(optimizer, made[name])
+    model, optimizer = make_model("cbow", np.arange(WORDS, 0, -1)), lazy_adam()
+    made = {
+        name: kind(spec.rows, spec.columns, spec.initial, tf.float32, slots=optimizer.slots)
+        for name, spec in model.tables().items()
+    }
     function = train_function(model, made, optimizer, seed=4)
     for call in range(4):
         seeds = [[call, step] for step in range(STEPS)]
@@ -34,13 +34,13 @@ def trained(kind):
     return {
         (name, slot): part.gather(every).numpy()
         for name, table in made.items()
-        for slot, part in {"": table, **slots(optimizer, table)}.items()
+        for slot, part in {"": table, **table.slots}.items()
     }
 
 
 @pytest.fixture(scope="module")
 def expected():
-    return trained(lambda rows, columns, initial, dtype: DeviceTable(rows, columns, initial))
+    return trained(DeviceTable)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,7 +13,6 @@ from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.losses.base import Part
 from app.models.base import Outcome
-from app.optimizers.row_updates import slots
 from app.optimizers.sgd import sgd
 from app.tables.base import TableSpec
 from app.tables.dynamic.dynamic import DynamicTable
@@ -140,8 +139,6 @@ def test_a_recommender_is_that_of_tables_on_the_device_bit_for_bit(tmp_path, val
     trained, functions = {"dynamic": {}, "device": {}}, {}
     for kind in ("dynamic", "device"):
         job = job_of(tmp_path, table=kind, micro_batches=micro, epochs=1, **values)[2]
-        for table in job.tables.values():
-            slots(job.optimizer, table)
         function = train_function(job.model, job.staging.tables, job.optimizer, 1, micro)
         with tf.device("CPU:0"):
             for number, (_, data) in enumerate(job.batches(range(2), 0)):

@@ -41,7 +41,7 @@ class Run:
     def __init__(self, folder, length=5, expected=5, rate=0.1, words=100, during=lambda *_: None):
         self.place = Workdir(folder)
         self.asked, self.during, self.length = [], during, length
-        self.table = DeviceTable(10, 4, tf.zeros)
+        self.table = DeviceTable(10, 4, tf.zeros, slots=adagrad(0.1).slots)
         self.job = loop.Job(
             model=Model(),
             tables={"input": self.table},
@@ -197,17 +197,6 @@ def test_what_is_called_after_every_epoch(tmp_path):
     more.job = run.job
     more.train(log_seconds=1e9)
     assert len(ended) == 2
-
-
-def test_a_table_that_is_not_trained_has_no_slots(tmp_path):
-    run = Run(tmp_path)
-    spec = TableSpec(10, 4, tf.zeros, trained=False)
-    run.job.model.tables = lambda: {"input": spec}
-    loop.prepare(run.job, RunConfig(), run.place)
-    assert not run.table.slots
-    run.job.model.tables = lambda: {"input": dataclasses.replace(spec, trained=True)}
-    loop.prepare(run.job, RunConfig(), run.place)
-    assert list(run.table.slots) == ["accumulator"]
 
 
 def test_what_a_table_raises_within_a_step_ends_the_run(tmp_path):

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
-from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import cache_size
@@ -32,10 +31,10 @@ def batches(number=BATCHES):
 def make(optimizer):
     model = make_model("skipgram", COUNTS)
     specs = model.tables()
-    tables = {name: DeviceTable(s.rows, s.columns, s.initial) for name, s in specs.items()}
-    for table in tables.values():
-        slots(optimizer, table)
-    return model, tables
+    return model, {
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
+        for name, spec in specs.items()
+    }
 
 
 def trained(optimizer, way, after=lambda batch: None):
@@ -64,10 +63,8 @@ def room(hot, cold):
     return CacheSize(np.arange(hot), cold, 0)
 
 
-def through(optimizer, rooms, stage_steps=STAGED):
-    return lambda model, tables: Staging(
-        model, tables, optimizer, 4, "CPU:0", rooms, stage_steps, STEPS
-    )
+def through(rooms, stage_steps=STAGED):
+    return lambda model, tables: Staging(model, tables, 4, "CPU:0", rooms, stage_steps, STEPS)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -94,7 +91,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
             assert contents(tables) == expected[number]
 
     whole, _ = trained(optimizer, lambda model, tables: InPlace(tables), keep)
-    found, brought = trained(optimizer, through(optimizer, rooms), compare)
+    found, brought = trained(optimizer, through(rooms), compare)
     assert found == whole
     values = brought.values()
     assert 0 < values["stage_hit_rate"] <= 1 and 0 <= values["stage_stall"] <= 1
@@ -104,7 +101,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
 def test_what_a_call_of_more_ids_than_places_would_need_is_no_plan():
     optimizer = rowwise_adagrad()
     with pytest.raises(AssertionError, match="rows of one call"):
-        trained(optimizer, through(optimizer, {"input": room(0, 3)}), lambda *_: None)
+        trained(optimizer, through({"input": room(0, 3)}), lambda *_: None)
 
 
 def test_rows_that_are_needed_again_do_not_move():
@@ -112,7 +109,7 @@ def test_rows_that_are_needed_again_do_not_move():
 
     def same(model, tables):
         model_tables.update(tables)
-        return through(optimizer, {"input": room(0, WORDS)}, STEPS)(model, tables)
+        return through({"input": room(0, WORDS)}, STEPS)(model, tables)
 
     moved = []
 
@@ -129,7 +126,7 @@ def test_rows_that_are_needed_again_do_not_move():
 def test_an_error_of_the_batches_reaches_the_loop():
     optimizer = rowwise_adagrad()
     model, tables = make(optimizer)
-    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+    brought = through({"input": room(10, 300)})(model, tables)
 
     def broken():
         yield from batches(4)
@@ -147,7 +144,7 @@ def test_no_batches_are_nothing_to_do():
     optimizer = rowwise_adagrad()
     model, tables = make(optimizer)
     before = contents(tables)
-    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+    brought = through({"input": room(10, 300)})(model, tables)
     assert list(brought.prefetch(iter(()), 0)) == []
     brought.write_back()
     brought.close()

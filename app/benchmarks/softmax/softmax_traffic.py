@@ -24,6 +24,7 @@ class Counting:
     def __init__(self, table: Table, totals: Mapping[str, tf.Variable], slot: bool = False):
         self.rows, self.columns, self.device = table.rows, table.columns, table.device
         self._table, self._totals, self._slot = table, totals, slot
+        self.slots = {name: Counting(part, totals, slot=True) for name, part in table.slots.items()}
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the ids; see `tables.base.Table`."""
@@ -36,10 +37,6 @@ class Counting:
         if not self._slot:
             self._totals["rows"].assign_add(tf.size(ids_U, tf.int64))
         self._table.assign(ids_U, rows_UD)
-
-    def slot(self, name: str, columns: int, initial: float) -> Counting:
-        """A table of the same rows beside this one."""
-        return Counting(self._table.slot(name, columns, initial), self._totals, slot=True)
 
     def _bytes(self, ids_U: tf.Tensor) -> tf.Tensor:
         return tf.size(ids_U, tf.int64) * self.columns * tf.float32.size

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,10 @@ import tensorflow as tf
 
 from ...errors import RunError
 from .. import arrays
-from ..base import Layout
-from ..device import DeviceTable
+from ..base import Layout, Slot
+from ..device import DeviceTable, slot_options
 from ..id_checks import check_ids
-from ..initial import Constant, Initial
+from ..initial import Initial
 from ..rounding import round_stochastically
 from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
@@ -41,9 +40,10 @@ class FileTable(tf.Module):
         rounding: How rows are rounded to half precision, "nearest" or "stochastic".
         slot_dtype: The dtype in which slots of more than one column are stored.
         seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
+        slots: The optimizer state of each row, by name.
 
     Raises:
-        UsageError: The file to resume has no such table.
+        UsageError: The file to resume has no such table or slot.
         RunError: The disk is too small.
     """
 
@@ -58,19 +58,22 @@ class FileTable(tf.Module):
         rounding: str = "nearest",
         slot_dtype: tf.DType = tf.float32,
         seed: int = 0,
+        slots: Mapping[str, Slot] | None = None,
     ):
         super().__init__()
         self.rows, self.columns, self.path = rows, columns, file.path
         self.device = "/device:CPU:0"
-        self.slots: dict[str, FileTable] = {}
         self._file, self._section = file, name
         self._number = file.section(name, rows, columns, initial, dtype)
-        self.dtype, self._slot_dtype = dtype, slot_dtype
-        self._rounding, self._seed = rounding, seed
+        self.dtype, self._rounding, self._seed = dtype, rounding, seed
         self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
         if self._is_stochastic:
             with tf.device(_CPU):
                 self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
+        self.slots: dict[str, FileTable] = {}
+        for slot_name, slot in (slots or {}).items():
+            options = slot_options(slot_name, slot, columns, slot_dtype, rounding, seed)
+            self.slots[slot_name] = FileTable(file, f"{name}.{slot_name}", rows, **options)
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`.
@@ -140,22 +143,6 @@ class FileTable(tf.Module):
 
         self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
 
-    def slot(self, name: str, columns: int, initial: float) -> FileTable:
-        """Return a table for optimizer state in the same file; see `Table.slot`."""
-        if name not in self.slots:
-            with tf.init_scope():
-                self.slots[name] = FileTable(
-                    self._file,
-                    f"{self._section}.{name}",
-                    self.rows,
-                    columns,
-                    Constant(initial),
-                    self._slot_dtype if columns > 1 else tf.float32,
-                    self._rounding,
-                    seed=self._seed ^ zlib.crc32(name.encode()),
-                )
-        return self.slots[name]
-
     def make_cache(self, rows: int) -> DeviceTable:
         """Return a table on the current device that can hold some rows of this one.
 
@@ -169,7 +156,7 @@ class FileTable(tf.Module):
         return cache
 
     def bytes(self) -> int:
-        """Return the bytes in the file of the rows and of all slots made so far."""
+        """Return the bytes in the file of the rows and of all slots."""
         own = self.rows * self.columns * self.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
 

@@ -38,7 +38,9 @@ class RowsByKey:
         self.row_store, self.rows, self.columns = row_store, row_store.rows, row_store.columns
         self.device = row_store.device
         self._rows_of, self._may_lack_rows = rows_of, may_lack_rows
-        self.slots: dict[str, RowsByKey] = {}
+        self.slots = {
+            name: RowsByKey(slot, rows_of, may_lack_rows) for name, slot in row_store.slots.items()
+        }
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given keys; see `Table.gather`."""
@@ -57,13 +59,6 @@ class RowsByKey:
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given keys; see `Table.assign`."""
         self.row_store.assign(*self._with_rows(ids_U, rows_UD))
-
-    def slot(self, name: str, columns: int, initial: float) -> RowsByKey:
-        """Return a table for optimizer state with the same keys; see `Table.slot`."""
-        if name not in self.slots:
-            row_store = self.row_store.slot(name, columns, initial)
-            self.slots[name] = RowsByKey(row_store, self._rows_of, self._may_lack_rows)
-        return self.slots[name]
 
     def bytes(self) -> int:
         """Return the bytes of all rows and slots that were ever in use."""
