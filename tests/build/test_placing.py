@@ -92,7 +92,7 @@ def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
 def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(memory, monkeypatch):
     memory(1e9)
     monkeypatch.setattr(placing, "step_bytes", lambda *_: 10**9)
-    monkeypatch.setattr(placing.staging, "needs", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(placing.cache_size, "first_lookups", lambda *_: pytest.fail("drawn"))
     with pytest.raises(UsageError, match="; lower --max_vocab_size, --dim or --batch_tokens$"):
         decide(config())
 

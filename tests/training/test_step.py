@@ -267,11 +267,12 @@ def test_only_the_first_steps_loss_is_computed(name):
 def test_training_learns_which_words_come_together(name):
     """Every document is one of eleven pairs of words."""
     model = make_model(name, COUNTS, dim=24)
+    optimizer = adagrad(0.01)
     tables = {
-        table: DeviceTable(spec.rows, spec.columns, spec.initial)
+        table: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
         for table, spec in model.tables().items()
     }
-    train = train_function(model, tables, adagrad(0.01), seed=1)
+    train = train_function(model, tables, optimizer, seed=1)
     words_SB72 = 2 * np.random.default_rng(0).integers(1, 12, size=(200, 4, 7, 1)) + [0, 1]
     words_SB72[..., 0] = ~words_SB72[..., 0]
     tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)
