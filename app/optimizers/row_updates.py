@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..tables.base import Table
+from ..tables.base import Ids, Table
 from .base import Rule
 
 
 def update_rows(
     rule: Rule,
     table: Table,
-    ids_U: tf.Tensor,
+    ids_U: Ids,
     gradients_UD: tf.Tensor,
     rate: tf.Tensor,
     step: tf.Tensor,
@@ -24,12 +24,13 @@ def update_rows(
     Args:
         rule: The update rule.
         table: The table, made with the slots of the optimizer that has the rule.
-        ids_U: Unique ids of rows.
+        ids_U: Unique ids of rows. They are located once, for the rows and all slots.
         gradients_UD: The gradients of the rows, float32.
         rate: The learning rate, a float32 scalar.
         step: The number of the update, an int64 scalar from 1.
         rows_UD: The rows as they are in the table. By default they are gathered.
     """
+    ids_U = table.locate(ids_U)
     if rows_UD is None:
         rows_UD = table.gather(ids_U)
     state = {name: slot.gather(ids_U) for name, slot in table.slots.items()}

@@ -60,11 +60,28 @@ class TableSpec:
     slots: Mapping[str, Slot] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocatedIds:
+    """Ids whose rows were located, for several calls with the same ids (see `Table.locate`).
+
+    Attributes:
+        ids_U: The ids, (U,).
+        rows: The location of their rows, in a form that only the table knows.
+    """
+
+    ids_U: tf.Tensor
+    rows: Any
+
+
+Ids = tf.Tensor | LocatedIds
+
+
 class Table(Protocol):
     """V rows of D columns that are read and written by id.
 
-    Ids are int32 or int64 of shape (U,). Rows are float32 of shape (U, D), in whatever dtype they
-    are stored. No method but `is_finite` touches more rows than the given ids.
+    Ids are int32 or int64 of shape (U,), or the result of `locate` for them. Rows are float32 of
+    shape (U, D), in whatever dtype they are stored. No method but `is_finite` touches more rows
+    than the given ids.
 
     Attributes:
         rows: The number of rows, V.
@@ -79,33 +96,45 @@ class Table(Protocol):
     device: str
     slots: Mapping[str, Table]
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+    def locate(self, ids_U: Ids) -> Ids:
+        """Locate the rows of the given ids once, for several calls of this table and its slots.
+
+        Args:
+            ids_U: Ids (U,), or the result of this method, which is returned.
+
+        Returns:
+            The ids to give to `gather`, `add` and `assign`. A table that stores its rows by id
+            returns the ids as they are.
+        """
+        ...
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of the given ids.
 
         Args:
-            ids_U: Ids (U,), int32 or int64. An id may occur more than once.
+            ids_U: Ids (U,). An id may occur more than once.
 
         Returns:
             Rows (U, D), float32.
         """
         ...
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids.
 
         No addition is lost when several writers call this at the same time.
 
         Args:
-            ids_U: Unique ids (U,), int32 or int64.
+            ids_U: Unique ids (U,).
             delta_UD: Differences (U, D), float32.
         """
         ...
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids. Only one writer may call this at a time.
 
         Args:
-            ids_U: Unique ids (U,), int32 or int64.
+            ids_U: Unique ids (U,).
             rows_UD: New rows (U, D), float32.
         """
         ...

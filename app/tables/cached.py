@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Layout, Table
+from .base import Ids, Layout, LocatedIds, Table
 from .device import DeviceTable
 from .row_reads import row_slices
 
@@ -171,17 +171,27 @@ class CachedTable(tf.Module):
             plan = CachePlan(nothing, nothing.astype(np.int32), ids, positions)
             self.apply(plan, self.load(ids))
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Look up the positions of cached ids; see `Table.locate`."""
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
+        with tf.device(HOST):
+            positions_U = tf.raw_ops.ResourceGather(
+                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
+            )
+        return LocatedIds(ids_U, positions_U)
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of cached ids; see `Table.gather`."""
-        return self._cache.gather(self._positions(ids_U))
+        return self._cache.gather(self.locate(ids_U).rows)
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of cached ids; see `Table.add`."""
-        self._cache.add(self._positions(ids_U), delta_UD)
+        self._cache.add(self.locate(ids_U).rows, delta_UD)
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of cached ids; see `Table.assign`."""
-        self._cache.assign(self._positions(ids_U), rows_UD)
+        self._cache.assign(self.locate(ids_U).rows, rows_UD)
 
     def bytes(self) -> int:
         """Return the bytes that the cache takes on the device, slots included."""
@@ -266,10 +276,4 @@ class CachedTable(tf.Module):
         with tf.device(HOST):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
-            )
-
-    def _positions(self, ids_U: tf.Tensor) -> tf.Tensor:
-        with tf.device(HOST):
-            return tf.raw_ops.ResourceGather(
-                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
             )

@@ -38,6 +38,10 @@ class Outline:
         self.slots = {n: Outline(rows, slot.columns or columns, {}) for n, slot in slots.items()}
         self._written = tf.Variable(0.0, trainable=False)  # keeps writes in the graph
 
+    def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the ids; see `Table`."""
+        return ids_U
+
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return zeros (U, D); see `Table`."""
         return tf.zeros((tf.size(ids_U), self.columns))

@@ -13,9 +13,16 @@ import tensorflow as tf
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
-from ..tables.base import Table
+from ..tables.base import Ids, Table
 from ..types import HOST, Batch, Located
-from .gradients import RowGradients, StepGradients, compute_gradients, phase
+from .gradients import (
+    Lookups,
+    RowGradients,
+    StepGradients,
+    compute_gradients,
+    make_lookups,
+    phase,
+)
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
 # (int64), the learning rate (float32). Returns the loss of the first step, summed over its
@@ -47,7 +54,7 @@ def train_step(
         The loss before the update, summed over the examples, and the number of examples.
     """
 
-    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+    def gather(name: str, ids_U: Ids) -> tf.Tensor:
         return tables[name].gather(ids_U)
 
     def update_block(
@@ -57,10 +64,21 @@ def train_step(
         update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
 
     devices = {name: table.device for name, table in tables.items()}
-    update = update_block if len(batches) == 1 else None
-    gradients = compute_gradients(model, gather, batches, devices, update)
+    update = lookups = None
+    if len(batches) == 1:  # the gradients of several are added by id
+        update, lookups = update_block, [_locate(make_lookups(model, batches[0]), tables)]
+    gradients = compute_gradients(model, gather, batches, devices, update, lookups)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
+
+
+def _locate(lookups: Lookups, tables: Mapping[str, Table]) -> Lookups:
+    """Locate the rows of a batch, for their gathers and for their updates."""
+    with phase("lookup"):
+        return {
+            name: lookup._replace(rows_U=tables[name].locate(lookup.rows_U))
+            for name, lookup in lookups.items()
+        }
 
 
 def apply_gradients(

@@ -99,6 +99,7 @@ def make_step(optimizer, table, way="eager"):
 
     def step(ids_N, gradients_ND, rate, number):
         ids_U, positions_N = unique(ids_N)
+        ids_U = table.locate(ids_U)
         rows_UD = table.gather(ids_U)
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)

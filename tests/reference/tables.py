@@ -8,6 +8,7 @@ import tempfile
 import numpy as np
 
 from app.tables import sharded
+from app.tables.base import LocatedIds
 from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
@@ -30,12 +31,13 @@ class Chunked(CachedTable):
             self.allocate(self.cache_map)
         self.flush()
 
-    def gather(self, ids_U):
-        cold = self.cache_map.drop_pinned(ids_U.numpy())
-        plan = self.cache_map.plan(cold)
-        self.cache_map.apply(plan, cold)
-        self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
-        return super().gather(ids_U)
+    def locate(self, ids_U):
+        if not isinstance(ids_U, LocatedIds):
+            unpinned = self.cache_map.drop_pinned(ids_U.numpy())
+            plan = self.cache_map.plan(unpinned)
+            self.cache_map.apply(plan, unpinned)
+            self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
+        return super().locate(ids_U)
 
 
 def dealt(rows, columns, initial, dtype, **slots):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...errors import RunError
 from .. import arrays
-from ..base import Layout, Slot
+from ..base import Ids, Layout, LocatedIds, Slot
 from ..device import DeviceTable, slot_options
 from ..id_checks import check_ids
 from ..initial import Initial
@@ -75,8 +75,8 @@ class FileTable(tf.Module):
             options = slot_options(slot_name, slot, columns, slot_dtype, rounding, seed)
             self.slots[slot_name] = FileTable(file, f"{name}.{slot_name}", rows, **options)
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the given ids; see `Table.gather`.
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Check ids; see `Table.locate`. Every method that takes ids checks them like this.
 
         Args:
             ids_U: Ids (U,).
@@ -84,14 +84,22 @@ class FileTable(tf.Module):
         Raises:
             tf.errors.InvalidArgumentError: An id is out of range.
         """
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
+        with tf.device(_CPU):
+            return LocatedIds(ids_U, check_ids(ids_U, self.rows, self._section))
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return the rows of the given ids; see `Table.gather`."""
+        ids_U = self.locate(ids_U)
 
         def read(ids_U: np.ndarray) -> np.ndarray:
             return self._file.read(self._number, ids_U)
 
         rows_UD = self._call(read, ids_U, result=self.dtype)
-        return tf.cast(tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns)), tf.float32)
+        return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids, in float32; see `Table.add`.
 
         With stochastic rounding, of two writers that race one is lost.
@@ -99,10 +107,8 @@ class FileTable(tf.Module):
         Args:
             ids_U: Unique ids (U,).
             delta_UD: Differences (U, D).
-
-        Raises:
-            tf.errors.InvalidArgumentError: An id is out of range.
         """
+        ids_U = self.locate(ids_U)
 
         def write(ids_U: np.ndarray, delta_UD: np.ndarray) -> None:
             def change() -> np.ndarray:
@@ -115,22 +121,19 @@ class FileTable(tf.Module):
         else:
             self._call(write, ids_U, delta_UD)
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table.
 
         Args:
             ids_U: Unique ids (U,).
             rows_UD: New rows (U, D).
-
-        Raises:
-            tf.errors.InvalidArgumentError: An id is out of range.
         """
         if self._is_stochastic:
             seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.dtype, seed)
         self.assign_exact(ids_U, rows_UD)
 
-    def assign_exact(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace rows by rows that the stored dtype can represent, without a random draw.
 
         Args:
@@ -183,13 +186,13 @@ class FileTable(tf.Module):
     def _call(
         self,
         function: Callable,
-        ids_U: tf.Tensor,
+        ids_U: Ids,
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
         """Call a function of arrays: at once in eager mode, else whenever the graph runs."""
         with tf.device(_CPU):
-            inputs = [check_ids(ids_U, self.rows, self._section), *rows_UD]
+            inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():
                 return function(*(np.asarray(tensor) for tensor in inputs))
             return tf.numpy_function(function, inputs, [] if result is None else result)
