@@ -196,7 +196,7 @@ def _plan(
     def items(rooms: Mapping[str, CacheSize]) -> list[Item]:
         tables = _tables(specs, optimizer, config, devices)
         for name, room in rooms.items():
-            size = memory_plan.Size(len(room.hot_N), room.cold, room.needed)
+            size = memory_plan.Size(len(room.pinned_N), room.unpinned, room.loaded)
             dtypes = storage.dtypes(config)
             tables += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
         return tables + others

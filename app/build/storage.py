@@ -29,8 +29,8 @@ from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
 from ..training.cache_size import CacheSize
-from ..training.locating import Locating
-from ..training.staging import InPlace, Staging
+from ..training.key_locator import KeyLocator
+from ..training.prefetch import InPlace, Prefetcher
 
 # Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
 # counts.
@@ -84,7 +84,7 @@ def make_staging(
     tables: Mapping[str, Table],
     config: Config,
     devices: list[str],
-) -> InPlace | Staging:
+) -> InPlace:
     """Return the stage that brings rows of the tables to the steps.
 
     Args:
@@ -95,19 +95,19 @@ def make_staging(
         devices: The devices; steps run on the first.
 
     Returns:
-        `Locating` for dynamic tables, `Staging` for --table=host, otherwise `InPlace`.
+        `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
     """
     micro_batches = config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
-        return Locating(model, tables, config.run.seed, micro_batches)
+        return KeyLocator(model, tables, config.run.seed, micro_batches)
     if config.table.table != "host":
         return InPlace(tables)
-    return Staging(
+    return Prefetcher(
         model,
         tables,
         seed=config.run.seed,
         device=devices[0],
-        rooms=rooms,
+        cache_sizes=rooms,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
         micro_batches=micro_batches,

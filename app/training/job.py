@@ -12,7 +12,7 @@ from ..optimizers.base import Optimizer
 from ..tables.base import Checkpointable, Table
 from ..types import Batches
 from . import memory_plan
-from .staging import InPlace, Staging
+from .prefetch import InPlace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Job:
     monitor: Callable[[Mapping[str, float]], float] | None = None
     memory: Sequence[memory_plan.Item] = ()
     extra_state: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
-    staging: InPlace | Staging | None = None
+    staging: InPlace | None = None
     unit: str = "words"
     summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None

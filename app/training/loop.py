@@ -20,11 +20,11 @@ from . import profile_hooks
 from .interval import Interval, not_finite
 from .job import Job
 from .metrics import Display, Metrics, Quiet
+from .prefetch import InPlace
 from .profile_hooks import Profiler
 from .progress import expect_batches, is_done, set_micro_batches
 from .runner import LocalRunner, Runner
 from .scoring import Scoring
-from .staging import InPlace, Staging
 
 
 def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
@@ -125,7 +125,7 @@ class _Loop:
     job: Job
     settings: RunConfig
     runner: Runner
-    staging: InPlace | Staging
+    staging: InPlace
     position: Position
     checkpoints: Checkpoints
     best: Checkpoints

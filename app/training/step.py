@@ -14,7 +14,7 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..tables.base import Ids, Table
-from ..types import HOST, Batch, Located
+from ..types import HOST, Batch, LocatedData
 from .gradients import (
     Lookups,
     RowGradients,
@@ -188,7 +188,7 @@ def split_steps(
     """Yield the micro-batches of each of S steps.
 
     Args:
-        data_S: A nest of tensors (S, N, ...), or `Located`. Micro-batches are equal parts along
+        data_S: A nest of tensors (S, N, ...), or `LocatedData`. Micro-batches are equal parts along
             the second dimension.
         first: The number of steps before these, an int64 scalar.
         seed: The seed of the run.
@@ -206,7 +206,7 @@ def split_steps(
             ]
             for part in parts or range(micro_batches):
                 data = tf.nest.pack_sequence_as(data_S, [pieces[part] for pieces in split])
-                data, rows = data if isinstance(data, Located) else (data, {})
+                data, rows = data if isinstance(data, LocatedData) else (data, {})
                 seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
                 batches.append(Batch(data, tf.stack(seeds), part, rows))
         yield batches

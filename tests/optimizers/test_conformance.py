@@ -52,8 +52,8 @@ TABLES = {
     "bfloat16": (DeviceTable, tf.bfloat16, 2**-7),
     "float16": (DeviceTable, tf.float16, 2**-10),
     "sharded": (tables.dealt, tf.float32, 1e-5),
-    "staged": (tables.Chunked, tf.float32, 1e-5),
-    "staged, bfloat16": (tables.Chunked, tf.bfloat16, 2**-7),
+    "cached": (tables.Chunked, tf.float32, 1e-5),
+    "cached, bfloat16": (tables.Chunked, tf.bfloat16, 2**-7),
     "file": (tables.in_file, tf.float32, 1e-5),
     "dynamic": (tables.dynamic, tf.float32, 1e-5),
 }
@@ -98,12 +98,12 @@ def make_step(optimizer, table, way="eager"):
     """An update from ids with repeats, a gradient for each, as a training step makes it."""
 
     def step(ids_N, gradients_ND, rate, number):
-        ids_U, positions_N = unique(ids_N)
+        ids_U, inverse_N = unique(ids_N)
         ids_U = table.locate(ids_U)
         rows_UD = table.gather(ids_U)
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
-            loss = tf.reduce_sum(gradients_ND * take(Rows(rows_UD, positions_N), tf.float32))
+            loss = tf.reduce_sum(gradients_ND * take(Rows(rows_UD, inverse_N), tf.float32))
         gradients_UD = tape.gradient(loss, rows_UD)
         update_rows(optimizer.rule, table, ids_U, gradients_UD, rate, number, rows_UD)
 

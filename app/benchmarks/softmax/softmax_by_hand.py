@@ -94,8 +94,8 @@ def copies(
         )
     by_hidden, by_rows, by_classes = tape.gradient(loss, [hidden_ND, rows_ND, classes_CD])
 
-    ids_U, positions_N = unique(ids_NS)
-    summed_UD = tf.math.unsorted_segment_sum(by_rows, positions_N, tf.size(ids_U))
+    ids_U, inverse_N = unique(ids_NS)
+    summed_UD = tf.math.unsorted_segment_sum(by_rows, inverse_N, tf.size(ids_U))
     every_C = tf.range(tables["classes"].rows)
     update_rows(optimizer.rule, tables["output"], ids_U, summed_UD, rate, number)
     update_rows(optimizer.rule, tables["classes"], every_C, by_classes, rate, number, classes_CD)

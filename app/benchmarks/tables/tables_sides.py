@@ -26,7 +26,7 @@ from ...tables.dynamic.keys import KeyMap
 from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...training import cache_size
-from ...training.staging import InPlace, Staging
+from ...training.prefetch import InPlace, Prefetcher
 from ...training.step import train_function
 from ...types import Batch, Rows
 from . import tables_measure
@@ -66,7 +66,7 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
     model, optimizer, job = _Nearer(case), _optimizer(case), case.job
     with tf.device("CPU:0"):
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
-    brought: InPlace | Staging = InPlace({_NAME: home})
+    brought: InPlace = InPlace({_NAME: home})
     if job.hot is not None:
         needed = cache_size.first_lookups(
             model, batches, 0, device, cache_size.calls_per_chunk(job.stage_steps, STEPS)
@@ -74,12 +74,12 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
         room = cache_size.estimate_cache_size(
             model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100
         )
-        brought = Staging(
+        brought = Prefetcher(
             model,
             {_NAME: home},
             seed=0,
             device=device,
-            rooms={_NAME: room},
+            cache_sizes={_NAME: room},
             stage_steps=job.stage_steps,
             steps_per_batch=STEPS,
         )

@@ -15,6 +15,7 @@ from ..base import Ids, Layout, LocatedIds, Slot
 from ..device import DeviceTable, slot_options
 from ..id_checks import check_ids
 from ..initial import Initial
+from ..python_calls import call_python
 from ..rounding import round_stochastically
 from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
@@ -27,7 +28,7 @@ class FileTable(tf.Module):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
     `add` and `assign` raise RunError if the disk is full, inside a tf.function as a
-    tf.errors.OpError.
+    tf.errors.OpError (see `tables.python_calls`).
 
     Args:
         file: The file, which may hold other tables, too.
@@ -195,7 +196,7 @@ class FileTable(tf.Module):
             inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():
                 return function(*(np.asarray(tensor) for tensor in inputs))
-            return tf.numpy_function(function, inputs, [] if result is None else result)
+            return call_python(function, inputs, result)
 
 
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:

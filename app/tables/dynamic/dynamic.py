@@ -13,6 +13,7 @@ from ...errors import UsageError
 from ...types import HOST
 from ..base import Ids, Layout, LocatedIds
 from ..initial import Initial, fingerprints
+from ..python_calls import call_python
 from ..row_reads import row_slices
 from .keys import KeyMap
 from .row_store import RowStore
@@ -96,9 +97,9 @@ class DynamicTable(RowsByKey, tf.Module):
     are located, which can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives
-    there as a tf.errors.OpError that ends with the text of the error, and XLA cannot compile the
-    function. Steps that train on `row_store` by the row numbers of `see` need no look-up (see
-    `training.locating`).
+    there as a tf.errors.OpError (see `tables.python_calls`), and XLA cannot compile the function.
+    Steps that train on `row_store` by the row numbers of `see` need no look-up (see
+    `training.key_locator`).
 
     Args:
         key_map: A map that no other table uses.
@@ -190,7 +191,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
             with tf.device(HOST):  # where the map is
-                rows_U = tf.numpy_function(self.key_map.rows, [keys_U], tf.int64)
+                rows_U = call_python(self.key_map.rows, [keys_U], tf.int64)
                 return tf.ensure_shape(rows_U, keys_U.shape)
 
         return RowsByKey(self.row_store, rows_of, may_lack_rows=True)
@@ -239,7 +240,7 @@ class DynamicTable(RowsByKey, tf.Module):
             return tf.constant(self._see(keys_U.numpy()))
         barriers = [_barrier(store) for store in self.row_store.stores().values()]
         with tf.control_dependencies(barriers):
-            rows_U = tf.numpy_function(self._see, [keys_U], tf.int64)
+            rows_U = call_python(self._see, [keys_U], tf.int64)
         return tf.ensure_shape(rows_U, keys_U.shape)
 
     def _mean(self) -> np.ndarray:
