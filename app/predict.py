@@ -36,11 +36,11 @@ def main(_: Sequence[str]) -> None:
     flags.start_tensorflow()
     from .checkpoints.workdir import Workdir
     from .system import devices
-    from .tasks.classify import classify_job
+    from .tasks.classify.classify_model import make_predictor
 
     config = settings.from_names(stored)
     devices.use_machine(config.run)
-    predict = classify_job.make_predictor(config, Workdir(values.workdir))
+    predict = make_predictor(config, Workdir(values.workdir))
     format_labels = _as_json if values.json else _as_text
     cut_lines = 0
     for texts, count in _lines(sys.stdin.buffer):

@@ -97,7 +97,7 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
         place.cache = Path(folder)
         job = all_tasks.JOBS[config.run.task](config, place, True)
         rates = live.measure(job, config.run.seed, absl_flags.FLAGS.seconds)
-    return live.text(rates, job.unit), rates._asdict()
+    return live.text(rates, job.data.unit), rates._asdict()
 
 
 if __name__ == "__main__":

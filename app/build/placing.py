@@ -20,6 +20,7 @@ from ..tables.dynamic.keys import KeyMap
 from ..training import cache_size, memory_plan
 from ..training.activations import step_bytes
 from ..training.cache_size import CacheSize
+from ..training.job import PlacedTables
 from ..training.memory_plan import FILE, HOST, Item
 from ..types import Batches
 from . import dynamic_rows, storage, updates
@@ -55,7 +56,7 @@ def place_tables(
     workdir: Workdir,
     others: Sequence[Item] = (),
     keys: KeyMap | None = None,
-) -> dict[str, Any]:
+) -> PlacedTables:
     """Plan the memory of a job, and make its tables unless --plan_only is given.
 
     Args:
@@ -69,7 +70,7 @@ def place_tables(
         keys: The map from words to rows of --table=dynamic; None to map ids as they occur.
 
     Returns:
-        The fields `tables`, `memory`, `staging` and `micro_batches` of a `Job`.
+        The tables, empty for --plan_only.
 
     Raises:
         UsageError: The memory is not enough. No table has been made.
@@ -87,12 +88,8 @@ def place_tables(
             model.tables(), config, places, workdir, dynamic, optimizer.slots
         )
     staging = storage.make_staging(planned.rooms, model, tables, config, places)
-    return {
-        "tables": tables,
-        "memory": planned.items,
-        "staging": staging,
-        "micro_batches": config.input.micro_batches or 1,
-    }
+    micro_batches = config.input.micro_batches or 1
+    return PlacedTables(tables, devices.name(config.run), micro_batches, staging, planned.items)
 
 
 def check_word_map(rows: int, config: Config) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import __name__ as PACKAGE
 from ..config import flagfiles
+from ..config.settings import as_text
 from ..errors import UsageError
 from ..system import checked_files
 from ..system.checked_files import list_folder
@@ -131,8 +132,7 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(f"# Every flag of this run: python -m {PACKAGE}.train --flagfile=THIS\n")
         for name, value in settings.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            file.write(f"{flagfiles.line(name, text)}\n")
+            file.write(f"{flagfiles.line(name, as_text(value))}\n")
 
 
 def owner_id(workdir: Workdir, resume: bool = False) -> str:

@@ -155,13 +155,7 @@ def parsed(needs_workdir: bool = True) -> Config:
             values[name] = settings.default(field, task)
     from_files = {name for name in given if not flags.FLAGS[name].is_typed}
     config = _checked(values, from_files, needs_workdir)
-    values = settings.by_name(config)
-    name = settings.changed_fixed_flag(stored, values)
-    if name:
-        raise UsageError(
-            f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
-            f"{stored[name]}; give that, or a new --workdir"
-        )
+    checks.check_fixed(stored, config)
     return config
 
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+from .. import __name__ as PACKAGE
 from ..errors import UsageError
 from . import Config
 from .setting import fault
-from .settings import by_name, default, fields, is_number, service_address, windows
+from .settings import (
+    as_text,
+    by_name,
+    default,
+    fields,
+    from_names,
+    is_number,
+    service_address,
+    windows,
+)
 
 # Losses whose gradients are computed and applied block by block.
 _STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
@@ -60,6 +71,47 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         )
     if needs_workdir and not (config.run.workdir or config.run.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
+
+
+def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
+    """Check that the settings which are fixed for a workdir have not changed.
+
+    Args:
+        stored: Flag name -> value in the workdir, also as text; flags may be missing.
+        config: The settings of this run.
+
+    Raises:
+        UsageError: A fixed setting has changed.
+    """
+    values = by_name(config)
+    for name, field in fields().items():
+        is_kept = not field.metadata["fixed"] or name not in stored
+        if not is_kept and as_text(stored[name]) != as_text(values[name]):
+            raise UsageError(
+                f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
+                f"{stored[name]}; give that, or a new --workdir"
+            )
+
+
+def make_config(values: Mapping[str, Any]) -> Config:
+    """Return the checked configuration of a run for `training.run.train_and_evaluate`.
+
+    Args:
+        values: Flag name -> value, without --workdir. A setting that is missing has its default
+            for the task.
+
+    Raises:
+        UsageError: A name or a value is not allowed, or values do not fit together.
+    """
+    known = fields()
+    unknown = sorted(values.keys() - known.keys())
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no setting; `{PACKAGE}.train --help` lists them")
+    task = values.get("task", known["task"].default)
+    defaults = {name: default(field, task) for name, field in known.items()}
+    config = from_names(defaults | dict(values))
+    check(config, needs_workdir=False)
+    return config
 
 
 def _has_token_rows(config: Config) -> bool:

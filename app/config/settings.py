@@ -170,14 +170,10 @@ def windows(profile_steps: str) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def changed_fixed_flag(stored: dict[str, Any], values: dict[str, Any]) -> str | None:
-    """Return the first flag that has changed although it is fixed for a workdir, or None.
+def as_text(value: Any) -> str:
+    """Return the value of a setting as it is written in a flagfile.
 
     Args:
-        stored: Flag name -> value in the workdir; flags may be missing.
-        values: Flag name -> value of this run.
+        value: The value.
     """
-    for name, field in fields().items():
-        if field.metadata["fixed"] and name in stored and stored[name] != values[name]:
-            return name
-    return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

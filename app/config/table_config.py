@@ -93,3 +93,8 @@ class TableConfig:
         choices=("mod", "block"),
         only=("table", "sharded"),
     )
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether words, users and items get rows while training."""
+        return self.table == "dynamic"

@@ -76,19 +76,19 @@ class Workers(Replicas):
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
         super().open(job, tables, seed)
-        self._is_shared, self._digest = job.empty is not None, job.digest
+        self._is_shared, self._digest = job.data.empty is not None, job.data.digest
         self._asked, self._is_checked = False, False
         self._last.clear()
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """See `Runner`; a share of the micro-batches where the job can make one alone."""
         if not self._is_shared:
-            return job.batches(epochs, first)
+            return job.data.batches(epochs, first)
         everyone = self._hosts.everyone
-        share = job.micro_batches // len(everyone)
+        share = job.placed.micro_batches // len(everyone)
         start = everyone.index(self._hosts.task) * share
-        own = job.batches(epochs, first, range(start, start + share))
-        return self._agreement.batches(own, epochs, job.empty)
+        own = job.data.batches(epochs, first, range(start, start + share))
+        return self._agreement.batches(own, epochs, job.data.empty)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""

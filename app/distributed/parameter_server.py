@@ -107,7 +107,7 @@ class Coordinator:
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""
-        self._tables, self._steps = tables, job.steps_per_batch
+        self._tables, self._steps = tables, job.data.steps_per_batch
         self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
         specs = job.model.tables()
@@ -119,7 +119,7 @@ class Coordinator:
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """See `Runner`; all batches, as the chief makes them for the workers."""
-        return job.batches(epochs, first)
+        return job.data.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`."""
@@ -217,7 +217,7 @@ class Coordinator:
 
             steps = [
                 train_step(batches)
-                for batches in split_steps(data_S, first, seed, job.micro_batches)
+                for batches in split_steps(data_S, first, seed, job.placed.micro_batches)
             ]
             return *steps[0][:2], tf.add_n([exchanged for *_, exchanged in steps])
 

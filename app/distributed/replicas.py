@@ -92,7 +92,7 @@ class Replicas:
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """See `Runner`; all batches."""
-        return job.batches(epochs, first)
+        return job.data.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
@@ -161,7 +161,7 @@ def _train_function(
     Its arguments are the data of S steps, the first step, the learning rate, the flags, and the
     first of `_operations` keys. It returns `Made` for each replica.
     """
-    each = job.micro_batches // exchange.replicas
+    each = job.placed.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
     model = job.model
 
@@ -180,7 +180,7 @@ def _train_function(
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        steps = list(split_steps(data_S, first, seed, job.micro_batches, mine))
+        steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
         keys = (key + index for index in itertools.count())
         sizes: list[tf.Tensor] = []
@@ -211,7 +211,7 @@ def _train_function(
 
 def _operations(job: Job) -> int:
     """Return the most collective operations of a call: the vectors of each step and their sizes."""
-    return 2 * job.steps_per_batch
+    return 2 * job.data.steps_per_batch
 
 
 def _size(gradients: StepGradients) -> tf.Tensor:

@@ -58,17 +58,19 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     Raises:
         RunError: The corpus gives no batch.
     """
-    words = job.words / job.expected_batches  # of a batch
-    function = train_function(job.model, job.tables, job.optimizer, seed, job.micro_batches)
-    step = itertools.count(step=job.steps_per_batch)
+    words = job.data.epoch_size / job.data.expected_batches  # of a batch
+    function = train_function(
+        job.model, job.placed.tables, job.optimizer, seed, job.placed.micro_batches
+    )
+    step = itertools.count(step=job.data.steps_per_batch)
     rate = tf.constant(job.learning_rate(0.0), tf.float32)
 
     def train(batch: tf.Tensor) -> float:
         """Return the loss of a batch; float() waits until the device has computed it."""
-        with tf.device(job.device):
+        with tf.device(job.placed.device):
             return float(function(batch, tf.constant(next(step), tf.int64), rate)[0])
 
-    with closing(job.batches(range(_MANY_EPOCHS), 0)) as batches:
+    with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         kept = [batch for _, batch in itertools.islice(batches, _BATCHES)]
     if not kept:
         raise RunError("the corpus gives no batch; name files that hold more text")
@@ -76,7 +78,7 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     first, later = _input_rates(job, seconds)
     cycle = itertools.cycle(kept)
     alone = _rate(lambda: train(next(cycle)), seconds)
-    with closing(job.batches(range(_MANY_EPOCHS), 0)) as batches:
+    with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         for _ in range(_BATCHES):
             train(next(batches)[1])
         timed = _TimedBatches(batches)
@@ -155,7 +157,7 @@ def _input_rates(job: Job, seconds: float) -> tuple[float, float]:
     as the pipeline is built for it.
     """
     counts, times = [0, 0], [0.0, 0.0]
-    with closing(job.batches(range(_MANY_EPOCHS), 0)) as batches:
+    with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         next(batches)
         start = last = time.perf_counter()
         for epoch, _ in batches:

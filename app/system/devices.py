@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
@@ -34,7 +35,10 @@ def name(settings: RunConfig) -> str:
 
 
 def use_machine(settings: RunConfig) -> None:
-    """Set the threads and the memory of TensorFlow. Call this before its first operation.
+    """Set the threads and the memory of TensorFlow.
+
+    After TensorFlow's first operation, in a program of which this run is a part, they stay as they
+    are, with a warning.
 
     Args:
         settings: The settings of the run.
@@ -58,7 +62,7 @@ def use_machine(settings: RunConfig) -> None:
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)
     except RuntimeError as error:
-        raise AssertionError("use_machine must come before TensorFlow's first operation") from error
+        logging.warning("--intra_op_threads=%d is ignored: %s", settings.intra_op_threads, error)
     name(settings)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..training.job import Job
-from .classify import classify_job
+from .classify import classifier_export, classify_job
 from .language_model import language_model_job
 from .recommend import item_export, recommend_job
 from .words import words_job
@@ -30,6 +30,6 @@ SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] 
 # By --format, functions that write a trained run to a path and return a message. Formats of word
 # vectors that all tasks share are in app.export.
 EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
-    "classify": classify_job.EXPORTS,
+    "classify": classifier_export.EXPORTS,
     "recommend": item_export.EXPORTS,
 }

@@ -1,14 +1,13 @@
-"""Parts that the tasks on running text share: fields of the job, loss, empty batch and scores."""
+"""Parts that the tasks on running text share: training data, loss, empty batch and scores."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ..build import outputs, updates
+from ..build import outputs
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError, UsageError
@@ -16,34 +15,44 @@ from ..evaluation import closing, score_report
 from ..exporting import projector
 from ..input.tokens import PAD
 from ..losses.base import Loss
-from ..system import devices
 from ..tables.base import Table
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
-from ..types import WordVectors
+from ..training.job import Evaluator, TrainingData
+from ..types import Batches, WordVectors
 from . import trained_vectors
 from .words import words_data
 from .words.words_data import NO_VOCABULARY, Text
 
 
-def job_fields(text: Text, config: Config, workdir: Workdir) -> dict[str, Any]:
-    """Return the fields of a `Job` that all tasks on running text fill alike.
+def make_data(
+    text: Text,
+    config: Config,
+    workdir: Workdir,
+    batches: Batches,
+    epoch_size: int,
+    empty: tf.Tensor | None = None,
+) -> TrainingData:
+    """Return the training data of a task on running text.
 
     Args:
         text: The corpus.
         config: The configuration of the run.
         workdir: The folder of the run.
+        batches: The batches of the text.
+        epoch_size: The number of words in an epoch.
+        empty: See `TrainingData`.
     """
-    return {
-        "learning_rate": updates.make_learning_rate(config.optimizer),
-        "steps_per_batch": config.input.steps_per_call,
-        "device": devices.name(config.run),
-        "expected_batches": text.batches,
-        "digest": words_data.compute_digest(text),
-        "summary": _about(text, config),
-        "record": lambda: words_data.record(text, workdir),
-        "finish": write_and_score,
-    }
+    return TrainingData(
+        batches=batches,
+        expected_batches=text.batches,
+        steps_per_batch=config.input.steps_per_call,
+        epoch_size=epoch_size,
+        empty=empty,
+        digest=words_data.compute_digest(text),
+        summary=_about(text, config),
+        record=lambda: words_data.record(text, workdir),
+    )
 
 
 def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
@@ -72,20 +81,29 @@ def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
     return tf.fill((settings.steps_per_call, rows, length), PAD)
 
 
-def score_vectors(table: Table, vocabulary: Vocabulary) -> dict[str, float]:
-    """Return scores of the current word vectors by benchmark name; undefined ones are left out.
-
-    While the table is being trained, its rows are read at different moments.
+class VectorEvaluator(Evaluator):
+    """Scores the word vectors that are being trained.
 
     Args:
         table: The word vectors, (V, D).
         vocabulary: The vocabulary of its rows.
     """
-    row_ranges = row_slices(table.rows, table.columns)
-    blocks = [table.gather(tf.range(part.start, part.stop)).numpy() for part in row_ranges]
-    trained = WordVectors(vocabulary.tokens, np.concatenate(blocks), vocabulary.counts)
-    scored = score_report.run(trained)
-    return {score.name: score.value for score in scored if score.value is not None}
+
+    is_monitored = False  # no single benchmark says how good vectors are
+
+    def __init__(self, table: Table, vocabulary: Vocabulary):
+        self._table, self._vocabulary = table, vocabulary
+
+    def scores(self) -> dict[str, float]:
+        """Return the score of each benchmark by name, without those that are undefined.
+
+        While the table is being trained, its rows are read at different moments.
+        """
+        row_ranges = row_slices(self._table.rows, self._table.columns)
+        blocks = [self._table.gather(tf.range(part.start, part.stop)) for part in row_ranges]
+        tokens, counts = self._vocabulary.tokens, self._vocabulary.counts
+        scored = score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts))
+        return {score.name: score.value for score in scored if score.value is not None}
 
 
 def write_and_score(workdir: Workdir) -> str:

@@ -37,22 +37,22 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
     changed = [f"--{name}={value}" for name, value in values.items() if value != defaults[name]]
     tables = ", ".join(
         f"{item.name} {item.size} ({memory_plan.shown(item.bytes)})"
-        for item in job.memory
+        for item in job.placed.memory
         if item.name in job.model.tables()
     )
     totals = ", ".join(
         f"{place} {memory_plan.shown(count)}"
-        for place, count in memory_plan.totals(job.memory).items()
+        for place, count in memory_plan.totals(job.placed.memory).items()
     )
-    whole = memory_plan.lines(job.memory) if settings.run.plan_only else ()
-    steps = settings.run.epochs * job.expected_batches * job.steps_per_batch
+    whole = memory_plan.lines(job.placed.memory) if settings.run.plan_only else ()
+    steps = settings.run.epochs * job.data.expected_batches * job.data.steps_per_batch
     return "\n".join(
         (
-            f"device      {job.device} of {_devices()}, products in {job.model.dtype.name}",
+            f"device      {job.placed.device} of {_devices()}, products in {job.model.dtype.name}",
             *_warnings(),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(changed) or 'all as by default'}",
-            *(f"{title:<11} {text}" for title, text in job.summary),
+            *(f"{title:<11} {text}" for title, text in job.data.summary),
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,

@@ -91,17 +91,17 @@ class Interval:
         position.seconds = self._train_seconds()
         seconds = max(self.seconds(), 1e-9)
         words = _words(position, self._job)
-        speed = (words - self._words) / seconds
+        speed, data = (words - self._words) / seconds, self._job.data
         values = {
             "epoch": round(position.done, 4),
             "loss": loss,
-            **self._job.of_loss(loss),
+            **self._job.loss_metrics(loss),
             "learning_rate": rate,
-            f"{self._job.unit}_per_second": speed,
+            f"{data.unit}_per_second": speed,
             "input_wait": self._waited / seconds,
-            self._job.unit: round(words),
+            data.unit: round(words),
             "train_seconds": position.seconds,
-            "seconds_left": self._job.words * (self._epochs - position.done) / max(speed, 1e-9),
+            "seconds_left": data.epoch_size * (self._epochs - position.done) / max(speed, 1e-9),
         }
         self._start(position)
         return values
@@ -113,7 +113,7 @@ class Interval:
 
 def _words(position: Position, job: Job) -> float:
     """Return the number of words that the run has trained on."""
-    return position.words + job.words * (position.done - position.epoch)
+    return position.words + job.data.epoch_size * (position.done - position.epoch)
 
 
 def not_finite(subject: str, between: str) -> str:

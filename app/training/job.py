@@ -1,7 +1,8 @@
-"""The job: the model, tables, data and settings that one task gives to the training loop."""
+"""The job: the model, tables and data that one task gives to the training loop."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,57 +17,102 @@ from .prefetch import InPlace
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """The batches of a job, and the facts about them.
+
+    Attributes:
+        batches: Yields the batches of the given epochs (see `Batches`).
+        expected_batches: The estimated number of batches in an epoch.
+        steps_per_batch: The number of steps S in a batch.
+        epoch_size: The number of units in an epoch. Words are counted as in the corpus.
+        unit: The unit of `epoch_size`.
+        empty: A batch of padding, for a process that has no data left in an epoch while others
+            have. None where every process has the same number of batches.
+        is_arranged: Whether the batches of an epoch depend on the number of micro-batches.
+        digest: A checksum of everything that gives the ids their meaning.
+        summary: Lines for the banner: a title and a text each.
+        record: Writes the files to the workdir that give the ids their meaning. Called before
+            the first step.
+    """
+
+    batches: Batches
+    expected_batches: int
+    steps_per_batch: int
+    epoch_size: int
+    unit: str = "words"
+    empty: Any = None
+    is_arranged: bool = True
+    digest: int = 0
+    summary: Sequence[tuple[str, str]] = ()
+    record: Callable[[], None] = lambda: None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedTables:
+    """The tables of a job in their places, as `build.placing` makes them.
+
+    Attributes:
+        tables: The tables by name.
+        device: The device of the steps.
+        micro_batches: The number of micro-batches in a step.
+        staging: Brings rows of the tables to the device before the steps need them. By default
+            the steps train on the tables themselves.
+        memory: The planned memory.
+    """
+
+    tables: dict[str, Table]
+    device: str
+    micro_batches: int = 1
+    staging: InPlace | None = None
+    memory: Sequence[memory_plan.Item] = ()
+
+
+class Evaluator(abc.ABC):
+    """Scores the tables of a job after each epoch.
+
+    Attributes:
+        is_monitored: Whether --patience can use the scores. Other scores are computed only where
+            training goes on meanwhile.
+    """
+
+    is_monitored = True
+
+    @abc.abstractmethod
+    def scores(self) -> dict[str, float]:
+        """Return the scores by name, the main one first."""
+
+    def monitor(self, scores: Mapping[str, float]) -> float:
+        """Return the number that --patience maximizes: the main score, if no subclass differs.
+
+        Args:
+            scores: The scores of an epoch.
+        """
+        return next(iter(scores.values()))
+
+
+@dataclasses.dataclass(frozen=True)
 class Job:
     """Everything that the training loop needs to know of a task.
 
     Attributes:
         model: The model to train.
-        tables: Its tables by name.
+        placed: Its tables.
         optimizer: Changes the rows.
         learning_rate: Returns the learning rate at a given fraction of the training, 0 to 1.
-        batches: Yields the batches of the given epochs (see `Batches`).
-        expected_batches: The estimated number of batches in an epoch.
-        words: The number of words in an epoch, counted as in the corpus, or of other `unit`s.
-        steps_per_batch: The number of steps S in a batch.
-        device: The device of the steps.
-        micro_batches: The number of micro-batches in a step.
-        is_arranged: Whether the batches of an epoch depend on `micro_batches`.
-        empty: A batch of padding, for a process that has no data left in an epoch while others
-            have. None where every process has the same number of batches.
-        digest: A checksum of everything that gives the ids their meaning.
-        of_loss: Returns further metrics that follow from the mean loss, by name.
-        epoch_end: Returns scores by name after each epoch. None where nothing is scored.
-        monitor: Returns the one number of these scores that --patience maximizes.
-        memory: The planned memory.
+        data: The batches to train on.
+        evaluator: Scores the tables after each epoch. None where nothing is scored.
+        loss_metrics: Returns further metrics that follow from the mean loss, by name.
         extra_state: Further objects to save in each checkpoint, by name.
-        staging: Brings rows of the tables to the device before the steps need them.
-        unit: What `words` counts.
-        summary: Lines for the banner about the data: a title and a text each.
-        record: Writes the files to the workdir that give the rows their meaning. Called before
-            the first step.
         finish: Returns the text for the user once all epochs are done; called with the workdir.
+            A function and no method, as the job and its tables are freed before.
     """
 
     model: Model
-    tables: dict[str, Table]
+    placed: PlacedTables
     optimizer: Optimizer
     learning_rate: Callable[[float], float]
-    batches: Batches
-    expected_batches: int
-    words: int
-    steps_per_batch: int
-    device: str
-    micro_batches: int = 1
-    is_arranged: bool = True
-    empty: Any = None
-    digest: int = 0
-    of_loss: Callable[[float], dict[str, float]] = lambda loss: {}
-    epoch_end: Callable[[], dict[str, float]] | None = None
-    monitor: Callable[[Mapping[str, float]], float] | None = None
-    memory: Sequence[memory_plan.Item] = ()
+    data: TrainingData
+    evaluator: Evaluator | None = None
+    loss_metrics: Callable[[float], dict[str, float]] = lambda loss: {}
     extra_state: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
-    staging: InPlace | None = None
-    unit: str = "words"
-    summary: Sequence[tuple[str, str]] = ()
-    record: Callable[[], None] = lambda: None
     finish: Callable[[Workdir], str] = lambda workdir: ""

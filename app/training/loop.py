@@ -11,12 +11,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints.checkpoint import Checkpoints, Position, newest_position
-from ..checkpoints.workdir import Workdir, read_flags, write_flags
+from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.workdir import Workdir, write_flags
 from ..config import RunConfig
-from ..errors import RunError, UsageError
+from ..errors import RunError
 from ..system.signals import asked_to_stop
-from . import profile_hooks
 from .interval import Interval, not_finite
 from .job import Job
 from .metrics import Display, Metrics, Quiet
@@ -25,37 +24,6 @@ from .profile_hooks import Profiler
 from .progress import expect_batches, is_done, set_micro_batches
 from .runner import LocalRunner, Runner
 from .scoring import Scoring
-
-
-def prepare(job: Job, settings: RunConfig, workdir: Workdir) -> None:
-    """Check the flags of a run.
-
-    Args:
-        job: What to train.
-        settings: How to run it.
-        workdir: The workdir of the run.
-
-    Raises:
-        UsageError: --patience is given where nothing is scored or where a table cannot be saved
-            twice, or --profile_steps asks for steps that the run does not have.
-    """
-    if settings.patience and (job.epoch_end is None or job.monitor is None):
-        raise UsageError(
-            f"--patience={settings.patience} needs scores on held-out data, and there is none; "
-            "give --heldout=FILE or --heldout_share"
-        )
-    if settings.patience and any(table.layout()["kind"] == "file" for table in job.tables.values()):
-        raise UsageError(
-            f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
-            "checkpoint, but a table in a file exists only once; leave out --patience"
-        )
-    # A resumed run may be past the windows that its workdir already has in flags.cfg.
-    if settings.profile_steps != read_flags(workdir.flags).get("profile_steps"):
-        position = newest_position(workdir.checkpoints) or Position()
-        expect_batches(position, job)
-        left = (settings.epochs - position.done) * position.batches * job.steps_per_batch
-        last = position.step + round(left)
-        profile_hooks.check(settings, position.step, job.steps_per_batch, last)
 
 
 def train(
@@ -85,8 +53,8 @@ def train(
             read, or a checkpoint cannot be written.
     """
     runner = runner or LocalRunner()
-    staging = job.staging or InPlace(job.tables)
-    state = {**job.tables, **job.extra_state}
+    staging = job.placed.staging or InPlace(job.placed.tables)
+    state = {**job.placed.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
@@ -96,7 +64,7 @@ def train(
     if runner.chief:
         if flags is not None:
             write_flags(workdir.flags, dict(flags))
-        job.record()  # after the flags, which say how to read these files
+        job.data.record()  # after the flags, which say how to read these files
         best.remove_after(position.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
@@ -138,6 +106,11 @@ class _Loop:
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
         self.is_audited = not (self.settings.audit and self.runner.chief)
+        # Training would wait for scores that nothing but the log needs.
+        is_scored = self.job.evaluator and (
+            self.scoring.is_aside or self.job.evaluator.is_monitored
+        )
+        self.evaluator = self.job.evaluator if is_scored else None
 
     def run(self, profiler: Profiler, is_asked: Callable[[], bool]) -> None:
         """Train until the last epoch, until --patience ends the run, or until asked to stop."""
@@ -189,10 +162,10 @@ class _Loop:
         if not self.is_audited:
             findings = self.runner.audit(located, first, rate)
             if findings:
-                logging.warning("in each call of %d steps, %s", job.steps_per_batch, findings)
+                logging.warning("in each call of %d steps, %s", job.data.steps_per_batch, findings)
             self.is_audited = True
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
-        position.step += job.steps_per_batch
+        position.step += job.data.steps_per_batch
         position.batch += 1
         self.display.advance()
 
@@ -216,7 +189,7 @@ class _Loop:
         self._synchronize()
         if not self.runner.chief:
             return
-        for name, table in self.job.tables.items():
+        for name, table in self.job.placed.tables.items():
             # The loss does not always show it, because it is computed for few of the steps.
             if not table.is_finite():
                 between = f"the last checkpoint and step {self.position.step}"
@@ -227,8 +200,8 @@ class _Loop:
         """Write a checkpoint, and compute scores beside the training where that is possible."""
         self._save()
         self.saved = time.monotonic()
-        if self.job.epoch_end is not None and self.scoring.is_aside and self.scoring.is_idle:
-            self.scoring.begin(self.job.epoch_end, self.position.step, self.position.epoch)
+        if self.evaluator is not None and self.scoring.is_aside and self.scoring.is_idle:
+            self.scoring.begin(self.evaluator.scores, self.position.step, self.position.epoch)
 
     def _finish_epochs(self, epoch: int) -> None:
         """Count and score the epochs before the given one."""
@@ -236,13 +209,13 @@ class _Loop:
         while position.epoch < epoch:
             position.batches, position.batch = max(position.batch, 1), 0
             position.epoch += 1
-            position.words += self.job.words
+            position.words += self.job.data.epoch_size
             self._score_epoch()
 
     def _score_epoch(self) -> None:
         """Compute the scores of the epoch that has ended; beside the training if asynchronous."""
-        job, position, scoring = self.job, self.position, self.scoring
-        if job.epoch_end is None or not (self.runner.chief or self.settings.patience):
+        evaluator, position, scoring = self.evaluator, self.position, self.scoring
+        if evaluator is None or not (self.runner.chief or self.settings.patience):
             return
         if scoring.is_aside and not scoring.is_idle and position.epoch < self.settings.epochs:
             return  # the scores of an earlier epoch are not ready yet
@@ -250,18 +223,21 @@ class _Loop:
             self._log()
         if not scoring.is_aside:
             self._synchronize()
-        self.interval.exclude(lambda: scoring.begin(job.epoch_end, position.step, position.epoch))
+        self.interval.exclude(
+            lambda: scoring.begin(evaluator.scores, position.step, position.epoch)
+        )
         self._report_scores(scoring.done())
 
-    def _report_scores(self, scores: Iterable[tuple[int, dict[str, float]]]) -> None:
-        """Write scores, each with the step it belongs to, and let --patience see them."""
-        for step, values in scores:
+    def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float]]]) -> None:
+        """Write scores, each with its step and epoch, and let --patience see them."""
+        for step, epoch, scores in finished:
+            values = {"epoch": epoch, **scores}
             self.metrics.write(step, values)
-            if len(values) > 1:  # only the epoch, where the vocabulary has no word of a benchmark
+            if scores:  # none where the vocabulary has no word of a benchmark
                 self.display.show_scores(step, values)
             if self.settings.patience:
                 # All processes must stop at the same epoch.
-                self._save_if_best(self.runner.broadcast(self.job.monitor(values)))
+                self._save_if_best(self.runner.broadcast(self.evaluator.monitor(scores)))
 
     def _save_if_best(self, score: float) -> None:
         """Save the tables of the best epoch so far, and count the epochs since then."""
@@ -282,4 +258,5 @@ def _metrics(workdir: Workdir, position: Position, runner: Runner) -> Metrics | 
 def _display(epochs: int, position: Position, job: Job, runner: Runner) -> Display | Quiet:
     if not runner.chief:
         return Quiet()
-    return Display(epochs * position.batches, round(position.done * position.batches), job.unit)
+    batches = position.batches
+    return Display(epochs * batches, round(position.done * batches), job.data.unit)

@@ -40,8 +40,8 @@ def expect_batches(position: Position, job: Job) -> None:
         position: Where the run is; changed in place.
         job: Estimates the batches.
     """
-    if position.expected != job.expected_batches:
-        position.batches = position.expected = job.expected_batches
+    if position.expected != job.data.expected_batches:
+        position.batches = position.expected = job.data.expected_batches
 
 
 def set_micro_batches(position: Position, job: Job) -> None:
@@ -51,10 +51,14 @@ def set_micro_batches(position: Position, job: Job) -> None:
         position: Where the run is; changed in place.
         job: Has the number of micro-batches.
     """
-    if job.is_arranged and position.batch and position.micro_batches != job.micro_batches:
+    if (
+        job.data.is_arranged
+        and position.batch
+        and position.micro_batches != job.placed.micro_batches
+    ):
         logging.warning(
             "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
             "it come twice or not at all; the next epochs are complete",
-            *(position.micro_batches, job.micro_batches),
+            *(position.micro_batches, job.placed.micro_batches),
         )
-    position.micro_batches = job.micro_batches
+    position.micro_batches = job.placed.micro_batches

@@ -151,12 +151,14 @@ class LocalRunner:
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """Make the train function; see `Runner`."""
-        self._device, self._tables = job.device, tables
-        self._function = train_function(job.model, tables, job.optimizer, seed, job.micro_batches)
+        self._device, self._tables = job.placed.device, tables
+        self._function = train_function(
+            job.model, tables, job.optimizer, seed, job.placed.micro_batches
+        )
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """Yield all batches; see `Runner`."""
-        return job.batches(epochs, first)
+        return job.data.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """Audit the train function; see `Runner`."""

@@ -40,13 +40,16 @@ class Scoring:
         if not self.is_aside:
             future.result()
 
-    def done(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield the scores that are ready, each with its step; raise the errors of computing."""
+    def done(self) -> Iterator[tuple[int, int, dict[str, float]]]:
+        """Yield the step, the epoch and the scores of each result that is ready.
+
+        An error that computing raised is raised here.
+        """
         while self._pending and self._pending[0][2].done():
             step, epoch, future = self._pending.pop(0)
-            yield step, {"epoch": epoch, **future.result()}
+            yield step, epoch, future.result()
 
-    def rest(self) -> Iterator[tuple[int, dict[str, float]]]:
+    def rest(self) -> Iterator[tuple[int, int, dict[str, float]]]:
         """Wait for all scores and yield them as `done` does."""
         concurrent.futures.wait([future for *_, future in self._pending])
         yield from self.done()

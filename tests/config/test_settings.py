@@ -136,7 +136,7 @@ def test_what_may_change_in_a_workdir():
         "keep_checkpoints",
     }
     for name in free:
-        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) is None
+        checks.check_fixed(GIVEN, settings.from_names(GIVEN | {name: "other"}))
     fixed = {
         "dim",
         "tokenizer",
@@ -150,8 +150,11 @@ def test_what_may_change_in_a_workdir():
         "table_dtype",
     }
     for name in fixed:
-        assert settings.changed_fixed_flag(GIVEN, GIVEN | {name: "other"}) == name
-    assert settings.changed_fixed_flag({}, GIVEN) is None
+        with pytest.raises(UsageError, match=f"^--{name}=other: --workdir=run was made with"):
+            checks.check_fixed(GIVEN, settings.from_names(GIVEN | {name: "other"}))
+    checks.check_fixed({}, settings.from_names(GIVEN))
+    as_text = {name: settings.as_text(value) for name, value in GIVEN.items()}
+    checks.check_fixed(as_text, settings.from_names(GIVEN))
 
 
 def test_a_setting_of_another_optimizer_is_refused():

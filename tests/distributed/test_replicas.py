@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import settings
-from app.config.checks import check
-from app.config.settings import from_names
+from app.config import checks
 from app.distributed.replicas import Replicas
 from app.errors import UsageError
 from app.models.base import Outcome
@@ -16,7 +14,7 @@ from app.optimizers.adagrad import rowwise_adagrad
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
-from app.training.job import Job
+from app.training.job import Job, PlacedTables, TrainingData
 from app.training.runner import LocalRunner
 
 RATE = tf.constant(0.1)
@@ -53,15 +51,10 @@ def made(runner, ids_SN, rows):
         tables = {"rows": DeviceTable(rows, 2, tf.ones, slots=optimizer.slots)}
     job = Job(
         model=model,
-        tables=tables,
+        placed=PlacedTables(tables, "CPU:0", micro_batches=2),
         optimizer=optimizer,
         learning_rate=lambda done: 0.1,
-        batches=lambda epochs, first: iter(()),
-        expected_batches=1,
-        words=1,
-        steps_per_batch=len(ids_SN),
-        device="CPU:0",
-        micro_batches=2,
+        data=TrainingData(lambda epochs, first: iter(()), 1, len(ids_SN), 1),
     )
     runner.open(job, tables, seed=1)
     call = runner.run_steps(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
@@ -113,7 +106,5 @@ def test_rows_are_written_to_every_copy_outside_of_replicas(strategy):
     ],
 )
 def test_what_replicas_cannot_do_is_refused(strategy, values, message):
-    usual = {name: settings.default(field, "words") for name, field in settings.fields().items()}
-    config = from_names({**usual, "workdir": "run", "strategy": strategy, **values})
     with pytest.raises(UsageError, match=message):
-        check(config)
+        checks.make_config({"strategy": strategy, **values})

@@ -102,7 +102,7 @@ class Variables:
 
     def on_cpu(self, job: Job, config: Config) -> list[tf.Variable]:
         """Return those in host memory, where those of tables are for --table=host alone."""
-        every = [variable for table in job.tables.values() for variable in table.variables]
+        every = [variable for table in job.placed.tables.values() for variable in table.variables]
         inner = {id(variable) for variable in every}
         there = [v for v, device in self._made if "CPU" in device and id(v) not in inner]
         return there + every if config.table.table == "host" else there
@@ -121,24 +121,24 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
     job, config, variables = made(data, folder, values)
     with variables.seen():
         batch = first_batch(job, config)
-        tables = job.staging.tables
+        tables = job.placed.staging.tables
         for name, table in tables.items():
             move_to_gpu(table, devices.shard_devices(config)[job.model.tables()[name].device])
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:
-            function = lookup_function(job.model, 1, job.micro_batches)
+            function = lookup_function(job.model, 1, job.placed.micro_batches)
             return gpu.report(function.get_concrete_function(batch, NUMBERS[0]), on_cpu)
-        function = train_function(job.model, tables, job.optimizer, 1, job.micro_batches)
+        function = train_function(job.model, tables, job.optimizer, 1, job.placed.micro_batches)
         return gpu.report(function.get_concrete_function(batch, *NUMBERS), on_cpu)
 
 
 def first_batch(job: Job, config: Config):
-    batches = job.batches(range(1), 0)
+    batches = job.data.batches(range(1), 0)
     if config.table.table == "host":
-        batches = job.staging.prefetch(batches, 0)
+        batches = job.placed.staging.prefetch(batches, 0)
     _, batch = next(iter(batches))
-    return job.staging.locate(batch, tf.constant(0, tf.int64))
+    return job.placed.staging.locate(batch, tf.constant(0, tf.int64))
 
 
 def move_to_gpu(table, device: str = GPU) -> None:

@@ -24,6 +24,7 @@ from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
 from app.training import loop, progress
+from app.training.run import prepare
 from app.training.runner import Runner
 from tests.integration.commands import Command, done, write_corpus
 
@@ -83,11 +84,7 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
         "epochs": int(epochs),
         **CASES[case],
     }
-    task = values.get("task", "words")
-    usual = {one: settings.default(field, task) for one, field in settings.fields().items()}
-    config = settings.from_names({**usual, **values})
-    checks.check(config)
-    return config
+    return checks.make_config(values)
 
 
 def train(config: Config, runner: Runner) -> None:
@@ -98,7 +95,7 @@ def train(config: Config, runner: Runner) -> None:
     config = strategies.with_micro_batches(config, runner.replicas, at)
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, progress.is_finished(workdir))
-        loop.prepare(job, config.run, workdir)
+        prepare(job, config.run)
     assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 
 

@@ -66,7 +66,7 @@ def traced(replicas, data, folder, values) -> gpu.Report:
     with variables.seen(), replicas.scope():
         job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
         batch = first_batch(job, config)
-    replicas.open(job, job.tables, 1)
+    replicas.open(job, job.placed.tables, 1)
     inputs = batch, *NUMBERS, replicas.flags_F(), tf.TensorSpec([], tf.int32)
     function = replicas._function.get_concrete_function(*inputs)
     return gpu.report(function, variables.on_cpu(job, config))

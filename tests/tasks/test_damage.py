@@ -16,9 +16,9 @@ from app.checkpoints.workdir import Workdir
 from app.config import Config, settings
 from app.errors import RunError, UsageError
 from app.tasks import all_tasks, trained_vectors
-from app.tasks.classify import classify_job
+from app.tasks.classify import classify_model
 from app.tasks.recommend import recommend_model
-from app.training import loop
+from app.training.run import prepare
 
 TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
 PAIRS = "".join(f"user{number % 20} item{number % 7}\n" for number in range(200))
@@ -97,14 +97,16 @@ def make(folder, text: str, flags: dict) -> Run:
     run = Run(Workdir(folder / "run"), settings.from_names(values))
     with run.place.lock():
         job = jobs(run)
-        loop.prepare(job, run.config.run, run.place)
+        prepare(job, run.config.run)
         workdir.write_flags(run.place.flags, settings.by_name(run.config))
-        job.record()
+        job.data.record()
         if flags.get("table") == "dynamic":  # some rows
-            next(iter(job.batches(range(1), 0)))
-            for table in job.tables.values():
+            next(iter(job.data.batches(range(1), 0)))
+            for table in job.placed.tables.values():
                 table.gather(tf.range(4))
-        Checkpoints(run.place.checkpoints, {**job.tables, **job.extra_state}).save(Position(step=2))
+        Checkpoints(run.place.checkpoints, {**job.placed.tables, **job.extra_state}).save(
+            Position(step=2)
+        )
     return run
 
 
@@ -115,14 +117,14 @@ def jobs(run: Run):
 def resume(run: Run) -> None:
     """Goes on with training, as app.train does, up to the first step."""
     job = jobs(run)
-    loop.prepare(job, run.config.run, run.place)
-    Checkpoints(run.place.checkpoints, {**job.tables, **job.extra_state}).restore()
+    prepare(job, run.config.run)
+    Checkpoints(run.place.checkpoints, {**job.placed.tables, **job.extra_state}).restore()
 
 
 def use(run: Run) -> None:
     """Loads a run as the commands that use one do."""
     if run.config.run.task == "classify":
-        classify_job.load_classifier(run.config, run.place)
+        classify_model.load_classifier(run.config, run.place)
     elif run.config.run.task == "recommend":
         recommend_model.load_recommender(run.config, run.place)
     else:

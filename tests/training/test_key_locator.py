@@ -22,6 +22,7 @@ from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
 from app.training.key_locator import KeyLocator
+from app.training.run import prepare
 from app.training.runner import LocalRunner
 from app.training.step import train_function
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
@@ -139,14 +140,14 @@ def test_a_recommender_is_that_of_tables_on_the_device_bit_for_bit(tmp_path, val
     trained, functions = {"dynamic": {}, "device": {}}, {}
     for kind in ("dynamic", "device"):
         job = job_of(tmp_path, table=kind, micro_batches=micro, epochs=1, **values)[2]
-        function = train_function(job.model, job.staging.tables, job.optimizer, 1, micro)
+        function = train_function(job.model, job.placed.staging.tables, job.optimizer, 1, micro)
         with tf.device("CPU:0"):
-            for number, (_, data) in enumerate(job.batches(range(2), 0)):
+            for number, (_, data) in enumerate(job.data.batches(range(2), 0)):
                 first = tf.constant(2 * number, tf.int64)
-                inputs = job.staging.locate(data, first), first, tf.constant(0.05)
+                inputs = job.placed.staging.locate(data, first), first, tf.constant(0.05)
                 trained[kind][number] = [value.numpy() for value in function(*inputs)]
             functions[kind] = function.get_concrete_function(*inputs)
-        for name, table in job.tables.items():
+        for name, table in job.placed.tables.items():
             ids = tf.range(getattr(job.model, name, table.rows))
             for slot, part in {"": table, **table.slots}.items():
                 trained[kind][name, slot] = part.gather(ids).numpy().tobytes()
@@ -176,17 +177,20 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
     saved, save = [], Checkpoints.save
 
     def watched(checkpoints, position):
-        saved.append((position.step, *(job.tables[n].key_map.step for n in ("users", "items"))))
+        saved.append(
+            (position.step, *(job.placed.tables[n].key_map.step for n in ("users", "items")))
+        )
         save(checkpoints, position)
 
     monkeypatch.setattr(Checkpoints, "save", watched)
     with workdir.lock():
-        loop.prepare(job, config, workdir)
+        prepare(job, config)
         assert loop.train(job, config, workdir)
     assert sorted(set(saved)) == [(step, step, step) for step in range(0, 9, 2)]
     for name in ("users", "items"):
         assert (
-            job.tables[name].key_map.counts_V[job.tables[name].key_map.in_use()].sum() == 8 * 128
+            job.placed.tables[name].key_map.counts_V[job.placed.tables[name].key_map.in_use()].sum()
+            == 8 * 128
         )  # the last step is filled up
 
 
@@ -212,9 +216,9 @@ def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
         for runner in runners:
             config, workdir, job = job_of(tmp_path, **values)
             with workdir.lock():
-                loop.prepare(job, config.run, workdir)
+                prepare(job, config.run)
                 loop.train(job, config.run, workdir, runner)
-        tables = [job.tables["users"], job.tables["items"]]
+        tables = [job.placed.tables["users"], job.placed.tables["items"]]
         found = [(contents(table), table.key_map.step) for table in tables]
         rows = [store for table in tables for store in table.row_store.stores().values()]
         used = range(tables[1].key_map.used)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.config import RunConfig
 from app.errors import RunError
@@ -17,6 +18,7 @@ from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.python_calls import call_python
 from app.training import loop
+from app.training.job import Evaluator, Job, PlacedTables, TrainingData
 
 STEPS = 2  # of a call
 
@@ -43,16 +45,12 @@ class Run:
         self.place = Workdir(folder)
         self.asked, self.during, self.length = [], during, length
         self.table = DeviceTable(10, 4, tf.zeros, slots=adagrad(0.1).slots)
-        self.job = loop.Job(
+        self.job = Job(
             model=Model(),
-            tables={"input": self.table},
+            placed=PlacedTables({"input": self.table}, "CPU:0"),
             optimizer=adagrad(0.1),
             learning_rate=lambda done: rate * factor("linear", 0.0, done),
-            batches=self.batches,
-            expected_batches=expected,
-            words=words,
-            steps_per_batch=STEPS,
-            device="CPU:0",
+            data=TrainingData(self.batches, expected, STEPS, words),
         )
 
     def batches(self, epochs, first):
@@ -110,7 +108,7 @@ def test_checkpoints_as_time_goes(tmp_path):
     run = Run(tmp_path)
     run.train(checkpoint_minutes=0.0, keep_checkpoints=4)
     assert run.steps() == [14, 16, 18, 20]
-    at = loop.newest_position(run.place.checkpoints)
+    at = newest_position(run.place.checkpoints)
     assert (at.step, at.epoch, at.batch, at.batches, at.words) == (20, 2, 0, 5, 200)
     (run.place.path / "none").mkdir()
     hourly = Run(tmp_path / "none")
@@ -178,12 +176,13 @@ def test_what_is_called_after_every_epoch(tmp_path):
     run = Run(tmp_path)
     ended = []
 
-    def epoch_end():
-        ended.append(loop.newest_position(run.place.checkpoints))
-        return {"score": 7.0}
+    class Seven(Evaluator):
+        def scores(self):
+            ended.append(newest_position(run.place.checkpoints))
+            return {"score": 7.0}
 
     run.job = dataclasses.replace(
-        run.job, epoch_end=epoch_end, of_loss=lambda loss: {"twice": 2 * loss}
+        run.job, evaluator=Seven(), loss_metrics=lambda loss: {"twice": 2 * loss}
     )
     run.train(log_seconds=1e9)
     assert len(ended) == 2

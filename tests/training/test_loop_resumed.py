@@ -13,6 +13,7 @@ from app.config import RunConfig
 from app.errors import RunError
 from app.tables.device import DeviceTable
 from app.training import loop, progress
+from app.training.job import PlacedTables
 from tests.training.test_loop import Run
 
 
@@ -27,7 +28,9 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
     run.table = DeviceTable(11, 4, tf.zeros)
     recorded = []
     run.job = dataclasses.replace(
-        run.job, tables={"input": run.table}, record=lambda: recorded.append(run.table)
+        run.job,
+        placed=PlacedTables({"input": run.table}, "CPU:0"),
+        data=dataclasses.replace(run.job.data, record=lambda: recorded.append(run.table)),
     )
     with pytest.raises(RunError, match="holds table 'input' with shape"):
         loop.train(run.job, RunConfig(epochs=2), run.place, flags={"epochs": 2})
@@ -94,7 +97,9 @@ def test_who_goes_on_within_an_epoch_with_other_micro_batches_is_told(tmp_path, 
 
     assert not Run(tmp_path, during=stop).train()
     again = Run(tmp_path)
-    again.job = dataclasses.replace(again.job, micro_batches=2)
+    again.job = dataclasses.replace(
+        again.job, placed=PlacedTables({"input": again.table}, "CPU:0", micro_batches=2)
+    )
     again.train()
     assert told == [
         "this epoch was begun with 1 micro-batches a step, and goes on with 2: some rows of it "

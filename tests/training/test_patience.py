@@ -14,15 +14,25 @@ from app.checkpoints import workdir
 from app.config import RunConfig
 from app.errors import UsageError
 from app.training import loop, progress
+from app.training.job import Evaluator
+from app.training.run import prepare
 from app.training.runner import LocalRunner
 from tests.training.test_loop import Run
 
 
-def watched(run, scores, **job):
+class Scores(Evaluator):
+    """Gives these scores, one after each epoch."""
+
+    def __init__(self, scores):
+        self._left = iter(scores)
+
+    def scores(self):
+        return {"score": next(self._left)}
+
+
+def watched(run, scores):
     """The run, scored so after each epoch."""
-    left = iter(scores)
-    job = {"epoch_end": lambda: {"score": next(left)}, **job}
-    run.job = dataclasses.replace(run.job, monitor=lambda values: values["score"], **job)
+    run.job = dataclasses.replace(run.job, evaluator=Scores(scores))
     return run
 
 
@@ -99,4 +109,4 @@ def test_the_score_of_the_chief_decides_for_all(tmp_path):
 def test_patience_needs_a_score(tmp_path):
     run = Run(tmp_path)
     with pytest.raises(UsageError, match=r"^--patience=2 needs scores .*; give --heldout=FILE"):
-        loop.prepare(run.job, RunConfig(patience=2), run.place)
+        prepare(run.job, RunConfig(patience=2))

@@ -45,7 +45,7 @@ def main(job: dict[str, Any]) -> None:
     runner = Replicas(tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(REPLICAS)]))
     with runner.scope():
         made = scaling_jobs.make_job(config, text, job["rows"], job["columns"])
-    runner.open(made, made.tables, config.run.seed)
+    runner.open(made, made.placed.tables, config.run.seed)
     seconds = []
     for number, call in enumerate(scaling_jobs.calls(made, _WARM + job["calls"])):
         if number == _WARM:
@@ -62,7 +62,7 @@ def main(job: dict[str, Any]) -> None:
     values = {
         "exchanged_bytes": runner.values()["exchanged_bytes"],
         "step_ms": 1000 * statistics.median(seconds[_WARM:]) / job["steps"],
-        "table_bytes": sum(table.bytes() for table in made.tables.values()),
+        "table_bytes": sum(table.bytes() for table in made.placed.tables.values()),
         "zipf_bytes": scaling_jobs.zipf_bytes(config, job["rows"], job["columns"], _DRAWN),
     }
     Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")

@@ -118,8 +118,8 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
 
 def calls(job: Job, count: int) -> list[tuple[Any, tf.Tensor]]:
     """The data and the first step of so many calls, or of those that an epoch has."""
-    taken = itertools.islice(job.batches(range(1), 0), count)
+    taken = itertools.islice(job.data.batches(range(1), 0), count)
     return [
-        (data, tf.constant(number * job.steps_per_batch, tf.int64))
+        (data, tf.constant(number * job.data.steps_per_batch, tf.int64))
         for number, (_, data) in enumerate(taken)
     ]

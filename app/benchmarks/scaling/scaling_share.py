@@ -79,11 +79,11 @@ def main(job: dict[str, Any]) -> None:
 
 
 def prepared(job: Job, seed: int) -> Prepared:
-    """What one of `job.micro_batches` replicas does, with one micro-batch each."""
+    """What one of `job.placed.micro_batches` replicas does, with one micro-batch each."""
     pool = scaling_jobs.calls(job, _POOL)
     if not pool:
         raise RunError("the text has not one call of such batches; give more of it as --corpus")
-    make = _alone if job.micro_batches == 1 else _one_of
+    make = _alone if job.placed.micro_batches == 1 else _one_of
     call, values = make(job, seed, pool)
     for place in range(len(pool)):
         call(place)  # compiles, and touches memory for the first time
@@ -101,7 +101,7 @@ def _seconds(one: Prepared) -> float:
 
 def _alone(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
     """The step of a single process."""
-    train = train_function(job.model, job.tables, job.optimizer, seed)
+    train = train_function(job.model, job.placed.tables, job.optimizer, seed)
     rate = tf.constant(RATE)
 
     def call(place: int) -> None:
@@ -118,7 +118,7 @@ def _alone(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
 
 def _one_of(job: Job, seed: int, pool: Sequence) -> tuple[Call, dict[str, Any]]:
     """The first of several replicas."""
-    tables, count = job.tables, job.micro_batches
+    tables, count = job.placed.tables, job.placed.micro_batches
     here = {name: table.device for name, table in tables.items()}
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Export a classifier of raw texts as a SavedModel, for TensorFlow Serving and Python."""
+"""Export a classifier: as a SavedModel of raw texts, or its word vectors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,22 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ...errors import RunError
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import RunError, UsageError
+from ...exporting import word2vec
+from ...input import labelled_files
 from ...system.files import replacing_folder
+from ...types import WordVectors
+from . import classify_data
+from .classify_model import load_tables, make_features
+
+# Function from scores to probabilities, for losses whose only table has one row per label.
+_PROBABILITIES = {
+    "softmax": tf.nn.softmax,
+    "sampled_softmax": tf.nn.softmax,
+    "one_vs_all": tf.sigmoid,
+}
 
 
 class ClassifierParts(NamedTuple):
@@ -105,3 +119,42 @@ def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.Stat
     }
     initializer = tf.lookup.TextFileInitializer(file, key, index[key], value, index[value])
     return tf.lookup.StaticHashTable(initializer, default)
+
+
+def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
+    loss = config.model.loss
+    if loss not in _PROBABILITIES:
+        raise UsageError(
+            f"--format=saved_model needs one row per label, which --loss={loss} does not have; "
+            f"train with --loss={' or '.join(_PROBABILITIES)}"
+        )
+    words, labels = classify_data.load_names(workdir)
+    _, tables = load_tables(config, workdir, words, labels)
+    parts = ClassifierParts(
+        words.tokens,
+        labels.tokens,
+        *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
+        labelled_files.make_word_splitter(config),
+        make_features(config, words).extract,
+        _PROBABILITIES[loss],
+    )
+    write(parts, path)
+    needs = (
+        "" if config.corpus.tokenizer == "whitespace" else " (to load it: import tensorflow_text)"
+    )
+    return f"{path}: {len(labels.tokens):,} labels of texts{needs}"
+
+
+def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
+    words, labels = classify_data.load_names(workdir)
+    _, tables = load_tables(config, workdir, words, labels)
+    matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
+    word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
+    return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"
+
+
+EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
+    "word2vec": _word2vec,
+    "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
+    "saved_model": _saved_model,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from ...models.language_model import LanguageModel
 from ...system import devices
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary
-from ...training.job import Job
+from ...training.job import Evaluator, Job
 from .. import text_tasks
 from ..words import words_data
 from . import language_model_data
@@ -44,21 +44,40 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     batches = language_model_data.make_batches(text, config, workdir)
     micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
     placed = placing.place_tables(model, batches, micro_batch, config, optimizer, workdir)
-    score = language_model_data.make_scorer(model, placed["tables"], text.vocabulary, device)
+    score = language_model_data.make_scorer(model, placed.tables, text.vocabulary, device)
+    epoch_size = language_model_data.count_trained_tokens(text, config)
+    empty = text_tasks.make_empty_batch(config, 1)
     return Job(
         model=model,
+        placed=placed,
         optimizer=optimizer,
-        batches=batches,
-        words=language_model_data.count_trained_tokens(text, config),
-        empty=text_tasks.make_empty_batch(config, 1),
-        of_loss=language_model_data.loss_metrics if model.output.is_likelihood else lambda loss: {},
-        epoch_end=None
-        if heldout is None
-        else lambda: language_model_data.heldout_metrics(score(heldout())),
-        monitor=lambda values: -values["heldout_loss"],
-        **text_tasks.job_fields(text, config, workdir),
-        **placed,
+        learning_rate=updates.make_learning_rate(config.optimizer),
+        data=text_tasks.make_data(text, config, workdir, batches, epoch_size, empty),
+        evaluator=None if heldout is None else HeldoutEvaluator(lambda: score(heldout())),
+        loss_metrics=language_model_data.loss_metrics
+        if model.output.is_likelihood
+        else lambda loss: {},
+        finish=text_tasks.write_and_score,
     )
+
+
+class HeldoutEvaluator(Evaluator):
+    """Computes the loss of the held-out text.
+
+    Args:
+        score: Scores one pass over the text.
+    """
+
+    def __init__(self, score: Callable[[], language_model_data.Score]):
+        self._score = score
+
+    def scores(self) -> dict[str, float]:
+        """Return the held-out loss and perplexity."""
+        return language_model_data.heldout_metrics(self._score())
+
+    def monitor(self, scores: Mapping[str, float]) -> float:
+        """Return the negative held-out loss."""
+        return -scores["heldout_loss"]
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:

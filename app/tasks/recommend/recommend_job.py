@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from ...errors import UsageError
 from ...input import pairs
 from ...input.pairs import KnownItems, Pairs
 from ...input.ratings import Ratings
-from ...system import devices
 from ...text import corpus
-from ...training.job import Job
+from ...training.job import Evaluator, Job, TrainingData
 from . import ranking_metrics, recommend_data
 from .ranking_metrics import Ranker
 from .recommend_model import CORPUS_SHAPE, load_recommender, make_model, parse_top
@@ -61,28 +61,27 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         others=[recommend_data.memory_item(train, heldout)],
     )
 
-    ranker = Ranker(model, storage.scoring_tables(placed["tables"]), tops[-1])
-
-    def score() -> dict[str, float]:
-        return scores(ranker, split.known, heldout, config)
-
-    return Job(
-        model=model,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
+    data = TrainingData(
         batches=batches,
         expected_batches=pairs.count_batches(len(train.users_N), config.input),
-        words=len(train.users_N),
-        unit="pairs",
         steps_per_batch=config.input.steps_per_call,
+        epoch_size=len(train.users_N),
+        unit="pairs",
         is_arranged=False,
-        device=devices.name(config.run),
-        epoch_end=score if len(heldout.users_N) else None,
-        monitor=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
         summary=recommend_data.about(split, sources),
         record=lambda: recommend_data.record(split, fingerprint, mean, workdir),
-        finish=lambda workdir: _closing(workdir, model.scorer.inner),
-        **placed,
+    )
+    ranker = Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
+    evaluator = RankingEvaluator(ranker, split.known, heldout, config)
+    has_vectors = model.scorer.inner
+    return Job(
+        model=model,
+        placed=placed,
+        optimizer=optimizer,
+        learning_rate=updates.make_learning_rate(config.optimizer),
+        data=data,
+        evaluator=evaluator if len(heldout.users_N) else None,
+        finish=lambda workdir: _closing(workdir, has_vectors),
     )
 
 
@@ -127,7 +126,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
             "that were trained on"
         )
     ranker = Ranker(recommender.model, recommender.tables, parse_top(config)[-1])
-    values = scores(ranker, recommender.known, scored, config)
+    values = RankingEvaluator(ranker, recommender.known, scored, config).scores()
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
     protocol = (
         f"{count:,} pairs of {users:,} users{exclusions}; all {ranker.items:,} items are ranked, "
@@ -137,8 +136,8 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     return "\n".join((*lines, protocol)), record
 
 
-def scores(ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config) -> dict[str, float]:
-    """Return the metrics of held-out pairs by name (see `ranking_metrics`).
+class RankingEvaluator(Evaluator):
+    """Computes the metrics of held-out pairs (see `ranking_metrics`).
 
     Args:
         ranker: Ranks the items.
@@ -146,14 +145,25 @@ def scores(ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config) 
         heldout: Pairs to score.
         config: The configuration of the run.
     """
-    users = len(known.starts_U) - 1
-    values = ranking_metrics.score(
-        ranker, known, pairs.group_by_user(heldout, users), parse_top(config)
-    )
-    if config.model.loss == "squared_error" and heldout.ratings_N is not None:
-        predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
-        values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
-    return values
+
+    def __init__(self, ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config):
+        self._ranker, self._known, self._heldout = ranker, known, heldout
+        self._tops = parse_top(config)
+        self._has_ratings = config.model.loss == "squared_error" and heldout.ratings_N is not None
+
+    def scores(self) -> dict[str, float]:
+        """Return the metrics by name."""
+        ranker, heldout = self._ranker, self._heldout
+        pairs_by_user = pairs.group_by_user(heldout, len(self._known.starts_U) - 1)
+        values = ranking_metrics.score(ranker, self._known, pairs_by_user, self._tops)
+        if self._has_ratings:
+            predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
+            values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
+        return values
+
+    def monitor(self, scores: Mapping[str, float]) -> float:
+        """Return the negative error of ratings, or the NDCG where only the order counts."""
+        return -scores["rmse"] if self._has_ratings else scores[f"ndcg@{self._tops[-1]}"]
 
 
 def _closing(workdir: Workdir, has_vectors: bool) -> str:

@@ -79,7 +79,7 @@ def load_text(config: Config, workdir: Workdir, finished: bool) -> Text:
         service.check_service(config.input.data_service, sources)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
     known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
-    grows = config.table.table == "dynamic"
+    grows = config.table.is_dynamic
     words = NO_VOCABULARY if grows else None
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))

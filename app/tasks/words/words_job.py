@@ -32,7 +32,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         RunError: The corpus cannot be read.
     """
     text = words_data.load_text(config, workdir, finished)
-    if config.table.table == "dynamic":
+    if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
     optimizer = updates.make_optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
@@ -40,20 +40,16 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     placed = placing.place_tables(
         model, batches, _micro_batch_spec(config), config, optimizer, workdir
     )
-
-    def scores() -> dict[str, float]:
-        return text_tasks.score_vectors(placed["tables"]["input"], text.vocabulary)
-
+    empty = text_tasks.make_empty_batch(config, 2 * config.model.window)
+    tables = placed.tables
     return Job(
         model=model,
+        placed=placed,
         optimizer=optimizer,
-        batches=batches,
-        words=text.words,
-        empty=text_tasks.make_empty_batch(config, 2 * config.model.window),
-        # The parameter-server chief is free to evaluate; elsewhere training would wait for it.
-        epoch_end=scores if config.run.strategy == "parameter_server" else None,
-        **text_tasks.job_fields(text, config, workdir),
-        **placed,
+        learning_rate=updates.make_learning_rate(config.optimizer),
+        data=text_tasks.make_data(text, config, workdir, batches, text.words, empty),
+        evaluator=text_tasks.VectorEvaluator(tables["input"], text.vocabulary) if tables else None,
+        finish=text_tasks.write_and_score,
     )
 
 
@@ -78,18 +74,18 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
         text.sources,
         config,
         key_map,
-        list(placed["tables"].values()),
+        list(placed.tables.values()),
         model.output.reweigh,
         workdir.vocabulary,
     )
     return Job(
         model=model,
+        placed=placed,
         optimizer=optimizer,
-        batches=stream.batches,
-        words=text.words,
+        learning_rate=updates.make_learning_rate(config.optimizer),
+        data=text_tasks.make_data(text, config, workdir, stream.batches, text.words),
         extra_state={growing_words.STREAM_FOLDER: stream},
-        **text_tasks.job_fields(text, config, workdir),
-        **placed,
+        finish=text_tasks.write_and_score,
     )
 
 

@@ -73,7 +73,7 @@ def test_the_programs_take_the_settings_of_the_run(run_before):
     text = scaling_jobs.text_of(config)
     own = len(text.vocabulary.tokens)
     job = scaling_jobs.make_job(config, text, own + 1000, 4)
-    assert {table.rows for table in job.tables.values()} == {own + 1000}
+    assert {table.rows for table in job.placed.tables.values()} == {own + 1000}
     calls = scaling_jobs.calls(job, 2)
     assert [int(first) for _, first in calls] == [0, 3]
     assert calls[0][0].shape == (3, 8, 20)

@@ -25,6 +25,7 @@ from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data
 from app.training import loop, progress
+from app.training.run import prepare
 
 # After each word one of two others: 1 bit a word, but for the first of a line and its end.
 NEXT = {"a": "bc", "b": "cd", "c": "da", "d": "ab"}
@@ -73,17 +74,19 @@ class Run:
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
         self.job = task.make_job(self.config, self.place, progress.is_finished(self.place))
-        loop.prepare(self.job, self.config.run, self.place)
-        self.job.record()
+        prepare(self.job, self.config.run)
+        self.job.data.record()
         self.text = words_data.load_text(self.config, self.place, finished=False)
-        made = self.job.batches
+        made = self.job.data.batches
 
         def batches(epochs, first):
             for index, (epoch, batch) in enumerate(made(epochs, first)):
                 during(index)
                 yield epoch, batch
 
-        self.job = dataclasses.replace(self.job, batches=batches)
+        self.job = dataclasses.replace(
+            self.job, data=dataclasses.replace(self.job.data, batches=batches)
+        )
 
     def train(self):
         return loop.train(self.job, self.config.run, self.place)
@@ -96,7 +99,7 @@ class Run:
 
     def state(self):
         found = {}
-        for name, table in self.job.tables.items():
+        for name, table in self.job.placed.tables.items():
             found[name] = table.values.numpy().tobytes()
             for slot, part in table.slots.items():
                 found[f"{name}.{slot}"] = part.values.numpy().tobytes()
@@ -133,7 +136,7 @@ def test_a_planted_text_is_learned_to_its_entropy(whole):
     unigram = math.exp(-(share * np.log(share)).sum())
     assert steps[0]["perplexity"] == pytest.approx(unigram, rel=0.05)
     assert steps[-1]["perplexity"] == pytest.approx(math.exp(steps[-1]["loss"]))
-    assert {"state"} == {name for name, table in whole.job.tables.items() if not table.slots}
+    assert {"state"} == {name for name, table in whole.job.placed.tables.items() if not table.slots}
 
 
 @pytest.mark.slow
@@ -155,7 +158,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
 
 def by_hand(run):
     """-log P of what is held out and its tokens, read one after the other."""
-    values = {name: table.values.numpy() for name, table in run.job.tables.items()}
+    values = {name: table.values.numpy() for name, table in run.job.placed.tables.items()}
     total, tokens, states = 0.0, 0, {}
     for tokens_BL in language_model_data.make_heldout_pass(run.text, run.config)():
         for stream, line in enumerate(tokens_BL.numpy()):
@@ -187,7 +190,7 @@ def test_the_perplexity_is_that_of_the_model_token_by_token(whole):
 def test_scoring_changes_nothing(whole):
     before = whole.state()
     expected = {name: value for name, value in whole.heldout()[-1].items() if "heldout" in name}
-    assert whole.job.epoch_end() == expected
+    assert whole.job.evaluator.scores() == expected
     assert whole.state() == before
 
 

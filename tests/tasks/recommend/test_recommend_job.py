@@ -17,6 +17,7 @@ from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.training import loop
+from app.training.run import prepare
 
 USERS, ITEMS, BLOCKS = 48, 40, 4
 
@@ -47,10 +48,10 @@ def trained(config):
     workdir = Workdir(config.run.workdir)
     with workdir.lock():
         job = recommend_job.make_job(config, workdir, False)
-        loop.prepare(job, config.run, workdir)
-        job.record()
+        prepare(job, config.run)
+        job.data.record()
         assert loop.train(job, config.run, workdir)
-    return job.epoch_end()
+    return job.evaluator.scores()
 
 
 def blocks():
@@ -92,7 +93,8 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
     heldout = data.load_split((config.corpus.corpus,), config).heldout
     ranker = Ranker(again.model, again.tables, 9)
-    assert recommend_job.scores(ranker, again.known, heldout, config) == found
+    evaluator = recommend_job.RankingEvaluator(ranker, again.known, heldout, config)
+    assert evaluator.scores() == found
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,8 @@ def test_what_is_refused(tmp_path, values, message):
 def test_scoring_makes_no_rows(tmp_path):
     config = config_of(tmp_path, blocks(), loss="in_batch_softmax", table="dynamic")
     job = recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
-    assert job.epoch_end()["recall@9"] >= 0
-    assert [job.tables[name].key_map.used for name in ("users", "items")] == [0, 0]
+    assert job.evaluator.scores()["recall@9"] >= 0
+    assert [job.placed.tables[name].key_map.used for name in ("users", "items")] == [0, 0]
 
 
 def test_a_bias_is_no_direction(tmp_path):
@@ -135,12 +137,9 @@ def test_a_bias_is_no_direction(tmp_path):
 @pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
 def test_a_temperature_without_cosines_is_refused(values):
     given = {"task": "recommend", "loss": "in_batch_softmax", "temperature": 0.3, "workdir": "run"}
-    defaults = {
-        name: settings.default(field, "recommend") for name, field in settings.fields().items()
-    }
     with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
-        checks.check(settings.from_names(defaults | given | values))
-    checks.check(settings.from_names(defaults | given))
+        checks.make_config(given | values)
+    checks.make_config(given)
 
 
 def test_weights_are_ratings_above_0(tmp_path):
@@ -150,14 +149,14 @@ def test_weights_are_ratings_above_0(tmp_path):
     ratings = dataclasses.replace(config.ratings, min_rating="1")
     config = dataclasses.replace(config, ratings=ratings)
     job = recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
-    assert job.words == 3 and job.unit == "pairs"
+    assert job.data.epoch_size == 3 and job.data.unit == "pairs"
 
 
 def test_another_corpus_is_refused(tmp_path):
     config = config_of(tmp_path, blocks(), loss="bpr", epochs=1)
     job = recommend_job.make_job(config, Workdir(config.run.workdir), False)
     (tmp_path / "run").mkdir()
-    job.record()
+    job.data.record()
     (tmp_path / "pairs.txt").write_text("a b\n")
     with pytest.raises(UsageError, match="is not what --workdir"):
         recommend_job.make_job(config, Workdir(config.run.workdir), True)
@@ -166,7 +165,7 @@ def test_another_corpus_is_refused(tmp_path):
 def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
     config = config_of(tmp_path, "u1 a\nu1 b\nu2 a\nu2 b\n", heldout_share=0.0, loss="bpr")
     workdir = Workdir(config.run.workdir)
-    recommend_job.make_job(config, workdir, False).record()
+    recommend_job.make_job(config, workdir, False).data.record()
     recommend_job.make_job(config, workdir, False)
     workdir.users.write_text("u1 \t2\nu2\t2\n")  # of a version that kept blanks around names
     recommend_job.make_job(config, workdir, False)

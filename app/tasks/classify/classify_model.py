@@ -1,0 +1,149 @@
+"""Build the classifier of a configuration, and load a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ...build import outputs, storage
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...input import labelled_files
+from ...input.features import Features
+from ...models.bag import Bag
+from ...system import devices
+from ...tables.base import Table
+from ...text import vocabulary
+from ...text.vocabulary import Vocabulary
+from . import classify_data
+from .label_prediction import Classifier, batch_size
+
+# With fewer labels, matrix products are too small for bfloat16 to save time.
+_FEW_LABELS = 1000
+
+
+def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
+    """Return the classifier of a workdir, its words and its labels.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Raises:
+        UsageError: The folder has no classifier.
+        RunError: There is no complete checkpoint.
+    """
+    words, labels = classify_data.load_names(workdir)
+    model, tables = load_tables(config, workdir, words, labels)
+    return make_classifier(model, tables, make_features(config, words), config), words, labels
+
+
+def make_predictor(
+    config: Config, workdir: Workdir
+) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
+    """Return a function that predicts the labels of texts.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+
+    Returns:
+        Function (texts, k, threshold). The texts are in UTF-8. For each text in order it yields the
+        k most probable labels with a probability of at least `threshold`, as (label, probability).
+    """
+    classifier, words, labels = load_classifier(config, workdir)
+    split_words, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        words_M, owners_M = split_words(texts_E)
+        return ids.lookup(words_M), owners_M
+
+    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
+        size = batch_size(len(labels.tokens))
+        for first in range(0, len(texts), size):
+            batch = texts[first : first + size]
+            tokens_M, owners_M = (part.numpy() for part in tokens(batch))
+            known_M = tokens_M >= 0
+            lengths_E = np.bincount(owners_M[known_M], minlength=len(batch))
+            chances_EC = classifier.probabilities(tokens_M[known_M], lengths_E)
+            for chances_C in chances_EC:
+                order_K = np.argsort(-chances_C, kind="stable")[:k]
+                yield [
+                    (labels.tokens[label], float(chances_C[label]))
+                    for label in order_K
+                    if chances_C[label] >= threshold
+                ]
+
+    return predict
+
+
+def make_classifier(
+    model: Bag, tables: Mapping[str, Table], features: Features, config: Config
+) -> Classifier:
+    """Return the classifier that reads the given tables.
+
+    Args:
+        model: The model.
+        tables: Its tables by name.
+        features: The words and n-grams of a text.
+        config: The configuration of the run.
+    """
+    multi_label = model.output.is_multi_label
+    return Classifier(model, tables, features, multi_label, devices.name(config.run))
+
+
+def make_features(config: Config, words: Vocabulary) -> Features:
+    """Return the words and n-grams of texts that have rows.
+
+    Args:
+        config: The configuration of the run.
+        words: The vocabulary.
+    """
+    return Features(len(words.tokens), config.labelled.word_ngrams, config.labelled.buckets)
+
+
+def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
+    """Return the model of the configuration.
+
+    Args:
+        config: The configuration of the run.
+        words: The vocabulary, V words.
+        labels: The labels, C, with their counts.
+    """
+    settings, device = config.model, devices.name(config.run)
+    parts = outputs.OutputSpec(
+        labels.counts, settings.dim, config.input.micro_tokens, config.run.seed
+    )
+    dtype = devices.compute_dtype(settings, device)
+    if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
+        dtype = tf.float32
+    with tf.device(device):
+        return Bag(
+            size=make_features(config, words).rows,
+            dim=settings.dim,
+            output=outputs.make_loss(settings, parts),
+            seed=config.run.seed,
+            dtype=dtype,
+        )
+
+
+def load_tables(
+    config: Config, workdir: Workdir, words: Vocabulary, labels: Vocabulary
+) -> tuple[Bag, dict[str, Table]]:
+    """Return the model of a workdir and its tables, in memory, without optimizer state.
+
+    Args:
+        config: The configuration of the run.
+        workdir: The folder of the run.
+        words: The vocabulary.
+        labels: The labels.
+
+    Raises:
+        RunError: There is no complete checkpoint.
+    """
+    model = make_model(config, words, labels)
+    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
+    return model, tables

@@ -1,0 +1,143 @@
+"""Train the task of a configuration and score the result: one run, from start to end.
+
+This is also the entry for Python programs:
+
+    from lexrow.config.checks import make_config
+    from lexrow.training.run import train_and_evaluate
+
+    config = make_config({"task": "words", "corpus": "text.txt", "epochs": 3})
+    print(train_and_evaluate(config, "runs/words"))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+import shlex
+from pathlib import Path
+
+from absl import logging
+
+from .. import __name__ as PACKAGE
+from ..build import strategies
+from ..checkpoints.checkpoint import Position, newest_position
+from ..checkpoints.workdir import Workdir, read_flags
+from ..config import Config, RunConfig, checks
+from ..config.settings import by_name
+from ..distributed import serving
+from ..distributed.cluster_spec import Hosts, parse_tf_config
+from ..errors import RunError, UsageError
+from ..system import devices
+from ..tasks import all_tasks
+from . import banner, loop, profile_hooks, progress
+from .job import Job
+from .runner import Runner
+
+
+def train_and_evaluate(config: Config, workdir: str | Path) -> str:
+    """Train from the newest checkpoint of a workdir, or from the start, then score the result.
+
+    Args:
+        config: The settings of the run. With --plan_only the plan is printed, and nothing is made.
+        workdir: The folder of the run, in the place of --workdir. It may be empty for --plan_only.
+
+    Returns:
+        The scores as text, or "" if there is nothing to report.
+
+    Raises:
+        UsageError: The settings, the input and the workdir do not fit together.
+        RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint.
+    """
+    settings = dataclasses.replace(config.run, workdir=str(workdir))
+    config, hosts = dataclasses.replace(config, run=settings), None
+    if not settings.plan_only:  # a plan is made without the other processes
+        hosts = parse_tf_config(settings.strategy, os.environ.get("TF_CONFIG"))
+    devices.use_machine(settings)
+    # --plan_only reads the workdir, if one is given, and writes nothing there.
+    place = Workdir(settings.workdir or os.devnull)
+    try:
+        if strategies.is_server(config, hosts):
+            serving.serve(config, hosts, place)
+            return ""
+        runner = strategies.make_runner(config, hosts)
+    except RunError as error:
+        if hosts is None or not progress.is_finished(place, settings.epochs):
+            raise
+        logging.info("%s (ignored: the run is already finished)", error)
+        return ""
+    writes = runner.chief and not settings.plan_only
+    with runner.error_context(), place.lock() if writes else contextlib.nullcontext():
+        report = _train_and_finish(config, place, runner, hosts)
+    if report is None:
+        command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
+        command = "the same commands, one for each process" if hosts else command
+        raise RunError(f"stopped as asked, and saved; continue with: {command}")
+    return report
+
+
+def _train_and_finish(
+    config: Config, place: Workdir, runner: Runner, hosts: Hosts | None
+) -> str | None:
+    """Return the scores as text; None if training was stopped early."""
+    settings, stored = config.run, read_flags(place.flags)
+    position = newest_position(place.checkpoints)
+    checks.check_fixed(stored, config)
+    job_config = strategies.with_micro_batches(config, runner.replicas, position)
+    with runner.scope():
+        job = all_tasks.JOBS[settings.task](job_config, place, progress.is_finished(place))
+        # A resumed run may be past the windows that its workdir already has in flags.cfg.
+        is_new = settings.profile_steps != stored.get("profile_steps")
+        prepare(job, settings, position, checks_profile=is_new)
+    if runner.chief:
+        trainers = strategies.describe(job_config, hosts, runner.replicas)
+        print(banner.banner(config, job, trainers), flush=True)
+    if settings.plan_only:
+        return ""
+    is_done = loop.train(job, settings, place, runner, by_name(config))
+    finish = job.finish
+    del job  # frees the tables, as scoring loads tables of the same size
+    gc.collect()
+    if not is_done:
+        return None
+    report = finish(place) if runner.chief else ""
+    runner.wait_for_chief(place)
+    return report
+
+
+def prepare(
+    job: Job,
+    settings: RunConfig,
+    position: Position | None = None,
+    checks_profile: bool = True,
+) -> None:
+    """Check the flags of a run.
+
+    Args:
+        job: What to train.
+        settings: How to run it.
+        position: The position of the newest checkpoint, or None.
+        checks_profile: Whether to check the windows of --profile_steps.
+
+    Raises:
+        UsageError: --patience is given where nothing is scored or where a table cannot be saved
+            twice, or --profile_steps asks for steps that the run does not have.
+    """
+    if settings.patience and (job.evaluator is None or not job.evaluator.is_monitored):
+        raise UsageError(
+            f"--patience={settings.patience} needs scores on held-out data, and there is none; "
+            "give --heldout=FILE or --heldout_share"
+        )
+    tables = job.placed.tables  # none for --plan_only
+    if settings.patience and any(table.layout()["kind"] == "file" for table in tables.values()):
+        raise UsageError(
+            f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
+            "checkpoint, but a table in a file exists only once; leave out --patience"
+        )
+    if checks_profile:
+        position = dataclasses.replace(position) if position else Position()
+        progress.expect_batches(position, job)
+        left = (settings.epochs - position.done) * position.batches * job.data.steps_per_batch
+        last = position.step + round(left)
+        profile_hooks.check(settings, position.step, job.data.steps_per_batch, last)

@@ -1,0 +1,78 @@
+"""The story of a run as a Python program calls it, on a real configuration made small."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from app.checkpoints.checkpoint import newest_position
+from app.checkpoints.workdir import Workdir
+from app.cli import flags
+from app.config import checks, flagfiles, settings
+from app.errors import UsageError
+from app.training.run import train_and_evaluate
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMALL = {
+    "dim": 8,
+    "min_count": 1,
+    "epochs": 1,
+    "batch_tokens": 256,
+    "row_tokens": 16,
+    "group_tokens": 32,
+    "shared_negatives": 8,
+    "steps_per_call": 2,
+    "cache": "none",
+}
+
+
+def small_config(corpus: pathlib.Path, **values):
+    """The configuration of `make train`, with a small model and another corpus."""
+    lines, _ = flagfiles.expand([f"--flagfile={ROOT / 'configs/words.cfg'}"])
+    texts, fields = flagfiles.values(lines), settings.fields()
+    parsed = {name: flags.parser(fields[name]).parse(text) for name, text in texts.items()}
+    return checks.make_config(parsed | SMALL | {"corpus": str(corpus)} | values)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text("the cat and the dog sat on the mat with a hat\n" * 200)
+    return path
+
+
+def test_a_run_is_trained_scored_and_continued(corpus, tmp_path, capsys):
+    place = Workdir(tmp_path / "run")
+    report = train_and_evaluate(small_config(corpus), place.path)
+    assert "next:" in report and str(place.path) in report
+    assert "words in 1 file(s)" in capsys.readouterr().out  # the banner
+    first = newest_position(place.checkpoints)
+    assert first.epoch == 1 and first.step
+    train_and_evaluate(small_config(corpus, epochs=2), place.path)
+    assert newest_position(place.checkpoints).epoch == 2
+    before = place.flags.read_bytes()
+    with pytest.raises(UsageError, match="^--dim=9: --workdir=.* was made with 8; give that"):
+        train_and_evaluate(small_config(corpus, dim=9), place.path)
+    assert place.flags.read_bytes() == before
+
+
+def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkeypatch):
+    config = small_config(corpus, plan_only=True)
+    monkeypatch.chdir(tmp_path)
+    assert train_and_evaluate(config, "") == ""
+    assert "plan        1 epochs" in capsys.readouterr().out
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dims": 8}, "^'dims' is no setting; `app.train --help` lists them$"),
+        ({"dim": 0}, "^--dim=0"),
+        ({"task": "classify", "window": 3}, "^--window=3 means nothing to --task=classify"),
+    ],
+)
+def test_settings_that_cannot_be(values, message):
+    with pytest.raises(UsageError, match=message):
+        checks.make_config(values)
