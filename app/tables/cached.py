@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Table
-from .device import DeviceTable
+from .device import DeviceTable, make_cache
 from .row_reads import row_slices
 
 _NONE = -1  # the position of an id that is not cached, and the id of a free position
@@ -163,7 +163,7 @@ class CachedTable(tf.Module):
         self._ids_P = np.full(size, _NONE, np.int64)
         for table in self._with_slots().values():
             with tf.device(self.device):
-                table._cache = table.backing.make_cache(size)
+                table._cache = make_cache(table.backing, size)
         for part in row_slices(len(cache_map.pinned_N), self._total_columns()):
             ids = cache_map.pinned_N[part].astype(np.int64)
             positions = np.arange(part.start, part.stop, dtype=np.int32)

@@ -61,24 +61,25 @@ class DeviceTable(VariableRows, tf.Module):
         VariableRows.__init__(self, values)
         self.device = values.device
         self.slots: dict[str, DeviceTable] = {}
-        self._rounding, self._slot_dtype, self._seed = rounding, slot_dtype, seed
-        self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
-        if self._is_stochastic:
+        self.dtype, self.rounding, self.seed = dtype, rounding, seed
+        self._slot_dtype = slot_dtype
+        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
+        if self.is_stochastic:
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
         self._make_slots(slots or {})
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids; see `Table.add`."""
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.assign(ids_U, self.gather(ids_U) + delta_UD)
         else:
             super().add(ids_U, delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table."""
-        if self._is_stochastic:
+        if self.is_stochastic:
             with tf.device(self.writes.device):  # where the number to add to it has to be, too
-                seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
+                seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.values.dtype, seed)
         super().assign(ids_U, rows_UD)
 
@@ -93,28 +94,13 @@ class DeviceTable(VariableRows, tf.Module):
 
     def _make_slots(self, slots: Mapping[str, Slot]) -> None:
         """Make the tables of optimizer state, on the device of this table."""
-        stored = self.columns, self._slot_dtype, self._rounding, self._seed
+        stored = self.columns, self._slot_dtype, self.rounding, self.seed
         with tf.device(self.values.device):
             for name, slot in slots.items():
                 self.slots[name] = self._make_slot(**slot_options(name, slot, *stored))
 
     def _make_slot(self, **options: Any) -> DeviceTable:
         return DeviceTable(self.rows, **options)
-
-    def make_cache(self, rows: int) -> DeviceTable:
-        """Return a table of zeros on the current device that can hold some rows of this one.
-
-        It stores and rounds rows like this table. Both count their writes in one variable, so each
-        continues with the next random draw.
-
-        Args:
-            rows: The number of rows of the new table.
-        """
-        dtype = self.values.dtype
-        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
-        if self._is_stochastic:
-            cache.writes = self.writes
-        return cache
 
     def bytes(self) -> int:
         """Return the size in bytes of the rows and of all slots."""
@@ -134,6 +120,23 @@ class DeviceTable(VariableRows, tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: as one variable."""
         return {"kind": "device"}
+
+
+def make_cache(backing: Any, rows: int) -> DeviceTable:
+    """Return a table of zeros on the current device that can hold some rows of another one.
+
+    It stores and rounds rows like the other table. Both count their writes in one variable, so each
+    continues with the next random draw.
+
+    Args:
+        backing: The other table, a `DeviceTable` or a `FileTable`.
+        rows: The number of rows of the new table.
+    """
+    dtype, rounding = backing.dtype, backing.rounding
+    cache = DeviceTable(rows, backing.columns, tf.zeros, dtype, rounding, seed=backing.seed)
+    if backing.is_stochastic:
+        cache.writes = backing.writes
+    return cache
 
 
 def slot_options(

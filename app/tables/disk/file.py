@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...errors import RunError
 from .. import arrays
 from ..base import Ids, Layout, LocatedIds, Slot
-from ..device import DeviceTable, slot_options
+from ..device import slot_options
 from ..id_checks import check_ids
 from ..initial import Initial
 from ..python_calls import call_python
@@ -66,9 +66,9 @@ class FileTable(tf.Module):
         self.device = "/device:CPU:0"
         self._file, self._section = file, name
         self._number = file.section(name, rows, columns, initial, dtype)
-        self.dtype, self._rounding, self._seed = dtype, rounding, seed
-        self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
-        if self._is_stochastic:
+        self.dtype, self.rounding, self.seed = dtype, rounding, seed
+        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
+        if self.is_stochastic:
             with tf.device(_CPU):
                 self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
         self.slots: dict[str, FileTable] = {}
@@ -117,7 +117,7 @@ class FileTable(tf.Module):
 
             self._file.write(self._number, ids_U, change)
 
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.assign(ids_U, self.gather(ids_U) + delta_UD)
         else:
             self._call(write, ids_U, delta_UD)
@@ -129,8 +129,8 @@ class FileTable(tf.Module):
             ids_U: Unique ids (U,).
             rows_UD: New rows (U, D).
         """
-        if self._is_stochastic:
-            seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
+        if self.is_stochastic:
+            seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.dtype, seed)
         self.assign_exact(ids_U, rows_UD)
 
@@ -146,18 +146,6 @@ class FileTable(tf.Module):
             self._file.write(self._number, ids_U, lambda: rows_UD)
 
         self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
-
-    def make_cache(self, rows: int) -> DeviceTable:
-        """Return a table on the current device that can hold some rows of this one.
-
-        Args:
-            rows: The number of rows of the new table (see `DeviceTable.make_cache`).
-        """
-        dtype = self.dtype
-        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
-        if self._is_stochastic:
-            cache.writes = self.writes
-        return cache
 
     def bytes(self) -> int:
         """Return the bytes in the file of the rows and of all slots."""

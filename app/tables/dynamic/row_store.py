@@ -136,7 +136,7 @@ class RowStore(DeviceTable):
             "rows": self._key_map.used,
             "columns": self.columns,
             "dtype": dtype.name,
-            "writes": int(self.writes) if self._is_stochastic else 0,
+            "writes": int(self.writes) if self.is_stochastic else 0,
         }
         _manifest_path(path).write_text(json.dumps(manifest))
 
@@ -159,7 +159,7 @@ class RowStore(DeviceTable):
         for rows_ND in _read_parts(path, manifest):
             self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
             start += len(rows_ND)
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.writes.assign(manifest["writes"])
 
 

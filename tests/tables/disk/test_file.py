@@ -7,7 +7,7 @@ import tensorflow as tf
 from app.errors import RunError, UsageError
 from app.system import host_memory
 from app.tables.base import Slot
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, make_cache
 from app.tables.disk.file import FileTable, read_rows
 from app.tables.disk.table_file import TableFile
 from app.tables.initial import Constant, Uniform
@@ -153,7 +153,7 @@ def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_p
     np.testing.assert_array_equal(steps(table, 2), expected)
     np.testing.assert_array_equal(expected, steps(on_device, 2))
 
-    cache = table.make_cache(3)
+    cache = make_cache(table, 3)
     assert cache.writes is table.writes and cache.values.dtype == dtype
     rows = table.gather(tf.constant([5, 0, 2]))
     table.assign_exact(tf.constant([0, 1, 3]), rows)
