@@ -45,7 +45,7 @@ class Batch(NamedTuple):
             the step is a function of it.
         part: The number of the micro-batch, from 0.
         rows: By table, the row number of each id that the model looks up, (N,) int64. Only tables
-            whose rows are located before the step are in it (see `Located`).
+            whose rows are located before the step are in it (see `LocatedData`).
     """
 
     data: Any
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
     rows: Mapping[str, Any] = {}
 
 
-class Located(NamedTuple):
+class LocatedData(NamedTuple):
     """The data of S steps, and the rows that they look up in tables of arbitrary ids.
 
     Attributes:
@@ -71,13 +71,13 @@ class Rows(NamedTuple):
 
     Attributes:
         values_UD: The rows of the unique ids, float32.
-        positions_N: The index of each id among the unique ids, int32: the row of the n-th id is
-            `values_UD[positions_N[n]]`.
+        inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
+            `values_UD[inverse_N[n]]`.
         ids_U: The unique ids; None where no model needs them.
     """
 
     values_UD: Any
-    positions_N: Any
+    inverse_N: Any
     ids_U: Any = None
 
 

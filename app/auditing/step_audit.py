@@ -29,7 +29,7 @@ def audit(
         inputs: The arguments of a call.
         least_bytes: The size of the smallest table or slot to report, in bytes.
     """
-    traced = function.get_concrete_function(*inputs)  # creates slots that do not exist yet
+    traced = function.get_concrete_function(*inputs)
     known = {
         ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
         for name, table in tables.items()

@@ -84,8 +84,10 @@ def place_tables(
     planned = plan(model, lambda: batches(range(1), 0), data, config, places, others)
     tables = {}
     if not config.run.plan_only:
-        tables = storage.make_tables(model.tables(), config, places, workdir, dynamic)
-    staging = storage.make_staging(planned.rooms, model, tables, optimizer, config, places)
+        tables = storage.make_tables(
+            model.tables(), config, places, workdir, dynamic, optimizer.slots
+        )
+    staging = storage.make_staging(planned.rooms, model, tables, config, places)
     micro_batches = config.input.micro_batches or 1
     return PlacedTables(tables, devices.name(config.run), micro_batches, staging, planned.items)
 
@@ -191,7 +193,7 @@ def _plan(
     def items(rooms: Mapping[str, CacheSize]) -> list[Item]:
         tables = _tables(specs, optimizer, config, devices)
         for name, room in rooms.items():
-            size = memory_plan.Size(len(room.hot_N), room.cold, room.needed)
+            size = memory_plan.Size(len(room.pinned_N), room.unpinned, room.loaded)
             dtypes = storage.dtypes(config)
             tables += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
         return tables + others

@@ -19,9 +19,8 @@ from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
 from ..models.base import Model
-from ..optimizers.base import Optimizer
 from ..tables import served, sharded
-from ..tables.base import Table, TableSpec
+from ..tables.base import Slot, Table, TableSpec
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.table_file import TableFile
@@ -30,8 +29,8 @@ from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..tables.initial import Unwritten
 from ..training.cache_size import CacheSize
-from ..training.locating import Locating
-from ..training.staging import InPlace, Staging
+from ..training.key_locator import KeyLocator
+from ..training.prefetch import InPlace, Prefetcher
 
 # Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
 # counts.
@@ -46,6 +45,7 @@ def make_tables(
     devices: list[str],
     workdir: Workdir,
     dynamic: Maker | None = None,
+    slots: Mapping[str, Slot] | None = None,
 ) -> dict[str, Table]:
     """Make the tables of a run on the devices that the flags choose.
 
@@ -55,6 +55,7 @@ def make_tables(
         devices: The devices that `TableSpec.device` counts.
         workdir: The workdir of the run, for --table_file.
         dynamic: Makes the tables of --table=dynamic, see `word_table_maker` and `id_table_maker`.
+        slots: The optimizer state of trained tables, none by default: tables are then only read.
 
     Returns:
         The tables, by name.
@@ -70,45 +71,43 @@ def make_tables(
         makers = TABLES | {"host": functools.partial(_in_file, _table_file(config, workdir))}
     if dynamic is not None:
         makers = TABLES | {"dynamic": dynamic}
-    return {
-        name: makers[config.table.table](name, spec, config, devices)
-        for name, spec in specs.items()
-    }
+    tables = {}
+    for name, spec in specs.items():
+        spec = dataclasses.replace(spec, slots=slots if slots and spec.trained else {})
+        tables[name] = makers[config.table.table](name, spec, config, devices)
+    return tables
 
 
 def make_staging(
     rooms: Mapping[str, CacheSize],
     model: Model,
     tables: Mapping[str, Table],
-    optimizer: Optimizer,
     config: Config,
     devices: list[str],
-) -> InPlace | Staging:
+) -> InPlace:
     """Return the stage that brings rows of the tables to the steps.
 
     Args:
         rooms: The caches on the device, by table, of --table=host.
         model: The model.
         tables: The tables, by name.
-        optimizer: The optimizer, whose slots are brought as well.
         config: The settings of the run.
         devices: The devices; steps run on the first.
 
     Returns:
-        `Locating` for dynamic tables, `Staging` for --table=host, otherwise `InPlace`.
+        `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
     """
     micro_batches = config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
-        return Locating(model, tables, config.run.seed, micro_batches)
+        return KeyLocator(model, tables, config.run.seed, micro_batches)
     if config.table.table != "host":
         return InPlace(tables)
-    return Staging(
+    return Prefetcher(
         model,
         tables,
-        optimizer,
         seed=config.run.seed,
         device=devices[0],
-        rooms=rooms,
+        cache_sizes=rooms,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
         micro_batches=micro_batches,
@@ -117,12 +116,12 @@ def make_staging(
 
 def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     with tf.device(devices[spec.device]):
-        return DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, config))
+        return DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, spec, config))
 
 
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     with tf.device("CPU:0"):
-        table = DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, config))
+        table = DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, spec, config))
     table.device = devices[spec.device]  # rows that are read from the table are used there
     return table
 
@@ -130,7 +129,9 @@ def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
 def _in_file(
     file: TableFile, name: str, spec: TableSpec, config: Config, devices: list[str]
 ) -> Table:
-    table = FileTable(file, name, spec.rows, spec.columns, spec.initial, **_stored(name, config))
+    table = FileTable(
+        file, name, spec.rows, spec.columns, spec.initial, **_stored(name, spec, config)
+    )
     table.device = devices[spec.device]
     return table
 
@@ -147,7 +148,7 @@ def word_table_maker(keys: KeyMap) -> Maker:
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
-            return RowStore(keys, spec.columns, spec.initial, **_stored(name, config))
+            return RowStore(keys, spec.columns, spec.initial, **_stored(name, spec, config))
 
     return make
 
@@ -167,7 +168,7 @@ def id_table_maker(rows: Mapping[str, int]) -> Maker:
             return _on_device(name, spec, config, devices)
         keys = KeyMap(rows[name], INT64, max_age=config.table.max_age)
         with tf.device(devices[spec.device]):
-            return DynamicTable(keys, spec.columns, spec.initial, **_stored(name, config))
+            return DynamicTable(keys, spec.columns, spec.initial, **_stored(name, spec, config))
 
     return make
 
@@ -240,7 +241,7 @@ def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
         spec.initial,
         sharded.local_devices(),
         config.table.shard_rule,
-        **_stored(name, config),
+        **_stored(name, spec, config),
     )
 
 
@@ -248,7 +249,7 @@ def _on_servers(name: str, spec: TableSpec, config: Config, devices: list[str]) 
     if not spec.trained:  # each worker has its own
         return _on_device(name, spec, config, devices)
     rule = config.table.shard_rule
-    options = _stored(name, config)
+    options = _stored(name, spec, config)
     return sharded.make(spec.rows, spec.columns, spec.initial, served.devices(), rule, **options)
 
 
@@ -260,9 +261,10 @@ TABLES: dict[str, Maker] = {
 }
 
 
-def _stored(name: str, config: Config) -> dict[str, Any]:
-    """Return the options of `DeviceTable` for dtypes, rounding and its seed."""
+def _stored(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
+    """Return the options of `DeviceTable` for slots, dtypes, rounding and its seed."""
     return {
+        "slots": spec.slots,
         "dtype": DTYPES[config.table.table_dtype],
         "slot_dtype": DTYPES[config.table.slot_dtype],
         "rounding": config.table.rounding,

@@ -23,13 +23,14 @@ from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
+from ..optimizers.row_updates import update_rows
 from ..tables import device, served
 from ..tables.base import Table
 from ..tables.device import DeviceTable
 from ..tables.served import ServedTables
-from ..training.gradients import RowGradients, compute_gradients, phase
+from ..training.gradients import compute_gradients, phase
 from ..training.job import Job
-from ..training.step import clip_gradients, split_steps, update_rows
+from ..training.step import clip_gradients, split_steps
 from ..types import Batch
 from . import liveness, rendezvous
 from .cluster_spec import Hosts
@@ -234,7 +235,7 @@ def _change(job: Job) -> served.UpdateRows:
         rate: tf.Tensor,
         number: tf.Tensor,
     ) -> None:
-        update_rows(job.optimizer, part, RowGradients(ids_U, gradients_UD), rate, number)
+        update_rows(job.optimizer.rule, part, ids_U, gradients_UD, rate, number)
 
     return change
 

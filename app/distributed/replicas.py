@@ -21,12 +21,12 @@ from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..tables import sharded
 from ..tables.base import Table
+from ..tables.python_calls import table_errors
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
 from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
 from ..training.job import Job
 from ..training.packing import pack, packed_size, unpack
-from ..training.runner import table_errors
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .exchange import Exchange, replica_number

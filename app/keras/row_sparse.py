@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..optimizers import row_updates
 from ..optimizers.base import Rule
+from ..optimizers.row_updates import update_rows
 from ..tables.variable import VariableRows
 from .backend import in_place, require_tensorflow
 from .constraints import by_row, constrained
@@ -233,14 +233,12 @@ class RowSparse:
         rule = self.row_rule(decay)
         if constraint := _constraint_by_row(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
-        slots = self.row_slots(index)
-        table = _Matrix(variable)
-        row_updates.write(
+        slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}
+        table = _Matrix(variable, slots)
+        update_rows(
             rule,
             table,
-            {name: _Matrix(slot.value) for name, slot in slots.items()},
             gradient.indices,
-            table.gather(gradient.indices),
             tf.reshape(gradient.values, (-1, table.columns)),
             tf.cast(learning_rate, tf.float32),
             tf.cast(self.iterations, tf.int64) + 1,
@@ -266,8 +264,9 @@ class RowSparse:
 class _Matrix(VariableRows):
     """A variable of any rank as a table, with each row flattened to a vector."""
 
-    def __init__(self, values: tf.Variable):
+    def __init__(self, values: tf.Variable, slots: Mapping[str, VariableRows] | None = None):
         super().__init__(values)
+        self.slots = slots or {}
         self.columns = values.shape[1:].num_elements()
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:

@@ -30,8 +30,8 @@ def log_probability(
     predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], weights_N11)
     rows = {}
     for name, ids in loss.exact_lookups().items():
-        ids_U, positions_N = unique(ids)
-        rows[name] = Rows(gather(name, ids_U), positions_N)
+        ids_U, inverse_N = unique(ids)
+        rows[name] = Rows(gather(name, ids_U), inverse_N)
     return -tf.add_n([stream.losses(part, gather) for part in loss.exact(predictions, rows)])
 
 

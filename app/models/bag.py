@@ -65,7 +65,7 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
         rows: The unique rows of the features, and the position of each feature's row.
         bags: The features of B texts. Features that are padding belong to a bag B.
     """
-    segments = {"indices": rows.positions_N, "segment_ids": bags.owners_N}
+    segments = {"indices": rows.inverse_N, "segment_ids": bags.owners_N}
     count = bags.labels_BM.shape[0]
 
     @tf.custom_gradient

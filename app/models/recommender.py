@@ -126,7 +126,7 @@ class Recommender:
             users_BE / self.temperature,
             tf.ensure_shape(tf.pad(items_UE, [[0, missing], [0, 0]]), (count, items_UE.shape[1])),
             tf.ensure_shape(tf.concat([expected_U, tf.fill([missing], math.inf)], 0), (count,)),
-            items.positions_N,
+            items.inverse_N,
             pairs.weights,
             self.dtype,
         )

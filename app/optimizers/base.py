@@ -22,25 +22,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from ..tables.base import Slot
+
 State = dict[str, tf.Tensor]
 Rule = Callable[
     [tf.Tensor, tf.Tensor, State, tf.Tensor, tf.Tensor],
     tuple[tf.Tensor, State],
 ]
 Gradients = dict[str, tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class Slot:
-    """One tensor of optimizer state for each row.
-
-    Attributes:
-        columns: The numbers of a row's state; 0 for as many as the row has.
-        initial: The initial value of each number.
-    """
-
-    columns: int
-    initial: float
 
 
 @dataclasses.dataclass(frozen=True)

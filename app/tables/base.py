@@ -21,6 +21,19 @@ Layout = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
+class Slot:
+    """One tensor of optimizer state for each row of a table.
+
+    Attributes:
+        columns: The numbers of a row's state; 0 for as many as the row has.
+        initial: The initial value of each number.
+    """
+
+    columns: int
+    initial: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TableSpec:
     """The table that a model or a loss asks for, wherever it will be stored.
 
@@ -33,6 +46,8 @@ class TableSpec:
         by_frequency: Whether lower ids are needed more often than higher ids.
         grows: Whether rows stand for things in the data, such as users. A dynamic table can then
             make a row when its id is first seen.
+        slots: The optimizer state to make with the table, by name. Models and losses leave it
+            empty, because they do not know the optimizer.
     """
 
     rows: int
@@ -42,19 +57,38 @@ class TableSpec:
     device: int = 0
     by_frequency: bool = False
     grows: bool = False
+    slots: Mapping[str, Slot] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocatedIds:
+    """Ids whose rows were located, for several calls with the same ids (see `Table.locate`).
+
+    Attributes:
+        ids_U: The ids, (U,).
+        rows: The location of their rows, in a form that only the table knows.
+    """
+
+    ids_U: tf.Tensor
+    rows: Any
+
+
+Ids = tf.Tensor | LocatedIds
 
 
 class Table(Protocol):
     """V rows of D columns that are read and written by id.
 
-    Ids are int32 or int64 of shape (U,). Rows are float32 of shape (U, D), in whatever dtype they
-    are stored. No method but `is_finite` touches more rows than the given ids.
+    Ids are int32 or int64 of shape (U,), or the result of `locate` for them. Rows are float32 of
+    shape (U, D), in whatever dtype they are stored. No method but `is_finite` touches more rows
+    than the given ids.
 
     Attributes:
         rows: The number of rows, V.
         columns: The number of columns, D.
         device: The TensorFlow name of the device on which rows arrive and from which they leave.
-        slots: The tables of optimizer state that `slot` has made, by name.
+        slots: The tables of optimizer state by name, made with this table: they have the same ids
+            and are stored alike. A table that is only read has none.
     """
 
     rows: int
@@ -62,51 +96,51 @@ class Table(Protocol):
     device: str
     slots: Mapping[str, Table]
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+    def locate(self, ids_U: Ids) -> Ids:
+        """Locate the rows of the given ids once, for several calls of this table and its slots.
+
+        Args:
+            ids_U: Ids (U,), or the result of this method, which is returned.
+
+        Returns:
+            The ids to give to `gather`, `add` and `assign`. A table that stores its rows by id
+            returns the ids as they are.
+        """
+        ...
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of the given ids.
 
         Args:
-            ids_U: Ids (U,), int32 or int64. An id may occur more than once.
+            ids_U: Ids (U,). An id may occur more than once.
 
         Returns:
             Rows (U, D), float32.
         """
         ...
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids.
 
         No addition is lost when several writers call this at the same time.
 
         Args:
-            ids_U: Unique ids (U,), int32 or int64.
+            ids_U: Unique ids (U,).
             delta_UD: Differences (U, D), float32.
         """
         ...
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids. Only one writer may call this at a time.
 
         Args:
-            ids_U: Unique ids (U,), int32 or int64.
+            ids_U: Unique ids (U,).
             rows_UD: New rows (U, D), float32.
         """
         ...
 
-    def slot(self, name: str, columns: int, initial: float) -> Table:
-        """Return a table for optimizer state with the same V ids, stored like this table.
-
-        The first call with a name makes the table. Later calls return the same one.
-
-        Args:
-            name: The name of the slot, such as "accumulator".
-            columns: The number of columns of the slot.
-            initial: The initial value of every number.
-        """
-        ...
-
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots made so far."""
+        """Return the size in bytes of the rows and of all slots."""
         ...
 
     def is_finite(self) -> bool:

@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Layout, Table
-from .device import DeviceTable
+from .base import Ids, Layout, LocatedIds, Table
+from .device import DeviceTable, make_cache
 from .row_reads import row_slices
 
 _NONE = -1  # the position of an id that is not cached, and the id of a free position
@@ -129,8 +129,8 @@ class CacheMap:
 class CachedTable(tf.Module):
     """The cached rows of a table, as a `tables.base.Table` that steps train on.
 
-    Only cached ids may be gathered or written; on a CPU TensorFlow raises for any other id. Make
-    all slots first, then call `allocate`.
+    Only cached ids may be gathered or written, after `allocate`; on a CPU TensorFlow raises for any
+    other id. The slots of the backing table are cached with its rows.
 
     Args:
         backing: The table that stores all rows.
@@ -143,20 +143,15 @@ class CachedTable(tf.Module):
         super().__init__()
         self.backing, self.device = backing, device
         self.rows, self.columns = backing.rows, backing.columns
-        self.slots: dict[str, CachedTable] = {}
         self._cache: DeviceTable | None = None
         self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
         if positions_V is None:
             with tf.device(HOST):
                 positions_V = tf.Variable(lambda: tf.fill([backing.rows], _NONE), trainable=False)
         self._positions_V = positions_V
-
-    def slot(self, name: str, columns: int, initial: float) -> CachedTable:
-        """Return the slot of the backing table, cached with the rows; see `Table.slot`."""
-        if name not in self.slots:
-            backing = self.backing.slot(name, columns, initial)
-            self.slots[name] = CachedTable(backing, self.device, self._positions_V)
-        return self.slots[name]
+        self.slots = {
+            name: CachedTable(slot, device, positions_V) for name, slot in backing.slots.items()
+        }
 
     def allocate(self, cache_map: CacheMap) -> None:
         """Make the cache on the device, and load the pinned rows.
@@ -168,7 +163,7 @@ class CachedTable(tf.Module):
         self._ids_P = np.full(size, _NONE, np.int64)
         for table in self._with_slots().values():
             with tf.device(self.device):
-                table._cache = table.backing.make_cache(size)
+                table._cache = make_cache(table.backing, size)
         for part in row_slices(len(cache_map.pinned_N), self._total_columns()):
             ids = cache_map.pinned_N[part].astype(np.int64)
             positions = np.arange(part.start, part.stop, dtype=np.int32)
@@ -176,17 +171,27 @@ class CachedTable(tf.Module):
             plan = CachePlan(nothing, nothing.astype(np.int32), ids, positions)
             self.apply(plan, self.load(ids))
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Look up the positions of cached ids; see `Table.locate`."""
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
+        with tf.device(HOST):
+            positions_U = tf.raw_ops.ResourceGather(
+                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
+            )
+        return LocatedIds(ids_U, positions_U)
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of cached ids; see `Table.gather`."""
-        return self._cache.gather(self._positions(ids_U))
+        return self._cache.gather(self.locate(ids_U).rows)
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of cached ids; see `Table.add`."""
-        self._cache.add(self._positions(ids_U), delta_UD)
+        self._cache.add(self.locate(ids_U).rows, delta_UD)
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of cached ids; see `Table.assign`."""
-        self._cache.assign(self._positions(ids_U), rows_UD)
+        self._cache.assign(self.locate(ids_U).rows, rows_UD)
 
     def bytes(self) -> int:
         """Return the bytes that the cache takes on the device, slots included."""
@@ -271,10 +276,4 @@ class CachedTable(tf.Module):
         with tf.device(HOST):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
-            )
-
-    def _positions(self, ids_U: tf.Tensor) -> tf.Tensor:
-        with tf.device(HOST):
-            return tf.raw_ops.ResourceGather(
-                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from .base import Layout
+from .base import Layout, Slot
 from .initial import Constant, Initial, Unwritten
 from .rounding import round_stochastically
 from .row_reads import row_slices
@@ -35,6 +36,8 @@ class DeviceTable(VariableRows, tf.Module):
         slot_dtype: The dtype in which slots are stored. Slots of one column count or sum, and are
             small: they are float32.
         seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
+        slots: The optimizer state of each row, by name. It is made here: made within the trace of a
+            step, its initial values would take their memory twice.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class DeviceTable(VariableRows, tf.Module):
         rounding: str = "nearest",
         slot_dtype: tf.DType = tf.float32,
         seed: int = 0,
+        slots: Mapping[str, Slot] | None = None,
     ):
         tf.Module.__init__(self)
         self.rows, self.columns = rows, columns
@@ -57,23 +61,25 @@ class DeviceTable(VariableRows, tf.Module):
         VariableRows.__init__(self, values)
         self.device = values.device
         self.slots: dict[str, DeviceTable] = {}
-        self._rounding, self._slot_dtype, self._seed = rounding, slot_dtype, seed
-        self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
-        if self._is_stochastic:
+        self.dtype, self.rounding, self.seed = dtype, rounding, seed
+        self._slot_dtype = slot_dtype
+        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
+        if self.is_stochastic:
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
+        self._make_slots(slots or {})
 
     def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids; see `Table.add`."""
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.assign(ids_U, self.gather(ids_U) + delta_UD)
         else:
             super().add(ids_U, delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table."""
-        if self._is_stochastic:
+        if self.is_stochastic:
             with tf.device(self.writes.device):  # where the number to add to it has to be, too
-                seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
+                seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.values.dtype, seed)
         super().assign(ids_U, rows_UD)
 
@@ -86,39 +92,18 @@ class DeviceTable(VariableRows, tf.Module):
         """
         super().assign(ids_U, rows_UD)
 
-    def slot(self, name: str, columns: int, initial: float) -> DeviceTable:
-        """Return a table for optimizer state on the same device; see `Table.slot`."""
-        if name not in self.slots:
-            with tf.init_scope(), tf.device(self.values.device):
-                self.slots[name] = self._make_slot(
-                    columns,
-                    Constant(initial),
-                    dtype=self._slot_dtype if columns > 1 else tf.float32,
-                    rounding=self._rounding,
-                    seed=self._seed ^ zlib.crc32(name.encode()),
-                )
-        return self.slots[name]
+    def _make_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make the tables of optimizer state, on the device of this table."""
+        stored = self.columns, self._slot_dtype, self.rounding, self.seed
+        with tf.device(self.values.device):
+            for name, slot in slots.items():
+                self.slots[name] = self._make_slot(**slot_options(name, slot, *stored))
 
-    def _make_slot(self, columns: int, initial: Initial, **options: Any) -> DeviceTable:
-        return DeviceTable(self.rows, columns, initial, **options)
-
-    def make_cache(self, rows: int) -> DeviceTable:
-        """Return a table of zeros on the current device that can hold some rows of this one.
-
-        It stores and rounds rows like this table. Both count their writes in one variable, so each
-        continues with the next random draw.
-
-        Args:
-            rows: The number of rows of the new table.
-        """
-        dtype = self.values.dtype
-        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
-        if self._is_stochastic:
-            cache.writes = self.writes
-        return cache
+    def _make_slot(self, **options: Any) -> DeviceTable:
+        return DeviceTable(self.rows, **options)
 
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots made so far."""
+        """Return the size in bytes of the rows and of all slots."""
         own = self.rows * self.columns * self.values.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
 
@@ -135,6 +120,46 @@ class DeviceTable(VariableRows, tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: as one variable."""
         return {"kind": "device"}
+
+
+def make_cache(backing: Any, rows: int) -> DeviceTable:
+    """Return a table of zeros on the current device that can hold some rows of another one.
+
+    It stores and rounds rows like the other table. Both count their writes in one variable, so each
+    continues with the next random draw.
+
+    Args:
+        backing: The other table, a `DeviceTable` or a `FileTable`.
+        rows: The number of rows of the new table.
+    """
+    dtype, rounding = backing.dtype, backing.rounding
+    cache = DeviceTable(rows, backing.columns, tf.zeros, dtype, rounding, seed=backing.seed)
+    if backing.is_stochastic:
+        cache.writes = backing.writes
+    return cache
+
+
+def slot_options(
+    name: str, slot: Slot, columns: int, dtype: tf.DType, rounding: str, seed: int
+) -> dict[str, Any]:
+    """Return the options with which the table of a slot is made.
+
+    Args:
+        name: The name of the slot.
+        slot: Its columns and its initial value.
+        columns: The number of columns of the table that has the slot.
+        dtype: The dtype in which slots are stored, except for slots of one column.
+        rounding: The rounding of the table.
+        seed: The seed of the table. Each slot has its own random draws.
+    """
+    width = slot.columns or columns
+    return {
+        "columns": width,
+        "initial": Constant(slot.initial),
+        "dtype": dtype if width > 1 else tf.float32,
+        "rounding": rounding,
+        "seed": seed ^ zlib.crc32(name.encode()),
+    }
 
 
 def _initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:

@@ -63,9 +63,9 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
     @tf.custom_gradient
     def taken(values_UD: tf.Tensor):
         def gradient(upstream_ND: tf.Tensor) -> tf.Tensor:
-            return sum_rows(upstream_ND, rows.positions_N, tf.shape(values_UD)[0])
+            return sum_rows(upstream_ND, rows.inverse_N, tf.shape(values_UD)[0])
 
-        return tf.gather(tf.cast(values_UD, dtype), rows.positions_N), gradient
+        return tf.gather(tf.cast(values_UD, dtype), rows.inverse_N), gradient
 
     return taken(rows.values_UD)
 

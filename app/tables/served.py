@@ -66,7 +66,8 @@ class ServedTables:
         Returns:
             Rows (U, D), float32, by the name of the table.
         """
-        split = {name: self._tables[name].partition(ids_U) for name, ids_U in ids.items()}
+        # A step splits its ids once: TensorFlow merges equal operations on the same ids.
+        split = {name: self._tables[name].locate(ids_U).rows for name, ids_U in ids.items()}
         gathered: dict[str, list[tf.Tensor]] = {name: [] for name in ids}
         for number, server in enumerate(self._servers):
             rows = server.read({name: rows[number] for name, (_, rows) in split.items()})
@@ -87,7 +88,7 @@ class ServedTables:
             The number of the update at each server.
         """
         split = {
-            name: self._tables[name].partition(ids_U) for name, (ids_U, _) in gradients.items()
+            name: self._tables[name].locate(ids_U).rows for name, (ids_U, _) in gradients.items()
         }
         numbers = []
         for number, server in enumerate(self._servers):

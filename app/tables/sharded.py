@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Layout
+from .base import Ids, Layout, LocatedIds
 from .device import DeviceTable
 from .initial import Constant, Initial, Uniform
 
@@ -85,7 +85,7 @@ class ShardedTable(tf.Module):
     out of range is no row of any shard, either (see `VariableRows`).
 
     Args:
-        parts: The shards. A checkpoint has this name in the keys of the variables.
+        parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
         plan: The rule that gives rows to shards.
     """
 
@@ -95,48 +95,57 @@ class ShardedTable(tf.Module):
         self.device = parts[0].device
         self.plan = plan
         self.parts = list(parts)
+        slots = {
+            name: ShardedTable([shard.slots[name] for shard in parts], plan)
+            for name in parts[0].slots
+        }
         # TensorFlow must not track these: a checkpoint has the slots of the shards.
-        object.__setattr__(self, "_slots", {})
+        object.__setattr__(self, "slots", slots)
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Split ids by shard; see `Table.locate`.
+
+        Returns:
+            The ids, with two lists that have a tensor for each shard: the indices of its ids among
+            the given ids, (M,) int32, and the rows there of these ids, (M,).
+        """
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
+        with tf.device(HOST):
+            shard_U, row_U = self.plan.locate(ids_U)
+            shard_U = tf.cast(shard_U, tf.int32)
+            shards = len(self.parts)
+            positions = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, shards)
+            rows = tf.dynamic_partition(row_U, shard_U, shards)
+        return LocatedIds(ids_U, (positions, rows))
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`."""
-        positions, rows = self.partition(ids_U)
+        positions, rows = self.locate(ids_U).rows
         gathered = []
         for shard, rows_M in zip(self.parts, rows, strict=True):
             with tf.device(shard.device):
                 gathered.append(shard.gather(rows_M))
         return tf.dynamic_stitch(positions, gathered)
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids; see `Table.add`."""
-        positions, rows = self.partition(ids_U)
+        positions, rows = self.locate(ids_U).rows
         for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
             delta_MD = tf.gather(delta_UD, positions_M)
             with tf.device(shard.device):
                 shard.add(rows_M, delta_MD)
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids; see `Table.assign`."""
-        positions, rows = self.partition(ids_U)
+        positions, rows = self.locate(ids_U).rows
         for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
             rows_MD = tf.gather(rows_UD, positions_M)
             with tf.device(shard.device):
                 shard.assign(rows_M, rows_MD)
 
-    def slot(self, name: str, columns: int, initial: float) -> ShardedTable:
-        """Return a table for optimizer state, spread likewise; see `Table.slot`."""
-        if name not in self._slots:
-            slots = [shard.slot(name, columns, initial) for shard in self.parts]
-            self._slots[name] = ShardedTable(slots, self.plan)
-        return self._slots[name]
-
-    @property
-    def slots(self) -> dict[str, ShardedTable]:
-        """The slots made so far, by name."""
-        return self._slots
-
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots made so far."""
+        """Return the size in bytes of the rows and of all slots."""
         return sum(shard.bytes() for shard in self.parts)
 
     def is_finite(self) -> bool:
@@ -146,24 +155,6 @@ class ShardedTable(tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: as one variable a shard."""
         return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
-
-    def partition(self, ids_U: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Split ids by shard.
-
-        Args:
-            ids_U: Ids (U,).
-
-        Returns:
-            positions: For each shard, the indices of its ids among the given ids, (M,) int32.
-            rows: For each shard, the rows there of its ids, (M,).
-        """
-        # A step computes this once: TensorFlow merges equal operations on the same ids.
-        with tf.device(HOST):
-            shard_U, row_U = self.plan.locate(ids_U)
-            shard_U = tf.cast(shard_U, tf.int32)
-            shards = len(self.parts)
-            positions = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, shards)
-            return positions, tf.dynamic_partition(row_U, shard_U, shards)
 
 
 def local_devices() -> list[str]:

@@ -76,6 +76,10 @@ class VariableRows:
     def __init__(self, values: tf.Variable):
         self.values = values
 
+    def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the ids: rows are stored by id; see `Table.locate`."""
+        return ids_U
+
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,8 +11,7 @@ import tensorflow as tf
 from ..auditing.graphs import CALLS, VIEWS, executed
 from ..models.base import Model
 from ..optimizers.base import Optimizer
-from ..optimizers.row_updates import slots
-from ..tables.base import Table
+from ..tables.base import Slot, Table
 from ..types import Batch
 from .step import train_step
 
@@ -28,13 +28,19 @@ class Outline:
     Args:
         rows: The number of rows V.
         columns: The number of columns D.
-        device: The device of the table.
+        slots: The optimizer state of each row, by name.
     """
 
-    def __init__(self, rows: int, columns: int, device: str = ""):
-        self.rows, self.columns, self.device = rows, columns, device
-        self.slots: dict[str, Outline] = {}
+    device = ""
+
+    def __init__(self, rows: int, columns: int, slots: Mapping[str, Slot]):
+        self.rows, self.columns = rows, columns
+        self.slots = {n: Outline(rows, slot.columns or columns, {}) for n, slot in slots.items()}
         self._written = tf.Variable(0.0, trainable=False)  # keeps writes in the graph
+
+    def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the ids; see `Table`."""
+        return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return zeros (U, D); see `Table`."""
@@ -47,12 +53,6 @@ class Outline:
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Use the values without effect on rows; see `Table`."""
         self._written.assign(tf.reduce_sum(rows_UD))
-
-    def slot(self, name: str, columns: int, initial: float) -> Outline:
-        """Return another outline; see `Table`."""
-        if name not in self.slots:
-            self.slots[name] = Outline(self.rows, columns, self.device)
-        return self.slots[name]
 
     def bytes(self) -> int:
         """Return 0: there are no rows."""
@@ -71,10 +71,10 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         optimizer: Changes the rows.
         data: The data of a batch as a nest of tensor specs.
     """
-    tables: dict[str, Table] = {}
-    for name, spec in model.tables().items():
-        tables[name] = Outline(spec.rows, spec.columns)
-        slots(optimizer, tables[name])  # a traced function must not create variables
+    tables: dict[str, Table] = {
+        name: Outline(spec.rows, spec.columns, optimizer.slots)
+        for name, spec in model.tables().items()
+    }
     most = 0
 
     @tf.function(autograph=False)

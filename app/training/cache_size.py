@@ -13,23 +13,23 @@ from ..models.base import Model
 from ..tables.base import TableSpec
 from .step import lookup_function
 
-# The size of the cache for cold rows, as a multiple of the rows that the first chunk needs. Later
-# chunks may need more, and a row that stays in the cache need not be loaded again.
-_ROOM = 1.5
+# The size of the cache for rows that are not pinned, as a multiple of the rows that the first chunk
+# loads. Later chunks may need more, and a row that stays in the cache need not be loaded again.
+_HEADROOM = 1.5
 
 
 class CacheSize(NamedTuple):
     """The size of the cache of a table.
 
     Attributes:
-        hot_N: The ids of the rows that stay on the device, int64.
-        cold: The number of further rows that the cache holds.
-        needed: The number of further rows that the first chunk needs.
+        pinned_N: The ids of the rows that stay in the cache, int64.
+        unpinned: The number of further rows that the cache holds.
+        loaded: The number of further rows that the first chunk loads.
     """
 
-    hot_N: np.ndarray
-    cold: int
-    needed: int
+    pinned_N: np.ndarray
+    unpinned: int
+    loaded: int
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
@@ -65,21 +65,21 @@ def first_lookups(
     return ids_by_table
 
 
-def estimate_cache_size(spec: TableSpec, needed: Sequence[np.ndarray], hot: int) -> CacheSize:
+def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: int) -> CacheSize:
     """Return the size of a table's cache, estimated from the first chunk.
 
     Args:
-        spec: Its rows, and whether its ids are by descending frequency. Then the first rows stay
-            on the device, otherwise the rows with the most lookups in the first chunk.
-        needed: The ids that each call of the first chunk looks up.
-        hot: The number of rows that stay on the device.
+        spec: Its rows, and whether its ids are by descending frequency. Then the first rows are
+            pinned, otherwise the rows with the most lookups in the first chunk.
+        lookups: The ids that each call of the first chunk looks up.
+        pinned: The number of rows to pin, of --hot_rows.
     """
-    hot, ids_N = min(hot, spec.rows), np.concatenate(needed)
-    hot_N = np.arange(hot, dtype=np.int64)
-    if not spec.by_frequency and hot < spec.rows:
-        times_V = np.bincount(ids_N, minlength=spec.rows)
-        hot_N = np.sort(np.argsort(-times_V, kind="stable")[:hot])
-    cold = len(np.setdiff1d(ids_N, hot_N))
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    pinned_N = np.arange(pinned, dtype=np.int64)
+    if not spec.by_frequency and pinned < spec.rows:
+        counts_V = np.bincount(ids_N, minlength=spec.rows)
+        pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
+    loaded = len(np.setdiff1d(ids_N, pinned_N))
     # The ids of any one call must fit.
-    most = max(int(_ROOM * cold), max(map(len, needed)))
-    return CacheSize(hot_N, min(most, spec.rows - hot), cold)
+    most = max(int(_HEADROOM * loaded), max(map(len, lookups)))
+    return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)

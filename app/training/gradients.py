@@ -15,6 +15,7 @@ from ..losses import stream
 from ..losses.base import Gather, Part
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
+from ..tables.base import Ids
 from ..tables.row_reads import unique
 from ..types import HOST, PHASES, Batch, Rows
 
@@ -23,12 +24,13 @@ class Lookup(NamedTuple):
     """The unique rows of a table that a batch needs.
 
     Attributes:
-        rows_U: The row numbers where `Batch.rows` has them, otherwise the same as `ids_U`.
+        rows_U: The ids to read the rows by: the row numbers where `Batch.rows` has them, otherwise
+            `ids_U`; `training.step` locates them (see `Table.locate`).
         inverse_N: For each id of the batch its index in `rows_U`, int32.
         ids_U: The ids of the rows, as the model names them.
     """
 
-    rows_U: tf.Tensor
+    rows_U: Ids
     inverse_N: tf.Tensor
     ids_U: tf.Tensor
 
@@ -40,11 +42,11 @@ class RowGradients(NamedTuple):
     """Gradients of the loss by some rows of one table.
 
     Attributes:
-        ids_U: Unique ids of the rows, or row numbers (see `Lookup.rows_U`).
+        ids_U: Unique ids of the rows (see `Lookup.rows_U`).
         values_UD: The gradients; for a table that is not trained, the new rows. Float32.
     """
 
-    ids_U: tf.Tensor
+    ids_U: Ids
     values_UD: tf.Tensor
 
 

@@ -13,7 +13,7 @@ from ..optimizers.base import Optimizer
 from ..tables.base import Checkpointable, Table
 from ..types import Batches
 from . import memory_plan
-from .staging import InPlace, Staging
+from .prefetch import InPlace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PlacedTables:
     tables: dict[str, Table]
     device: str
     micro_batches: int = 1
-    staging: InPlace | Staging | None = None
+    staging: InPlace | None = None
     memory: Sequence[memory_plan.Item] = ()
 
 

@@ -19,11 +19,11 @@ from ..system.signals import asked_to_stop
 from .interval import Interval, not_finite
 from .job import Job
 from .metrics import Display, Metrics, Quiet
+from .prefetch import InPlace
 from .profile_hooks import Profiler
 from .progress import expect_batches, is_done, set_micro_batches
 from .runner import LocalRunner, Runner
 from .scoring import Scoring
-from .staging import InPlace, Staging
 
 
 def train(
@@ -93,7 +93,7 @@ class _Loop:
     job: Job
     settings: RunConfig
     runner: Runner
-    staging: InPlace | Staging
+    staging: InPlace
     position: Position
     checkpoints: Checkpoints
     best: Checkpoints

@@ -29,7 +29,6 @@ from ..config.settings import by_name
 from ..distributed import serving
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, UsageError
-from ..optimizers.row_updates import slots
 from ..system import devices
 from ..tasks import all_tasks
 from . import banner, loop, profile_hooks, progress
@@ -113,9 +112,7 @@ def prepare(
     position: Position | None = None,
     checks_profile: bool = True,
 ) -> None:
-    """Check the flags of a run and make the slots of the optimizer.
-
-    The slots are made here so that the memory of the tables is known before training.
+    """Check the flags of a run.
 
     Args:
         job: What to train.
@@ -138,10 +135,6 @@ def prepare(
             f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
             "checkpoint, but a table in a file exists only once; leave out --patience"
         )
-    trained = {name for name, spec in job.model.tables().items() if spec.trained}
-    for name, table in tables.items():
-        if name in trained:
-            slots(job.optimizer, table)
     if checks_profile:
         position = dataclasses.replace(position) if position else Position()
         progress.expect_batches(position, job)

@@ -6,8 +6,6 @@ other runners are in `distributed`: replicas in step with each other, and parame
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -17,8 +15,8 @@ import tensorflow as tf
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
-from ..errors import RunError
 from ..tables.base import Table
+from ..tables.python_calls import table_errors
 from .job import Job
 from .step import train_function
 
@@ -199,15 +197,3 @@ class LocalRunner:
 
     def wait_for_chief(self, workdir: Workdir) -> None:
         """Do nothing: this process is the chief."""
-
-
-@contextlib.contextmanager
-def table_errors() -> Iterator[None]:
-    """Convert a table's `RunError`, which TensorFlow wraps in its own error, back to itself."""
-    try:
-        yield
-    except tf.errors.UnknownError as error:  # its message has the original text and a traceback
-        original = re.search(r"^RunError: (.*)$", error.message, re.MULTILINE)
-        if original is None:
-            raise
-        raise RunError(original[1]) from error

@@ -11,11 +11,18 @@ from typing import Any
 import tensorflow as tf
 
 from ..models.base import Model
-from ..optimizers import row_updates
 from ..optimizers.base import Optimizer
-from ..tables.base import Table
-from ..types import HOST, Batch, Located
-from .gradients import RowGradients, StepGradients, compute_gradients, phase
+from ..optimizers.row_updates import update_rows
+from ..tables.base import Ids, Table
+from ..types import HOST, Batch, LocatedData
+from .gradients import (
+    Lookups,
+    RowGradients,
+    StepGradients,
+    compute_gradients,
+    make_lookups,
+    phase,
+)
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
 # (int64), the learning rate (float32). Returns the loss of the first step, summed over its
@@ -47,20 +54,31 @@ def train_step(
         The loss before the update, summed over the examples, and the number of examples.
     """
 
-    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+    def gather(name: str, ids_U: Ids) -> tf.Tensor:
         return tables[name].gather(ids_U)
 
     def update_block(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
-        gradients = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})
-        update_rows(optimizer, tables[name], gradients[name], rate, number, rows_UD)
+        clipped = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})[name]
+        update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
 
     devices = {name: table.device for name, table in tables.items()}
-    update = update_block if len(batches) == 1 else None
-    gradients = compute_gradients(model, gather, batches, devices, update)
+    update = lookups = None
+    if len(batches) == 1:  # the gradients of several are added by id
+        update, lookups = update_block, [_locate(make_lookups(model, batches[0]), tables)]
+    gradients = compute_gradients(model, gather, batches, devices, update, lookups)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
+
+
+def _locate(lookups: Lookups, tables: Mapping[str, Table]) -> Lookups:
+    """Locate the rows of a batch, for their gathers and for their updates."""
+    with phase("lookup"):
+        return {
+            name: lookup._replace(rows_U=tables[name].locate(lookup.rows_U))
+            for name, lookup in lookups.items()
+        }
 
 
 def apply_gradients(
@@ -83,8 +101,8 @@ def apply_gradients(
         clipped = clip_gradients(optimizer, gradients.gradients)
     with phase("update"):
         for name, rows in clipped.items():
-            rows_UD = gradients.rows.get(name)
-            update_rows(optimizer, tables[name], rows, rate, number, rows_UD)
+            before_UD = gradients.rows.get(name)
+            update_rows(optimizer.rule, tables[name], *rows, rate, number, before_UD)
         for name, (ids_U, rows_UD) in gradients.state.items():
             tables[name].assign(ids_U, rows_UD)
 
@@ -100,30 +118,6 @@ def clip_gradients(
     """
     clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
     return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
-
-
-def update_rows(
-    optimizer: Optimizer,
-    table: Table,
-    gradients: RowGradients,
-    rate: tf.Tensor,
-    number: tf.Tensor,
-    rows_UD: tf.Tensor | None = None,
-) -> None:
-    """Update some rows of one table and their slots.
-
-    Args:
-        optimizer: Changes the rows.
-        table: The table; only the rows of the gradients change.
-        gradients: The clipped gradients.
-        rate: The learning rate, a float32 scalar.
-        number: The number of the step, an int64 scalar, 1 for the first.
-        rows_UD: The rows as they are in the table. By default they are gathered.
-    """
-    ids_U, gradients_UD = gradients
-    if rows_UD is None:
-        rows_UD = table.gather(ids_U)
-    row_updates.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
 
 
 def train_function(
@@ -194,7 +188,7 @@ def split_steps(
     """Yield the micro-batches of each of S steps.
 
     Args:
-        data_S: A nest of tensors (S, N, ...), or `Located`. Micro-batches are equal parts along
+        data_S: A nest of tensors (S, N, ...), or `LocatedData`. Micro-batches are equal parts along
             the second dimension.
         first: The number of steps before these, an int64 scalar.
         seed: The seed of the run.
@@ -212,7 +206,7 @@ def split_steps(
             ]
             for part in parts or range(micro_batches):
                 data = tf.nest.pack_sequence_as(data_S, [pieces[part] for pieces in split])
-                data, rows = data if isinstance(data, Located) else (data, {})
+                data, rows = data if isinstance(data, LocatedData) else (data, {})
                 seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
                 batches.append(Batch(data, tf.stack(seeds), part, rows))
         yield batches

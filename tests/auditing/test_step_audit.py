@@ -8,7 +8,6 @@ from app.auditing.step_audit import audit
 from app.build.updates import OPTIMIZERS
 from app.config import OptimizerConfig
 from app.optimizers.adagrad import adagrad
-from app.optimizers.row_updates import slots
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
@@ -26,9 +25,8 @@ class WholeTable(DeviceTable):
 
 def audited(name, optimizer, kind=DeviceTable):
     """The findings of two steps, and how often these were traced in all."""
-    tables = {table: kind(SIZE, DIM, tf.zeros) for table in ("input", "output")}
-    for table in tables.values():
-        slots(optimizer, table)
+    slots = optimizer.slots
+    tables = {table: kind(SIZE, DIM, tf.zeros, slots=slots) for table in ("input", "output")}
     function = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
     tokens_SBL = tf.stack([make_tokens(range(SIZE), seed=number) for number in range(2)])
     inputs = tokens_SBL, tf.constant(0, tf.int64), tf.constant(0.1)

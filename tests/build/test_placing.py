@@ -17,7 +17,7 @@ from app.tables.disk.file import FileTable
 from app.tasks.words import words_job
 from app.training import memory_plan
 from app.training.memory_plan import FILE, HOST
-from app.training.staging import InPlace, Staging
+from app.training.prefetch import InPlace, Prefetcher
 from tests.reference.batches import WINDOW, make_model, make_tokens
 
 WORDS, DIM, STEPS = 30_000, 50, 2
@@ -92,7 +92,7 @@ def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
 def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(memory, monkeypatch):
     memory(1e9)
     monkeypatch.setattr(placing, "step_bytes", lambda *_: 10**9)
-    monkeypatch.setattr(placing.staging, "needs", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(placing.cache_size, "first_lookups", lambda *_: pytest.fail("drawn"))
     with pytest.raises(UsageError, match="; lower --max_vocab_size, --dim or --batch_tokens$"):
         decide(config())
 
@@ -104,9 +104,9 @@ def test_as_many_rows_are_hot_as_fit_the_device(memory):
         memory(1e9, gpu)
         found = decide(config(table="host", stage_steps=20), "GPU:0")
         assert not memory_plan.too_much(found.items, {"GPU:0": gpu})
-        sizes.append(len(found.rooms["input"].hot_N))
+        sizes.append(len(found.rooms["input"].pinned_N))
     assert sizes[0] == WORDS > sizes[1] > sizes[2]
-    assert found.rooms["input"].hot_N.tolist() == list(range(sizes[2]))
+    assert found.rooms["input"].pinned_N.tolist() == list(range(sizes[2]))
     with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):
         memory(1e9, 1000)
         decide(config(table="host"), "GPU:0")
@@ -128,7 +128,7 @@ def test_fewer_steps_at_a_time_take_less_room(memory):
 def test_the_memory_of_the_device_can_be_told(memory):
     memory(1e9)
     found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
-    assert 0 < len(found.rooms["input"].hot_N) < WORDS
+    assert 0 < len(found.rooms["input"].pinned_N) < WORDS
     with pytest.raises(UsageError, match="CPU:0 has"):
         decide(config(device_memory=WORDS * ROW / 1e9))
 
@@ -165,8 +165,8 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.make_staging(rooms, model, tables, None, settings, devices)
-    assert isinstance(brought, Staging if flags["table"] == "host" else InPlace)
+    brought = storage.make_staging(rooms, model, tables, settings, devices)
+    assert isinstance(brought, Prefetcher if flags["table"] == "host" else InPlace)
     brought.close()
 
 

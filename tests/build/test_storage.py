@@ -12,7 +12,7 @@ from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
 from app.config import Config, OptimizerConfig, TableConfig
 from app.errors import RunError, UsageError
-from app.tables.base import TableSpec
+from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.initial import Uniform
@@ -76,7 +76,7 @@ def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
     expected = DeviceTable(1000, 8, FIRST).values.numpy()
     expected[[3, 7]] = 1
     np.testing.assert_array_equal(table.values, expected)
-    table.slot("accumulator", 1, 0.1)
+    table = DeviceTable(1000, 8, FIRST, slots={"accumulator": Slot(1, 0.1)})
     with pytest.raises(RunError, match="go on with it, or train in a new workdir"):
         Checkpoints(tmp_path, {"users": table}).restore()
 
@@ -99,3 +99,15 @@ def test_ids_that_have_rows_are_read_in_order(tmp_path):
     (path,) = tmp_path.iterdir()
     ids, rows = stored.read_ids(path, "users")
     assert ids.tolist() == [3, 7] and rows[:, 0].tolist() == [3, 7]
+
+
+def test_trained_tables_are_made_with_slots_and_others_without():
+    specs = {"input": TableSpec(9, 2, tf.zeros), "state": TableSpec(9, 2, tf.zeros, trained=False)}
+    place, slots = Workdir("none"), {"accumulator": Slot(1, 0.1)}
+    tables = storage.make_tables(specs, Config(), ["CPU:0"], place, slots=slots)
+    assert {name: list(table.slots) for name, table in tables.items()} == {
+        "input": ["accumulator"],
+        "state": [],
+    }
+    tables = storage.make_tables(specs, Config(), ["CPU:0"], place)  # to read them
+    assert not any(table.slots for table in tables.values())

@@ -12,6 +12,7 @@ import tensorflow as tf
 from app.checkpoints import checkpoint, stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.errors import RunError
+from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.variable import named_variables
 
@@ -23,9 +24,8 @@ def read_rows(folder, name):
 
 def make_tables():
     """Two tables, one with a slot, that `fill` sets to a number."""
-    found = {name: DeviceTable(50, 8, tf.zeros) for name in ("input", "output")}
-    found["input"].slot("accumulator", 1, 0.5)
-    return found
+    slots = {"input": {"accumulator": Slot(1, 0.5)}, "output": {}}
+    return {name: DeviceTable(50, 8, tf.zeros, slots=slots[name]) for name in slots}
 
 
 @pytest.fixture
@@ -192,9 +192,8 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
 
 def slotted(columns, width):
     """A table under the name `input`, and its slot of another width."""
-    table = DeviceTable(50, columns, tf.zeros)
-    table.slot("accumulator", width, 0.5)
-    return {"input": table}
+    slots = {"accumulator": Slot(width, 0.5)}
+    return {"input": DeviceTable(50, columns, tf.zeros, slots=slots)}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from app.checkpoints.checkpoint import Checkpoints, Position
 from app.config import RunConfig
 from app.errors import DamagedError, RunError
 from app.tables import sharded
+from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -100,9 +101,10 @@ def test_what_is_no_damage_is_told_as_what_it_is(
 
 
 def test_a_slot_that_is_not_there_is_no_damage(tmp_path, tables):
-    checkpoints = save(tmp_path, tables, [5, 6])
+    save(tmp_path, tables, [5, 6])
     before = content(tmp_path)
-    tables["output"].slot("moment", 8, 0.0)
+    more = {"output": DeviceTable(50, 8, tf.zeros, slots={"moment": Slot(8, 0.0)})}
+    checkpoints = Checkpoints(tmp_path, tables | more)
     with pytest.raises(RunError, match="000006 holds no slot 'moment' of table 'output'; give the"):
         checkpoints.restore()
     assert content(tmp_path) == before
@@ -112,15 +114,13 @@ def test_a_slot_that_is_not_there_is_no_damage(tmp_path, tables):
 def test_rounding_may_become_stochastic(tmp_path, kind):
     def make(rounding):
         options = {"dtype": tf.bfloat16, "rounding": rounding, "slot_dtype": tf.bfloat16}
+        options["slots"] = {"moment": Slot(8, 0.5)}
         if kind == "sharded":
-            found = sharded.make(50, 8, tf.zeros, ["CPU:0", "CPU:0"], **options)
-        elif kind == "file":
+            return sharded.make(50, 8, tf.zeros, ["CPU:0", "CPU:0"], **options)
+        if kind == "file":
             file = TableFile(tmp_path / "rows", "owner", resume=rounding == "stochastic")
-            found = FileTable(file, "input", 50, 8, tf.zeros, **options)
-        else:
-            found = DeviceTable(50, 8, tf.zeros, **options)
-        found.slot("moment", 8, 0.5)
-        return found
+            return FileTable(file, "input", 50, 8, tf.zeros, **options)
+        return DeviceTable(50, 8, tf.zeros, **options)
 
     nearest = make("nearest")
     nearest.assign(tf.range(50), tf.fill([50, 8], 3.0))

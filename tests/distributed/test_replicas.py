@@ -11,7 +11,6 @@ from app.distributed.replicas import Replicas
 from app.errors import UsageError
 from app.models.base import Outcome
 from app.optimizers.adagrad import rowwise_adagrad
-from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
@@ -49,8 +48,7 @@ def made(runner, ids_SN, rows):
     """The runner after a call, that call, and the table."""
     model, optimizer = Rows(rows), rowwise_adagrad()
     with runner.scope(), tf.device("CPU:0"):
-        tables = {"rows": DeviceTable(rows, 2, tf.ones)}
-        slots(optimizer, tables["rows"])
+        tables = {"rows": DeviceTable(rows, 2, tf.ones, slots=optimizer.slots)}
     job = Job(
         model=model,
         placed=PlacedTables(tables, "CPU:0", micro_batches=2),

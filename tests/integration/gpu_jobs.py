@@ -11,7 +11,6 @@ from tensorflow.python.eager import context
 from app.build import free_memory
 from app.checkpoints.workdir import Workdir
 from app.config import Config, checks, settings
-from app.optimizers.row_updates import slots
 from app.system import devices
 from app.tables import sharded
 from app.tasks import all_tasks
@@ -124,8 +123,6 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
         batch = first_batch(job, config)
         tables = job.placed.staging.tables
         for name, table in tables.items():
-            if job.model.tables()[name].trained and config.table.table != "host":
-                slots(job.optimizer, table)
             move_to_gpu(table, devices.shard_devices(config)[job.model.tables()[name].device])
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):

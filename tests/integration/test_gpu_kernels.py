@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from app.build import updates
 from app.config import settings
-from app.optimizers.row_updates import slots, update
+from app.optimizers.row_updates import update_rows
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.dynamic.keys import KeyMap
@@ -137,7 +137,7 @@ def writer(optimizer, table):
     def write(ids_U, gradients_UD, rate, number):
         rows_UD = table.gather(ids_U)
         gradients_UD = optimizer.clip({"rows": gradients_UD})["rows"]
-        update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
+        update_rows(optimizer.rule, table, ids_U, gradients_UD, rate, number, rows_UD)
 
     return write
 
@@ -152,10 +152,8 @@ def test_every_rule_on_every_table_of_every_dtype(kind):
         values = {"optimizer": name, "clip_row_norm": 1.0, "clip_global_norm": 1.0}
         optimizer = updates.make_optimizer(settings.from_names(values).optimizer)
         for dtype, rounding in DTYPES:
-            table = TABLES[kind](
-                40, 8, Uniform(0.1, 1), dtype=dtype, slot_dtype=dtype, rounding=rounding, seed=1
-            )
-            slots(optimizer, table)
+            options = {"dtype": dtype, "slot_dtype": dtype, "rounding": rounding, "seed": 1}
+            table = TABLES[kind](40, 8, Uniform(0.1, 1), slots=optimizer.slots, **options)
             move_to_gpu(table)
             report = report_of(writer(optimizer, table), *map(tf.TensorSpec, *SPECS))
             assert not report.lacking, (name, dtype, rounding)

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir
 from app.distributed.replicas import Replicas
-from app.optimizers.row_updates import slots
 from app.tables.variable import host_variable
 from app.tasks import all_tasks
 from tests.integration.gpu_jobs import (
@@ -66,9 +65,6 @@ def traced(replicas, data, folder, values) -> gpu.Report:
     variables = Variables()
     with variables.seen(), replicas.scope():
         job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
-        for name, table in job.placed.tables.items():
-            if job.model.tables()[name].trained:
-                slots(job.optimizer, table)
         batch = first_batch(job, config)
     replicas.open(job, job.placed.tables, 1)
     inputs = batch, *NUMBERS, replicas.flags_F(), tf.TensorSpec([], tf.int32)

@@ -17,7 +17,7 @@ def counts(words):
     return np.maximum(1000 // np.arange(1, words + 1), 1)
 
 
-def make_tables(loss, seed=0):
+def make_tables(loss, seed=0, slots=None):
     """Its tables, with random rows."""
     random = np.random.default_rng(seed)
     return {
@@ -25,6 +25,7 @@ def make_tables(loss, seed=0):
             spec.rows,
             spec.columns,
             lambda shape: tf.constant(random.normal(size=shape), tf.float32),
+            slots=slots,
         )
         for name, spec in loss.tables().items()
     }

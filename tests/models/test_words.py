@@ -51,7 +51,7 @@ def loss_and_gradients(model, batch, tables):
     values = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
     with tf.GradientTape() as tape:
         tape.watch(values)
-        rows = {name: Rows(values[name], positions_N) for name, (_, positions_N) in wanted.items()}
+        rows = {name: Rows(values[name], inverse_N) for name, (_, inverse_N) in wanted.items()}
         total, examples, *_ = model.loss(batch, rows)
     dense = {name: np.zeros((SIZE, DIM), np.float32) for name in tables}
     for name, gradient in tape.gradient(total, values).items():

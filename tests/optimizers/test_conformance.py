@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from app import optimizers
-from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
+from app.optimizers.row_updates import update_rows
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take, unique
@@ -52,8 +52,8 @@ TABLES = {
     "bfloat16": (DeviceTable, tf.bfloat16, 2**-7),
     "float16": (DeviceTable, tf.float16, 2**-10),
     "sharded": (tables.dealt, tf.float32, 1e-5),
-    "staged": (tables.Chunked, tf.float32, 1e-5),
-    "staged, bfloat16": (tables.Chunked, tf.bfloat16, 2**-7),
+    "cached": (tables.Chunked, tf.float32, 1e-5),
+    "cached, bfloat16": (tables.Chunked, tf.bfloat16, 2**-7),
     "file": (tables.in_file, tf.float32, 1e-5),
     "dynamic": (tables.dynamic, tf.float32, 1e-5),
 }
@@ -87,24 +87,25 @@ def whole(ids, gradients):
     return gradients_VD
 
 
-def make_table(kind="float32", scale=1.0):
+def make_table(optimizer, kind="float32", scale=1.0):
     table, dtype, _ = TABLES[kind]
     values = scale * np.random.default_rng(1).normal(size=(SIZE, DIM))
-    return table(SIZE, DIM, lambda _: tf.constant(values, tf.float32), dtype)
+    options = {"slots": optimizer.slots}
+    return table(SIZE, DIM, lambda _: tf.constant(values, tf.float32), dtype, **options)
 
 
 def make_step(optimizer, table, way="eager"):
     """An update from ids with repeats, a gradient for each, as a training step makes it."""
-    writer.slots(optimizer, table)
 
     def step(ids_N, gradients_ND, rate, number):
-        ids_U, positions_N = unique(ids_N)
+        ids_U, inverse_N = unique(ids_N)
+        ids_U = table.locate(ids_U)
         rows_UD = table.gather(ids_U)
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
-            loss = tf.reduce_sum(gradients_ND * take(Rows(rows_UD, positions_N), tf.float32))
+            loss = tf.reduce_sum(gradients_ND * take(Rows(rows_UD, inverse_N), tf.float32))
         gradients_UD = tape.gradient(loss, rows_UD)
-        writer.update(optimizer, table, ids_U, rows_UD, gradients_UD, rate, number)
+        update_rows(optimizer.rule, table, ids_U, gradients_UD, rate, number, rows_UD)
 
     step = WAYS[way](step)
     return lambda ids, gradients, rate, number: step(
@@ -115,9 +116,9 @@ def make_step(optimizer, table, way="eager"):
     )
 
 
-def contents(optimizer, table):
+def contents(table):
     """The rows, and the state by name."""
-    parts = {"rows": table} | writer.slots(optimizer, table)
+    parts = {"rows": table, **table.slots}
     if isinstance(table, tables.Chunked):
         table.at_home()
         parts = {name: part.backing for name, part in parts.items()}
@@ -128,12 +129,13 @@ def contents(optimizer, table):
 def trained(name, kind="float32", way="eager", scale=1.0, **stream):
     """What rows and state are before the first step of the stream and after every one."""
     make, options = OPTIMIZERS[name]
-    optimizer, table = make(**options), make_table(kind, scale)
+    optimizer = make(**options)
+    table = make_table(optimizer, kind, scale)
     step = make_step(optimizer, table, way)
-    history = [contents(optimizer, table)]
+    history = [contents(table)]
     for number, given in enumerate(make_stream(**stream), 1):
         step(*given, number)
-        history.append(contents(optimizer, table))
+        history.append(contents(table))
     return history
 
 
@@ -217,22 +219,22 @@ def test_idle_rows_and_their_state_stay_as_they_are_bit_for_bit(name, kind, way)
 @every
 def test_no_ids_are_nothing_to_do(name):
     make, options = OPTIMIZERS[name]
-    optimizer, table = make(**options), make_table()
-    before = contents(optimizer, table)
+    optimizer = make(**options)
+    table = make_table(optimizer)
+    before = contents(table)
     make_step(optimizer, table)(np.zeros([0]), np.zeros([0, DIM]), RATE, 1)
-    after = contents(optimizer, table)
+    after = contents(table)
     assert all(after[part].tobytes() == before[part].tobytes() for part in before)
 
 
 @every
-def test_state_is_made_once_beside_the_table(name):
+def test_state_is_made_with_the_table(name):
     make, options = OPTIMIZERS[name]
-    optimizer, table = make(**options), make_table()
-    slots = writer.slots(optimizer, table)
-    again = writer.slots(optimizer, table)
-    assert all(again[slot] is slots[slot] for slot in slots)
+    optimizer = make(**options)
+    table = make_table(optimizer)
+    assert list(table.slots) == list(optimizer.slots)
     narrow = {"last_step"} | ({"accumulator"} if make is rowwise_adagrad else set())
-    for slot, part in slots.items():
+    for slot, part in table.slots.items():
         assert part.columns == (1 if slot in narrow else DIM)
         assert part.values.dtype == tf.float32
 

@@ -8,6 +8,7 @@ import tempfile
 import numpy as np
 
 from app.tables import sharded
+from app.tables.base import LocatedIds
 from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
@@ -19,8 +20,8 @@ from app.tables.dynamic.keys import KeyMap
 class Chunked(CachedTable):
     """A table that loads rows into a small cache whenever they are looked up."""
 
-    def __init__(self, *options):
-        super().__init__(DeviceTable(*options), "CPU:0")
+    def __init__(self, *options, **slots):
+        super().__init__(DeviceTable(*options, **slots), "CPU:0")
         self.cache_map = None
 
     def at_home(self):
@@ -30,22 +31,23 @@ class Chunked(CachedTable):
             self.allocate(self.cache_map)
         self.flush()
 
-    def gather(self, ids_U):
-        cold = self.cache_map.drop_pinned(ids_U.numpy())
-        plan = self.cache_map.plan(cold)
-        self.cache_map.apply(plan, cold)
-        self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
-        return super().gather(ids_U)
+    def locate(self, ids_U):
+        if not isinstance(ids_U, LocatedIds):
+            unpinned = self.cache_map.drop_pinned(ids_U.numpy())
+            plan = self.cache_map.plan(unpinned)
+            self.cache_map.apply(plan, unpinned)
+            self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
+        return super().locate(ids_U)
 
 
-def dealt(rows, columns, initial, dtype):
-    return sharded.make(rows, columns, initial, ["CPU:0"] * 3, dtype=dtype)
+def dealt(rows, columns, initial, dtype, **slots):
+    return sharded.make(rows, columns, initial, ["CPU:0"] * 3, dtype=dtype, **slots)
 
 
-def in_file(*options):
+def in_file(*options, **slots):
     folder = pathlib.Path(tempfile.mkdtemp())
-    return FileTable(TableFile(folder / "rows", "run", resume=False), "input", *options)
+    return FileTable(TableFile(folder / "rows", "run", resume=False), "input", *options, **slots)
 
 
-def dynamic(rows, columns, initial, dtype):
-    return DynamicTable(KeyMap(rows), columns, initial, dtype=dtype)
+def dynamic(rows, columns, initial, dtype, **slots):
+    return DynamicTable(KeyMap(rows), columns, initial, dtype=dtype, **slots)

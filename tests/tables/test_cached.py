@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.tables.base import Slot
 from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
@@ -72,15 +73,14 @@ def test_too_many_ids_for_the_cache(cache_map):
 
 
 def make_backing(dtype=tf.float32):
-    backing = DeviceTable(ROWS, COLUMNS, Uniform(1.0, 5), dtype, "stochastic", seed=3)
-    backing.slot("accumulator", 1, 0.5)
-    return backing
+    slots = {"accumulator": Slot(1, 0.5)}
+    return DeviceTable(ROWS, COLUMNS, Uniform(1.0, 5), dtype, "stochastic", seed=3, slots=slots)
 
 
 def change(table, ids, number):
     """Rows and slots become what only right rows give."""
     table.assign(ids, table.gather(ids) * 1.1 + number)
-    slot = table.slot("accumulator", 1, 0.5)
+    slot = table.slots["accumulator"]
     slot.assign(ids, slot.gather(ids) + tf.cast(ids, tf.float32)[:, tf.newaxis])
     table.add(ids, tf.ones((len(ids), COLUMNS)))
 
@@ -94,7 +94,6 @@ def assert_same_bits(one, other):
 def test_rows_are_those_of_a_table_in_one_place_bit_for_bit(dtype):
     backing, plain = make_backing(dtype), make_backing(dtype)
     table, cache_map = CachedTable(backing, "CPU:0"), CacheMap(ROWS, PINNED, UNPINNED)
-    table.slot("accumulator", 1, 0.5)
     table.allocate(cache_map)
     for number, ids in enumerate(chunks()):
         plan = cache_map.plan(cache_map.drop_pinned(ids))
@@ -118,7 +117,6 @@ def test_a_row_that_is_not_cached_is_refused():
 
 def test_bytes_on_the_device():
     table = CachedTable(make_backing(), "CPU:0")
-    table.slot("accumulator", 1, 0.5)
     table.allocate(CacheMap(ROWS, PINNED, UNPINNED))
     assert table.bytes() == (len(PINNED) + UNPINNED) * (COLUMNS + 1) * 4
     assert table.row_bytes() == (COLUMNS + 1) * 4

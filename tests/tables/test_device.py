@@ -4,15 +4,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
+ONE = {"accumulator": Slot(1, 0.25)}
+
+
 @pytest.fixture
 def table():
-    return DeviceTable(6, 2, lambda shape: tf.reshape(tf.range(12, dtype=tf.float32), shape))
+    return DeviceTable(6, 2, lambda shape: tf.constant(ROWS), slots=ONE)
 
 
 def all_rows(table):
@@ -40,9 +44,9 @@ def test_rows_are_stored_as_asked_and_slots_as_float32(dtype):
     third = np.float32(1 / 3).astype(dtype.as_numpy_dtype).astype(np.float32)
     np.testing.assert_array_equal(all_rows(table), np.full((6, 2), third))
     assert table.bytes() == 12 * dtype.size
-    slot = table.slot("accumulator", 1, 0.1)
-    assert slot.values.dtype == tf.float32
-    assert table.bytes() == 12 * dtype.size + 6 * 4
+    slotted = DeviceTable(6, 2, tf.zeros, dtype, slots=ONE)
+    assert slotted.slots["accumulator"].values.dtype == tf.float32
+    assert slotted.bytes() == 12 * dtype.size + 6 * 4
     assert table.is_finite()
     table.assign(tf.constant([5]), tf.constant([[1.0, float("inf")]]))
     assert not table.is_finite()
@@ -61,20 +65,19 @@ def test_a_compiled_function_never_reads_the_whole_table(table):
 
 
 def test_slots_are_tables_of_the_same_rows_by_name(table):
-    slot = table.slot("accumulator", 1, 0.25)
+    slot = table.slots["accumulator"]
     assert (slot.rows, slot.columns) == (6, 1)
     assert slot.values.device == table.values.device
     np.testing.assert_array_equal(all_rows(slot), np.full((6, 1), 0.25, np.float32))
-    assert table.slot("accumulator", 1, 0.25) is slot
-    assert table.slot("moment", 2, 0.0) is not slot
+    both = DeviceTable(6, 2, tf.zeros, slots={**ONE, "moment": Slot(0, 0.0)}).slots
+    assert {name: slot.columns for name, slot in both.items()} == {"accumulator": 1, "moment": 2}
 
 
 def test_a_checkpoint_of_a_table_holds_its_slots(table, tmp_path):
-    table.slot("accumulator", 1, 0.25).assign(tf.constant([2]), tf.constant([[7.0]]))
+    table.slots["accumulator"].assign(tf.constant([2]), tf.constant([[7.0]]))
     path = tf.train.Checkpoint(table=table).write(str(tmp_path / "saved"))
 
-    other = DeviceTable(6, 2, tf.zeros)
-    other.slot("accumulator", 1, 0.0)
+    other = DeviceTable(6, 2, tf.zeros, slots={"accumulator": Slot(1, 0.0)})
     tf.train.Checkpoint(table=other).read(path).assert_consumed()
     np.testing.assert_array_equal(all_rows(other), ROWS)
     expected = np.array([[0.25], [0.25], [7], [0.25], [0.25], [0.25]], np.float32)
@@ -86,7 +89,9 @@ halves = pytest.mark.parametrize("dtype", HALVES)
 
 
 def make_half(dtype=tf.bfloat16, rounding="stochastic", **options):
-    return DeviceTable(300, 20, tf.ones, dtype, rounding, **options)
+    return DeviceTable(
+        300, 20, tf.ones, dtype, rounding, slots={"moment": Slot(20, 0.0)}, **options
+    )
 
 
 @halves
@@ -138,7 +143,7 @@ def test_writes_and_tables_are_rounded_apart():
 
     one = written(make_half(seed=1), 20)
     two = written(make_half(seed=2), 1)
-    slot = written(make_half(slot_dtype=tf.bfloat16, seed=1).slot("moment", 20, 0.0), 1)
+    slot = written(make_half(slot_dtype=tf.bfloat16, seed=1).slots["moment"], 1)
     assert one[0].mean() == pytest.approx(0.5, abs=0.05)
     for other in (one[1], two[0], slot[0]):
         assert (one[0] == other).mean() == pytest.approx(0.5, abs=0.05)
@@ -150,7 +155,7 @@ def test_writes_and_tables_are_rounded_apart():
 def test_a_run_goes_on_with_the_draws_that_follow(rounding, tmp_path):
     def train(table, steps):
         for _ in range(steps):
-            for part in (table, table.slot("moment", 20, 0.0)):
+            for part in (table, table.slots["moment"]):
                 part.assign(tf.range(300), part.gather(tf.range(300)) + 2.0**-10)
 
     whole, half, resumed = (make_half(rounding=rounding, slot_dtype=tf.float16) for _ in range(3))
@@ -170,9 +175,10 @@ def test_a_run_goes_on_with_the_draws_that_follow(rounding, tmp_path):
 
 
 def test_slots_are_stored_as_asked_but_for_single_numbers():
-    table = make_half(slot_dtype=tf.bfloat16)
-    assert table.slot("moment", 20, 0.25).values.dtype == tf.bfloat16
-    assert table.slot("accumulator", 1, 0.25).values.dtype == tf.float32
+    slots, half = {"moment": Slot(0, 0.25), **ONE}, tf.bfloat16
+    table = DeviceTable(300, 20, tf.ones, half, slot_dtype=half, slots=slots)
+    assert table.slots["moment"].values.dtype == half
+    assert table.slots["accumulator"].values.dtype == tf.float32
     assert table.bytes() == 300 * (20 * 2 * 2 + 4)
     np.testing.assert_array_equal(all_rows(table.slots["moment"]), np.full((300, 20), 0.25))
 

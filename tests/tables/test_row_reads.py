@@ -12,10 +12,10 @@ IDS = np.array([[7, 2, 7], [5, 2, 7]], np.int32)
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_distinct_ids_come_in_order_of_appearance_with_everyones_place(dtype):
-    ids_U, positions_N = unique(tf.constant(IDS, dtype))
-    assert ids_U.dtype == dtype and positions_N.dtype == tf.int32
+    ids_U, inverse_N = unique(tf.constant(IDS, dtype))
+    assert ids_U.dtype == dtype and inverse_N.dtype == tf.int32
     np.testing.assert_array_equal(ids_U, [7, 2, 5])
-    np.testing.assert_array_equal(ids_U.numpy()[positions_N], IDS.ravel())
+    np.testing.assert_array_equal(ids_U.numpy()[inverse_N], IDS.ravel())
 
 
 @pytest.mark.parametrize("repeats", [1, 20])
@@ -30,22 +30,22 @@ def test_the_gradient_is_that_of_dense_autodiff(repeats):
         loss = tf.reduce_sum(weights * tf.gather(table, ids) ** 2)
     dense = tf.convert_to_tensor(tape.gradient(loss, table))
 
-    ids_U, positions_N = unique(ids)
+    ids_U, inverse_N = unique(ids)
     values_UD = tf.gather(table, ids_U)
     with tf.GradientTape() as tape:
         tape.watch(values_UD)
-        loss = tf.reduce_sum(weights * take(Rows(values_UD, positions_N), tf.float32) ** 2)
+        loss = tf.reduce_sum(weights * take(Rows(values_UD, inverse_N), tf.float32) ** 2)
     found = tape.gradient(loss, values_UD)
     assert found.shape == values_UD.shape
     np.testing.assert_allclose(found, tf.gather(dense, ids_U), rtol=1e-5, atol=1e-5)
 
 
 def test_low_precision_rows_have_float32_gradients():
-    ids_U, positions_N = unique(tf.ones([1000], tf.int32))
+    ids_U, inverse_N = unique(tf.ones([1000], tf.int32))
     values_UD = tf.constant([[1.0, 1 / 3]])
     with tf.GradientTape() as tape:
         tape.watch(values_UD)
-        taken = take(Rows(values_UD, positions_N), tf.bfloat16)
+        taken = take(Rows(values_UD, inverse_N), tf.bfloat16)
         loss = tf.reduce_sum(tf.cast(taken, tf.float32))
     assert taken.dtype == tf.bfloat16 and taken.shape == (1000, 2)
     # A sum in bfloat16 would stop at 256.

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.tables import sharded
+from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant, Uniform
 from app.tables.sharded import ShardingPlan
@@ -31,7 +32,7 @@ def all_rows(table):
 
 @pytest.fixture(params=RULES)
 def table(request):
-    return make(request.param)
+    return make(request.param, slots={"accumulator": Slot(1, 0.5)})
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -110,8 +111,7 @@ def test_fewer_rows_than_devices():
 
 
 def test_slots_are_spread_likewise(table):
-    slot = table.slot("accumulator", 1, 0.5)
-    assert slot is table.slot("accumulator", 1, 0.5)
+    slot = table.slots["accumulator"]
     assert (slot.rows, slot.columns, slot.device) == (ROWS, 1, table.device)
     assert [part.rows for part in slot.parts] == [part.rows for part in table.parts]
     np.testing.assert_array_equal(all_rows(slot), np.full((ROWS, 1), 0.5))
@@ -125,12 +125,12 @@ def test_one_number_that_is_not_finite_is_found(table):
 
 
 def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):
-    table.slot("accumulator", 1, 0.5).assign(tf.constant([4]), tf.constant([[7.0]]))
+    table.slots["accumulator"].assign(tf.constant([4]), tf.constant([[7.0]]))
     path = tf.train.Checkpoint(table=table).write(str(tmp_path / "saved"))
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     assert len([shape for shape in shapes.values() if shape]) == 2 * len(table.parts)
-    other = make(table.plan.rule, initial=tf.zeros)
-    slot = other.slot("accumulator", 1, 0.0)
+    other = make(table.plan.rule, initial=tf.zeros, slots={"accumulator": Slot(1, 0.0)})
+    slot = other.slots["accumulator"]
     tf.train.Checkpoint(table=other).read(path).assert_consumed()
     np.testing.assert_array_equal(all_rows(other), VALUES)
     np.testing.assert_array_equal(all_rows(slot)[:, 0], [7 if n == 4 else 0.5 for n in range(ROWS)])
@@ -138,8 +138,9 @@ def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):
 
 def test_parts_are_stored_and_rounded_as_asked_each_with_draws_of_its_own():
     options = {"dtype": tf.bfloat16, "rounding": "stochastic", "slot_dtype": tf.float16, "seed": 3}
-    table = make(parts=2, rows=2_000, initial=tf.zeros, **options)
-    slot = table.slot("moment", COLUMNS, 0.0)
+    slots = {"moment": Slot(0, 0.0)}
+    table = make(parts=2, rows=2_000, initial=tf.zeros, slots=slots, **options)
+    slot = table.slots["moment"]
     assert {part.values.dtype for part in table.parts} == {tf.bfloat16}
     assert {part.values.dtype for part in slot.parts} == {tf.float16}
     table.assign(tf.range(2_000), tf.fill((2_000, COLUMNS), 1 + 2.0**-8))

@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from app.distributed import parameter_server
-from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.base import Optimizer
+from app.optimizers.row_updates import update_rows
 from app.tables import served, sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
@@ -45,22 +45,23 @@ def main() -> None:
     del kept
 
 
-def tables(devices: list[str]) -> dict:
+def tables(devices: list[str], slots=None) -> dict:
     """Two tables of unlike widths; on servers, or here where there are none."""
     columns = {"input": COLUMNS, "output": COLUMNS + 2}
     if not devices:
-        return {name: DeviceTable(ROWS, count, INITIAL) for name, count in columns.items()}
-    return {n: sharded.make(ROWS, count, INITIAL, devices) for n, count in columns.items()}
+        return {n: DeviceTable(ROWS, count, INITIAL, slots=slots) for n, count in columns.items()}
+    return {
+        name: sharded.make(ROWS, count, INITIAL, devices, slots=slots)
+        for name, count in columns.items()
+    }
 
 
 def differ(coordinator, optimizer: Optimizer) -> float:
     """The greatest difference of a row or a slot; of rows, some have a gradient of zeros."""
-    here, there = tables([]), tables(served.devices())
-    for table in (*here.values(), *there.values()):
-        writer.slots(optimizer, table)
+    here, there = (tables(devices, optimizer.slots) for devices in ([], served.devices()))
 
     def change(name, part, ids_U, gradients_UD, rate, number):
-        writer.update(optimizer, part, ids_U, part.gather(ids_U), gradients_UD, rate, number)
+        update_rows(optimizer.rule, part, ids_U, gradients_UD, rate, number)
 
     remote = ServedTables(there, change)
     remote.start(7)
@@ -82,7 +83,7 @@ def differ(coordinator, optimizer: Optimizer) -> float:
         for name, ids_U in wanted.items():
             number, rows_UD = tf.constant(8 + step, tf.int64), here[name].gather(ids_U)
             by_rows = gradient(name, rows_UD)
-            writer.update(optimizer, here[name], ids_U, rows_UD, by_rows, rate, number)
+            update_rows(optimizer.rule, here[name], ids_U, by_rows, rate, number, rows_UD)
     pairs = [
         (one, other)
         for name in here

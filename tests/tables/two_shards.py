@@ -10,8 +10,8 @@ import json
 
 import tensorflow as tf
 
-from app.optimizers import row_updates as writer
 from app.optimizers.adam import lazy_adam
+from app.optimizers.row_updates import update_rows
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
@@ -23,19 +23,18 @@ INITIAL = Uniform(0.5, 1)
 def trained(table) -> tuple[tf.Tensor, set[str]]:
     """Rows and moments after a few steps, and where rows were read and written."""
     optimizer, rate = lazy_adam(), tf.constant(0.1)
-    slots = writer.slots(optimizer, table)
 
     @tf.function(autograph=False)
     def step(ids_U: tf.Tensor, number: tf.Tensor) -> None:
         rows_UD = table.gather(ids_U)
-        writer.update(optimizer, table, ids_U, rows_UD, tf.sin(9 * rows_UD), rate, number)
+        update_rows(optimizer.rule, table, ids_U, tf.sin(9 * rows_UD), rate, number, rows_UD)
 
     concrete = step.get_concrete_function(
         tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int64)
     )
     for number in range(1, STEPS + 1):
         concrete(tf.range(number, ROWS, number), tf.constant(number, tf.int64))
-    everything = [part.gather(tf.range(ROWS)) for part in (table, *slots.values())]
+    everything = [part.gather(tf.range(ROWS)) for part in (table, *table.slots.values())]
     places = {op.device for op in concrete.graph.get_operations() if op.type.startswith("Resource")}
     return tf.concat(everything, axis=1), places
 
@@ -44,10 +43,11 @@ def main() -> None:
     """A table on one device against a table on two, by either rule."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    expected, _ = trained(DeviceTable(ROWS, COLUMNS, INITIAL))
+    slots = lazy_adam().slots
+    expected, _ = trained(DeviceTable(ROWS, COLUMNS, INITIAL, slots=slots))
     found = {}
     for rule in ("mod", "block"):
-        table = sharded.make(ROWS, COLUMNS, INITIAL, sharded.local_devices(), rule)
+        table = sharded.make(ROWS, COLUMNS, INITIAL, sharded.local_devices(), rule, slots=slots)
         ended, places = trained(table)
         found[rule] = {
             "devices": [part.values.device[-5:] for part in table.parts],

@@ -15,7 +15,6 @@ from app.models.cbow import Cbow
 from app.models.language_model import LanguageModel
 from app.models.recurrent import gru
 from app.optimizers import clipping
-from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
@@ -40,7 +39,8 @@ def on_the_cpu():
 @pytest.mark.parametrize("micro", [2, 3])
 def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):
     """Rows come in several of them, and one of them is nothing but padding."""
-    model, optimizer, tables = make_model(name, COUNTS), adagrad(0.01), make_tables()
+    model, optimizer = make_model(name, COUNTS), adagrad(0.01)
+    tables = make_tables(optimizer)
     dense = {table: tf.Variable(tables[table].values) for table in tables}
     accumulators = {table: tf.Variable(tf.fill([SIZE, DIM], 0.01)) for table in tables}
     train = train_function(model, tables, optimizer, seed=1, micro_batches=micro)
@@ -66,7 +66,7 @@ def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):
         np.testing.assert_allclose(tables[table].values, dense[table], rtol=1e-5, atol=2e-5)
 
 
-def make_streamed(loss):
+def make_streamed(loss, optimizer):
     model = Cbow(SIZE, DIM, WINDOW, loss, seed=1)
     random = np.random.default_rng(0)
     tables = {
@@ -74,6 +74,7 @@ def make_streamed(loss):
             spec.rows,
             spec.columns,
             lambda shape: tf.constant(random.normal(size=shape), tf.float32),
+            slots=optimizer.slots,
         )
         for name, spec in model.tables().items()
     }
@@ -84,9 +85,9 @@ def make_streamed(loss):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: (make_model("skipgram", COUNTS), make_tables()),
-        lambda: make_streamed(HierarchicalSoftmax(counts(SIZE), DIM)),
-        lambda: make_streamed(ClassSoftmax(SIZE, DIM)),
+        lambda optimizer: (make_model("skipgram", COUNTS), make_tables(optimizer)),
+        lambda optimizer: make_streamed(HierarchicalSoftmax(counts(SIZE), DIM), optimizer),
+        lambda optimizer: make_streamed(ClassSoftmax(SIZE, DIM), optimizer),
     ],
     ids=["sampled", "hierarchical", "softmax"],
 )
@@ -94,9 +95,7 @@ def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer
     batch, rate, number = make_batch(make_tokens(USED)), tf.constant(RATE), tf.constant(1, tf.int64)
     found = []
     for way in ("in place", "computed, then applied"):
-        model, tables = make()
-        for table in tables.values():
-            writer.slots(optimizer, table)
+        model, tables = make(optimizer)
         if way == "in place":
             loss, examples = train_step(model, tables, optimizer, [batch], rate, number)
         else:
@@ -108,7 +107,7 @@ def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer
             )
             loss, examples = both.loss, both.examples
             apply_gradients(tables, optimizer, both, rate, number)
-        found.append((float(loss), float(examples), contents(tables, optimizer)))
+        found.append((float(loss), float(examples), contents(tables)))
     (loss, examples, one), (other_loss, other_examples, other) = found
     assert examples == other_examples > 0
     np.testing.assert_allclose(loss, other_loss, rtol=1e-6)
@@ -132,13 +131,13 @@ def test_gradients_are_clipped_after_they_are_summed():
         )
         for sign in (10.0, -10.0)
     ]
-    tables = make_tables()
-    before = contents(tables, optimizer)
+    tables = make_tables(optimizer)
+    before = contents(tables)
     apply_gradients(
         tables, optimizer, add_gradients(halves), tf.constant(0.1), tf.constant(1, tf.int64)
     )
     assert len(seen) == 1 and not seen[0]["input"].numpy().any()
-    for name, values in contents(tables, optimizer).items():
+    for name, values in contents(tables).items():
         assert values.tobytes() == before[name].tobytes()
 
 
@@ -154,16 +153,14 @@ def test_the_state_of_each_micro_batch_is_its_own():
             size=9, dim=3, cell=gru(), hidden=4, streams=2 // micro, output=loss, priors={},
             seed=1, micro_batches=micro,
         )  # fmt: skip
+        optimizer = adagrad(0.1)
         tables = {
-            name: DeviceTable(spec.rows, spec.columns, spec.initial)
+            name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
             for name, spec in model.tables().items()
         }
-        optimizer = adagrad(0.1)
-        for table in tables.values():
-            writer.slots(optimizer, table)
         train = train_function(model, tables, optimizer, seed=1, micro_batches=micro)
         told = train(tf.constant(tokens_SBL), tf.constant(0, tf.int64), tf.constant(0.1))
-        found.append([float(value) for value in told] + [contents(tables, optimizer)])
+        found.append([float(value) for value in told] + [contents(tables)])
     assert found[0][1] == found[1][1] == 10
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
     for name in found[0][2]:

@@ -16,9 +16,9 @@ from app.optimizers.adagrad import adagrad
 from app.optimizers.schedules import factor
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
+from app.tables.python_calls import call_python
 from app.training import loop
 from app.training.job import Evaluator, Job, PlacedTables, TrainingData
-from app.training.run import prepare
 
 STEPS = 2  # of a call
 
@@ -34,7 +34,7 @@ class Model:
 
     def loss(self, batch, rows):
         target = tf.random.stateless_uniform([], batch.seed)
-        values_ND = tf.gather(rows["input"].values_UD, rows["input"].positions_N)
+        values_ND = tf.gather(rows["input"].values_UD, rows["input"].inverse_N)
         return tf.reduce_sum(tf.square(values_ND - target)), tf.cast(tf.size(values_ND), tf.float32)
 
 
@@ -44,7 +44,7 @@ class Run:
     def __init__(self, folder, length=5, expected=5, rate=0.1, words=100, during=lambda *_: None):
         self.place = Workdir(folder)
         self.asked, self.during, self.length = [], during, length
-        self.table = DeviceTable(10, 4, tf.zeros)
+        self.table = DeviceTable(10, 4, tf.zeros, slots=adagrad(0.1).slots)
         self.job = Job(
             model=Model(),
             placed=PlacedTables({"input": self.table}, "CPU:0"),
@@ -199,22 +199,11 @@ def test_what_is_called_after_every_epoch(tmp_path):
     assert len(ended) == 2
 
 
-def test_a_table_that_is_not_trained_has_no_slots(tmp_path):
-    run = Run(tmp_path)
-    spec = TableSpec(10, 4, tf.zeros, trained=False)
-    run.job.model.tables = lambda: {"input": spec}
-    prepare(run.job, RunConfig())
-    assert not run.table.slots
-    run.job.model.tables = lambda: {"input": dataclasses.replace(spec, trained=True)}
-    prepare(run.job, RunConfig())
-    assert list(run.table.slots) == ["accumulator"]
-
-
 def test_what_a_table_raises_within_a_step_ends_the_run(tmp_path):
     def full():
         raise RunError("cannot write rows: the disk is full; free it")
 
     run = Run(tmp_path)
-    run.table.assign = lambda ids_U, rows_UD: tf.numpy_function(full, [], [])
+    run.table.assign = lambda ids_U, rows_UD: call_python(full, [])
     with pytest.raises(RunError, match="^cannot write rows: the disk is full; free it$"):
         run.train()

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
-from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
@@ -19,8 +18,8 @@ HALF, WHOLE = tf.bfloat16, tf.float32
 @pytest.mark.parametrize("dtypes", [(WHOLE, WHOLE), (HALF, WHOLE), (HALF, HALF)])
 def test_bytes_are_those_of_the_table_and_slots_that_are_made(optimizer, dtypes):
     items = memory_plan.table("input", SPEC, optimizer, {HOST: SPEC.rows}, dtypes)
-    table = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, dtypes[0], slot_dtype=dtypes[1])
-    slots(optimizer, table)
+    options = {"slot_dtype": dtypes[1], "slots": optimizer.slots}
+    table = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, dtypes[0], **options)
     assert memory_plan.totals(items) == {HOST: table.bytes()}
     assert [item.name for item in items] == ["input", "input.accumulator"]
 
@@ -32,9 +31,8 @@ def test_what_is_not_trained_has_no_slots():
 
 
 def test_bytes_on_the_device_are_those_of_a_staged_table():
-    home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial)
+    home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, slots=adagrad().slots)
     table = CachedTable(home, "CPU:0")
-    slots(adagrad(), table)
     table.allocate(CacheMap(1000, tf.range(100).numpy(), 50))
     items = memory_plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
     assert memory_plan.totals(items)["CPU:0"] == table.bytes()

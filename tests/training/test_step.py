@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from app.input.tokens import PAD, decode
 from app.optimizers import clipping
-from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.ftrl import ftrl
@@ -47,21 +46,23 @@ def on_the_cpu():
         yield
 
 
-def make_tables(size=SIZE, dim=DIM):
+def make_tables(optimizer, size=SIZE, dim=DIM):
     random = np.random.default_rng(0)
     values = {name: random.normal(size=(size, dim)).astype("f") for name in ("input", "output")}
     return {
-        name: DeviceTable(size, dim, lambda shape, name=name: tf.constant(values[name]))
+        name: DeviceTable(
+            size, dim, lambda shape, name=name: tf.constant(values[name]), slots=optimizer.slots
+        )
         for name in values
     }
 
 
-def contents(tables, optimizer):
+def contents(tables):
     """The bytes-exact values of every table and slot."""
     found = {}
     for name, table in tables.items():
         found[name] = table.values.numpy()
-        for slot, part in writer.slots(optimizer, table).items():
+        for slot, part in table.slots.items():
             found[f"{name}.{slot}"] = part.values.numpy()
     return found
 
@@ -108,7 +109,8 @@ def dense_loss(name, model, batch, tables):
 
 @both
 def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
-    model, optimizer, tables = make_model(name, COUNTS), adagrad(0.01), make_tables()
+    model, optimizer = make_model(name, COUNTS), adagrad(0.01)
+    tables = make_tables(optimizer)
     dense = {table: tf.Variable(tables[table].values) for table in tables}
     accumulators = {table: tf.Variable(tf.fill([SIZE, DIM], 0.01)) for table in tables}
     for number in range(4):
@@ -136,12 +138,12 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
 @both
 @pytest.mark.parametrize("optimizer", [sgd(), adagrad(0.01), rowwise_adagrad(0.01)])
 def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer):
-    tables = make_tables()
-    before = contents(tables, optimizer)
+    tables = make_tables(optimizer)
+    before = contents(tables)
     train = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
     tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(3)])
     train(tf.constant(tokens_SBL), tf.constant(0, tf.int64), tf.constant(0.01))
-    after = contents(tables, optimizer)
+    after = contents(tables)
     used = np.isin(np.arange(SIZE), USED)
     for part in before:
         assert after[part][~used].tobytes() == before[part][~used].tobytes()
@@ -152,7 +154,7 @@ def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer)
 @both
 @pytest.mark.parametrize("optimizer", [momentum(), ftrl(), lazy_adam()], ids=["m", "f", "a"])
 def test_padding_and_unused_negatives_move_no_row(name, optimizer):
-    model, tables = make_model(name, COUNTS), make_tables()
+    model, tables = make_model(name, COUNTS), make_tables(optimizer)
     for number in range(1, 4):
         batch = make_batch(make_tokens(range(25), seed=number), number)
         run_step(model, tables, optimizer, batch, number)
@@ -163,9 +165,9 @@ def test_padding_and_unused_negatives_move_no_row(name, optimizer):
     asked = {table: np.intersect1d(ids, unused) for table, ids in model.lookups(batch).items()}
     assert asked["input"].tolist() == [0] and len(asked["output"]) > 2
 
-    before = contents(tables, optimizer)
+    before = contents(tables)
     run_step(model, tables, optimizer, batch, 4)
-    after = contents(tables, optimizer)
+    after = contents(tables)
     for part in before:
         assert before[part][asked[part.split(".")[0]]].any(axis=1).all()
         assert after[part][unused].tobytes() == before[part][unused].tobytes()
@@ -176,10 +178,10 @@ def test_padding_and_unused_negatives_move_no_row(name, optimizer):
 def test_gradients_are_clipped_before_the_update(name):
     model, batch, moves = make_model(name, COUNTS), make_batch(make_tokens(USED)), []
     for clip in (lambda gradients: gradients, lambda given: clipping.by_global_norm(given, 0.5)):
-        tables = make_tables()
-        before = contents(tables, sgd())
+        tables = make_tables(sgd())
+        before = contents(tables)
         run_step(model, tables, dataclasses.replace(sgd(), clip=clip), batch, 1, rate=1.0)
-        after = contents(tables, sgd())
+        after = contents(tables)
         moves.append(np.concatenate([after[table] - before[table] for table in tables]))
     free, clipped = moves
     assert np.linalg.norm(free) > 5
@@ -196,8 +198,8 @@ def test_the_optimizer_is_told_the_number_of_the_step(name):
         assert step.dtype == tf.int64
         return tf.zeros_like(rows_UD), state
 
-    tables = make_tables()
     optimizer = dataclasses.replace(sgd(), rule=rule)
+    tables = make_tables(optimizer)
     train = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
     tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(3)])
     train(tf.constant(tokens_SBL), tf.constant(2**33, tf.int64), tf.constant(RATE))
@@ -206,14 +208,15 @@ def test_the_optimizer_is_told_the_number_of_the_step(name):
 
 def trained(name, tokens_SBL, calls, size=SIZE, dim=DIM, counts=COUNTS, first=0):
     """Tables and slots after all steps, made in so many equal calls, and the first loss."""
-    optimizer, tables = rowwise_adagrad(0.01), make_tables(size, dim)
+    optimizer = rowwise_adagrad(0.01)
+    tables = make_tables(optimizer, size, dim)
     train = train_function(make_model(name, counts, dim), tables, optimizer, seed=1)
     losses = []
     for part in np.split(tokens_SBL, calls):
         loss = train(tf.constant(part), tf.constant(first, tf.int64), tf.constant(RATE))
         losses.append([value.numpy() for value in loss])
         first += len(part)
-    return contents(tables, optimizer), losses[0]
+    return contents(tables), losses[0]
 
 
 @both
@@ -246,7 +249,8 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(name):
 
 @both
 def test_only_the_first_steps_loss_is_computed(name):
-    model, optimizer, tables = make_model(name, COUNTS), sgd(), make_tables()
+    model, optimizer = make_model(name, COUNTS), sgd()
+    tables = make_tables(optimizer)
     train = train_function(model, tables, optimizer, seed=1)
     operations = executed(
         train.get_concrete_function(
@@ -263,11 +267,12 @@ def test_only_the_first_steps_loss_is_computed(name):
 def test_training_learns_which_words_come_together(name):
     """Every document is one of eleven pairs of words."""
     model = make_model(name, COUNTS, dim=24)
+    optimizer = adagrad(0.01)
     tables = {
-        table: DeviceTable(spec.rows, spec.columns, spec.initial)
+        table: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
         for table, spec in model.tables().items()
     }
-    train = train_function(model, tables, adagrad(0.01), seed=1)
+    train = train_function(model, tables, optimizer, seed=1)
     words_SB72 = 2 * np.random.default_rng(0).integers(1, 12, size=(200, 4, 7, 1)) + [0, 1]
     words_SB72[..., 0] = ~words_SB72[..., 0]
     tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)

@@ -15,7 +15,6 @@ from app.models.base import Outcome
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.optimizers import clipping
-from app.optimizers import row_updates as writer
 from app.optimizers.adagrad import adagrad
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
@@ -39,14 +38,14 @@ def on_the_cpu():
         yield
 
 
-def make_job(name, levels=2, tile=0, dtype=tf.float32):
+def make_job(name, levels=2, tile=0, dtype=tf.float32, slots=None):
     starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
     loss = ClassSoftmax(SIZE, DIM, starts, tile)
     model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype)
     random = np.random.default_rng(0)
     inputs_VD = random.normal(size=(SIZE, DIM)).astype(np.float32)
-    tables = {"input": DeviceTable(SIZE, DIM, lambda shape: tf.constant(inputs_VD))}
-    return model, tables | make_tables(loss), starts
+    tables = {"input": DeviceTable(SIZE, DIM, lambda shape: tf.constant(inputs_VD), slots=slots)}
+    return model, tables | make_tables(loss, slots=slots), starts
 
 
 def dense_loss(name, batch, tables, starts):
@@ -72,14 +71,12 @@ def dense_loss(name, batch, tables, starts):
     [("skipgram", 2, 3), ("cbow", 1, 0), ("cbow", 1, 7), ("cbow", 2, 0), ("cbow", 3, 0)],
 )
 def test_steps_equal_dense_autodiff_and_dense_adagrad(name, levels, tile):
-    model, tables, starts = make_job(name, levels, tile)
     optimizer = adagrad(0.01)
+    model, tables, starts = make_job(name, levels, tile, slots=optimizer.slots)
     dense = {table: tf.Variable(tables[table].values) for table in tables}
     accumulators = {
         table: tf.Variable(tf.fill(values.shape, 0.01)) for table, values in dense.items()
     }
-    for table in tables.values():
-        writer.slots(optimizer, table)
     compiled = train_function(model, tables, optimizer, seed=1)
     for number in range(3):
         batch = make_batch(make_tokens(range(SIZE), seed=number), number)

@@ -14,7 +14,6 @@ from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, settings
 from ...input import token_rows
 from ...models.base import Model
-from ...optimizers.row_updates import slots
 from ...system import devices
 from ...tables.base import Table
 from ...tables.device import DeviceTable
@@ -62,11 +61,11 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
     optimizer = updates.make_optimizer(config.optimizer)
     specs = model.tables()
     tables: dict[str, Table] = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial) for name, spec in specs.items()
+        name: DeviceTable(
+            spec.rows, spec.columns, spec.initial, slots=optimizer.slots if spec.trained else {}
+        )
+        for name, spec in specs.items()
     }
-    for name, spec in specs.items():
-        if spec.trained:
-            slots(optimizer, tables[name])
     whole = dataclasses.replace(config, input=dataclasses.replace(config.input, micro_batches=1))
     return Job(
         model=model,

@@ -7,18 +7,17 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from ...optimizers import row_updates as writer
 from ...optimizers.base import Optimizer
-from ...tables.base import Table
+from ...optimizers.row_updates import update_rows
+from ...tables.base import Slot, Table
 from ...tables.device import DeviceTable
 from ...tables.row_reads import unique
 
 
 def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
     """A row a word, with an accumulator of Adagrad for each of its numbers."""
-    table = DeviceTable(words, columns, tf.zeros)
-    table.slot("accumulator", columns, 0.1)  # TensorFlow's initial value
-    return {"output": table}
+    slots = {"accumulator": Slot(columns, 0.1)}  # TensorFlow's initial value
+    return {"output": DeviceTable(words, columns, tf.zeros, slots=slots)}
 
 
 def dense(
@@ -54,13 +53,13 @@ def class_size(words: int) -> int:
     return math.isqrt(words - 1) + 1
 
 
-def copies_tables(words: int, columns: int) -> dict[str, DeviceTable]:
+def copies_tables(words: int, columns: int, slots: Mapping[str, Slot]) -> dict[str, DeviceTable]:
     """A row a word, to whole classes; and a row a class."""
     size = class_size(words)
     classes = -(-words // size)
     return {
-        "output": DeviceTable(classes * size, columns, tf.zeros),
-        "classes": DeviceTable(classes, columns, tf.zeros),
+        "output": DeviceTable(classes * size, columns, tf.zeros, slots=slots),
+        "classes": DeviceTable(classes, columns, tf.zeros, slots=slots),
     }
 
 
@@ -95,10 +94,9 @@ def copies(
         )
     by_hidden, by_rows, by_classes = tape.gradient(loss, [hidden_ND, rows_ND, classes_CD])
 
-    ids_U, positions_N = unique(ids_NS)
-    summed_UD = tf.math.unsorted_segment_sum(by_rows, positions_N, tf.size(ids_U))
-    changes = {"output": (ids_U, tables["output"].gather(ids_U), summed_UD)}
-    changes["classes"] = (tf.range(tables["classes"].rows), classes_CD, by_classes)
-    for name, change in changes.items():
-        writer.update(optimizer, tables[name], *change, rate, number)
+    ids_U, inverse_N = unique(ids_NS)
+    summed_UD = tf.math.unsorted_segment_sum(by_rows, inverse_N, tf.size(ids_U))
+    every_C = tf.range(tables["classes"].rows)
+    update_rows(optimizer.rule, tables["output"], ids_U, summed_UD, rate, number)
+    update_rows(optimizer.rule, tables["classes"], every_C, by_classes, rate, number, classes_CD)
     return loss, by_hidden

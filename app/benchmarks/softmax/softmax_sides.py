@@ -24,8 +24,8 @@ from ...config import ModelConfig
 from ...errors import RunError
 from ...losses.base import Loss, Predictions
 from ...models.base import Outcome
-from ...optimizers import row_updates as writer
 from ...optimizers.adagrad import rowwise_adagrad
+from ...optimizers.row_updates import update_rows
 from ...tables.base import Table, TableSpec
 from ...tables.device import DeviceTable
 from ...training.step import train_step
@@ -197,7 +197,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
     dtype = tf.as_dtype(settings.compute_dtype)
     model, rule = _Given(case.hidden_ND, output, dtype), rowwise_adagrad()
     tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
         for name, spec in model.tables().items()
     }
 
@@ -219,9 +219,8 @@ def _dense(case: Case, settings: ModelConfig) -> Side:
 
 
 def _copies(case: Case, settings: ModelConfig) -> Side:
-    words, columns = len(case.counts_V), case.hidden_ND.shape[1]
-    tables = softmax_by_hand.copies_tables(words, columns)
-    rule = rowwise_adagrad()
+    words, columns, rule = len(case.counts_V), case.hidden_ND.shape[1], rowwise_adagrad()
+    tables = softmax_by_hand.copies_tables(words, columns, rule.slots)
 
     def run(tables, hidden_ND, targets_N, rate, number):
         return softmax_by_hand.copies(tables, words, rule, hidden_ND, targets_N, rate, number)
@@ -238,10 +237,10 @@ def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) ->
         shift_1D = tables["shift"].gather(place)
         loss, by_hidden = run(tables, case.hidden_ND + shift_1D, targets_N, rate, number)
         gradient_1D = tf.reduce_sum(by_hidden, axis=0, keepdims=True)
-        writer.update(rule, tables["shift"], place, shift_1D, gradient_1D, rate, number)
+        update_rows(rule.rule, tables["shift"], place, gradient_1D, rate, number, shift_1D)
         return loss
 
-    shift = DeviceTable(spec.rows, spec.columns, spec.initial)
+    shift = DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
     return Side({"shift": shift, **tables}, train, traffic)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from ...tables.base import Table
+from ...tables.device import DeviceTable
 
 
 def totals() -> dict[str, tf.Variable]:
@@ -21,9 +21,14 @@ class Counting:
     totals: the counters. slot: whether it is one, of whose rows only the bytes are counted.
     """
 
-    def __init__(self, table: Table, totals: Mapping[str, tf.Variable], slot: bool = False):
+    def __init__(self, table: DeviceTable, totals: Mapping[str, tf.Variable], slot: bool = False):
         self.rows, self.columns, self.device = table.rows, table.columns, table.device
         self._table, self._totals, self._slot = table, totals, slot
+        self.slots = {name: Counting(part, totals, slot=True) for name, part in table.slots.items()}
+
+    def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """The ids, by which a `DeviceTable` stores its rows."""
+        return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """The rows of the ids; see `tables.base.Table`."""
@@ -36,10 +41,6 @@ class Counting:
         if not self._slot:
             self._totals["rows"].assign_add(tf.size(ids_U, tf.int64))
         self._table.assign(ids_U, rows_UD)
-
-    def slot(self, name: str, columns: int, initial: float) -> Counting:
-        """A table of the same rows beside this one."""
-        return Counting(self._table.slot(name, columns, initial), self._totals, slot=True)
 
     def _bytes(self, ids_U: tf.Tensor) -> tf.Tensor:
         return tf.size(ids_U, tf.int64) * self.columns * tf.float32.size

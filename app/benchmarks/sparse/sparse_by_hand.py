@@ -32,14 +32,14 @@ def step(
 
     @tf.function(autograph=False)
     def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        ids_U, positions_N = tf.unique(tf.reshape(ids, [-1]))
+        ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
         rows_UD = _gather(values, ids_U)
-        vectors_ND = tf.gather(rows_UD, positions_N)
+        vectors_ND = tf.gather(rows_UD, inverse_N)
         with tf.GradientTape() as tape:
             tape.watch(vectors_ND)
             loss = tf.reduce_mean(tf.square(vectors_ND - target))
         gradients_UD = tf.math.unsorted_segment_sum(
-            tape.gradient(loss, vectors_ND), positions_N, tf.size(ids_U)
+            tape.gradient(loss, vectors_ND), inverse_N, tf.size(ids_U)
         )
         before = [_gather(slot, ids_U) for slot in slots]
         after = formula.update(rows_UD, gradients_UD, *before, rate, tf.cast(number, tf.float32))

@@ -40,7 +40,7 @@ class Side(NamedTuple):
 
     calls: makes the steps of the next call, and gives the loss of the first one, which is a number
     once that is known. told: by name, what it knows of the time since it was last asked:
-    `stage_hit_rate`, `staged_bytes`, `stage_stall` (see `training.staging.Staging.values`) and
+    `stage_hit_rate`, `staged_bytes`, `stage_stall` (see `training.prefetch.Prefetcher.values`) and
     `device_peak_bytes`, the most memory of a GPU; what it does not know is not there.
     """
 

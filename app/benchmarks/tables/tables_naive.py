@@ -44,10 +44,10 @@ class Naive:
         self._steps += 1
         number = tf.constant(self._steps, tf.int64)
         began = time.perf_counter()
-        ids_U, positions_N = np.unique(ids_N, return_inverse=True)
+        ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
         rows = {name: tf.constant(part[ids_U]) for name, part in self._whole.items()}
         sent = time.perf_counter()
-        loss, rows = self._train(rows, tf.constant(positions_N, tf.int32), number)
+        loss, rows = self._train(rows, tf.constant(inverse_N, tf.int32), number)
         float(loss)  # waits for the device
         trained = time.perf_counter()
         for name, part in self._whole.items():
@@ -60,12 +60,12 @@ class Naive:
         return loss
 
     def _trained(
-        self, rows: dict[str, tf.Tensor], positions_N: tf.Tensor, number: tf.Tensor
+        self, rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         rows_UD, state = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
-            loss = self._error(Rows(rows_UD, positions_N))
+            loss = self._error(Rows(rows_UD, inverse_N))
         gradients_UD = tape.gradient(loss, rows_UD)
         rate = tf.constant(RATE)
         change_UD, after = self._optimizer.rule(rows_UD, gradients_UD, state, rate, number)

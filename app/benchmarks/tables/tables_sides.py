@@ -26,7 +26,7 @@ from ...tables.dynamic.keys import KeyMap
 from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...training import cache_size
-from ...training.staging import InPlace, Staging
+from ...training.prefetch import InPlace, Prefetcher
 from ...training.step import train_function
 from ...types import Batch, Rows
 from . import tables_measure
@@ -63,10 +63,10 @@ class _Nearer(NamedTuple):
 
 def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
     """The trainer's step on a table, which is staged where some of its rows are to be hot."""
-    model, optimizer, job = _Nearer(case), _OPTIMIZERS[case.job.optimizer](), case.job
+    model, optimizer, job = _Nearer(case), _optimizer(case), case.job
     with tf.device("CPU:0"):
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
-    brought: InPlace | Staging = InPlace({_NAME: home})
+    brought: InPlace = InPlace({_NAME: home})
     if job.hot is not None:
         needed = cache_size.first_lookups(
             model, batches, 0, device, cache_size.calls_per_chunk(job.stage_steps, STEPS)
@@ -74,13 +74,12 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
         room = cache_size.estimate_cache_size(
             model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100
         )
-        brought = Staging(
+        brought = Prefetcher(
             model,
             {_NAME: home},
-            optimizer,
             seed=0,
             device=device,
-            rooms={_NAME: room},
+            cache_sizes={_NAME: room},
             stage_steps=job.stage_steps,
             steps_per_batch=STEPS,
         )
@@ -98,6 +97,10 @@ def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) ->
     return Side(calls(), lambda: {**brought.values(), **_gpu_peak()})
 
 
+def _optimizer(case: Case) -> Optimizer:
+    return _OPTIMIZERS[case.job.optimizer]()
+
+
 def _initial(case: Case) -> Uniform:
     return Uniform(LIMIT, case.seed)
 
@@ -111,7 +114,9 @@ def _gpu_peak() -> dict[str, float]:
 def _device(case: Case, **options: Any) -> Side:
     device = sharded.local_devices()[0]
     with tf.device(device):
-        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), **options)
+        table = DeviceTable(
+            case.job.rows, case.job.dim, _initial(case), slots=_optimizer(case).slots, **options
+        )
     return _ours(case, table, device)
 
 
@@ -122,13 +127,15 @@ def _bfloat16(case: Case) -> Side:
 
 def _host(case: Case) -> Side:
     with tf.device("CPU:0"):
-        home = DeviceTable(case.job.rows, case.job.dim, _initial(case))
+        slots = _optimizer(case).slots
+        home = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots)
     return _ours(case, home, sharded.local_devices()[0])
 
 
 def _disk(case: Case) -> Side:
     file = TableFile(Path(case.folder) / "rows", owner=case.folder, resume=False)
-    home = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case))
+    slots = _optimizer(case).slots
+    home = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case), slots=slots)
     return _ours(case, home, sharded.local_devices()[0])
 
 
@@ -137,20 +144,20 @@ def _sharded(case: Case) -> Side:
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, halves)
-    devices = sharded.local_devices()
-    table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices)
+    devices, slots = sharded.local_devices(), _optimizer(case).slots
+    table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices, slots=slots)
     return _ours(case, table, devices[0])
 
 
 def _dynamic(case: Case) -> Side:
-    device = sharded.local_devices()[0]
+    device, slots = sharded.local_devices()[0], _optimizer(case).slots
     with tf.device(device):
-        table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case))
+        table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case), slots=slots)
     return _ours(case, table, device, tf.int64)
 
 
 def _naive(case: Case) -> Side:
-    optimizer, error = _OPTIMIZERS[case.job.optimizer](), _Nearer(case).error
+    optimizer, error = _optimizer(case), _Nearer(case).error
     side = Naive(case, optimizer, _initial(case), error).side()
     return Side(side.calls, lambda: {**side.told(), **_gpu_peak()})
 

@@ -82,7 +82,7 @@ class SampledLoss(ClassSoftmax):
         columns, words = hidden_GND.shape[2], tf.size(targets_GM)
         values_ND = take(rows, hidden_GND.dtype)
         with tf.device(HOST):
-            ids_N = tf.gather(rows.ids_U, rows.positions_N)
+            ids_N = tf.gather(rows.ids_U, rows.inverse_N)
         expected_N = self._sampler.log_expected(ids_N)
         words_GMD = tf.reshape(values_ND[:words], (*_shape(targets_GM), columns))
         words_GNM = tf.cast(pair_scores(hidden_GND, words_GMD), tf.float32)
@@ -94,9 +94,9 @@ class SampledLoss(ClassSoftmax):
         )
         samples_NK = tf.cast(samples_NK, tf.float32) - expected_N[words:]
         count_U = tf.math.unsorted_segment_sum(
-            tf.ones(self._samples), rows.positions_N[words:], tf.size(rows.ids_U)
+            tf.ones(self._samples), rows.inverse_N[words:], tf.size(rows.ids_U)
         )
-        drawn_P = tf.gather(count_U, rows.positions_N[:words]) > 0
+        drawn_P = tf.gather(count_U, rows.inverse_N[:words]) > 0
         return Scores(
             words_GNM - expected_GM[:, tf.newaxis],
             tf.reshape(samples_NK, (*_shape(hidden_GND)[:2], self._samples)),

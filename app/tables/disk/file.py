@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,11 @@ import tensorflow as tf
 
 from ...errors import RunError
 from .. import arrays
-from ..base import Layout
-from ..device import DeviceTable
+from ..base import Ids, Layout, LocatedIds, Slot
+from ..device import slot_options
 from ..id_checks import check_ids
-from ..initial import Constant, Initial
+from ..initial import Initial
+from ..python_calls import call_python
 from ..rounding import round_stochastically
 from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
@@ -28,7 +28,7 @@ class FileTable(tf.Module):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
     `add` and `assign` raise RunError if the disk is full, inside a tf.function as a
-    tf.errors.OpError.
+    tf.errors.OpError (see `tables.python_calls`).
 
     Args:
         file: The file, which may hold other tables, too.
@@ -41,9 +41,10 @@ class FileTable(tf.Module):
         rounding: How rows are rounded to half precision, "nearest" or "stochastic".
         slot_dtype: The dtype in which slots of more than one column are stored.
         seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
+        slots: The optimizer state of each row, by name.
 
     Raises:
-        UsageError: The file to resume has no such table.
+        UsageError: The file to resume has no such table or slot.
         RunError: The disk is too small.
     """
 
@@ -58,22 +59,25 @@ class FileTable(tf.Module):
         rounding: str = "nearest",
         slot_dtype: tf.DType = tf.float32,
         seed: int = 0,
+        slots: Mapping[str, Slot] | None = None,
     ):
         super().__init__()
         self.rows, self.columns, self.path = rows, columns, file.path
         self.device = "/device:CPU:0"
-        self.slots: dict[str, FileTable] = {}
         self._file, self._section = file, name
         self._number = file.section(name, rows, columns, initial, dtype)
-        self.dtype, self._slot_dtype = dtype, slot_dtype
-        self._rounding, self._seed = rounding, seed
-        self._is_stochastic = rounding == "stochastic" and dtype != tf.float32
-        if self._is_stochastic:
+        self.dtype, self.rounding, self.seed = dtype, rounding, seed
+        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
+        if self.is_stochastic:
             with tf.device(_CPU):
                 self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
+        self.slots: dict[str, FileTable] = {}
+        for slot_name, slot in (slots or {}).items():
+            options = slot_options(slot_name, slot, columns, slot_dtype, rounding, seed)
+            self.slots[slot_name] = FileTable(file, f"{name}.{slot_name}", rows, **options)
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the given ids; see `Table.gather`.
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Check ids; see `Table.locate`. Every method that takes ids checks them like this.
 
         Args:
             ids_U: Ids (U,).
@@ -81,14 +85,22 @@ class FileTable(tf.Module):
         Raises:
             tf.errors.InvalidArgumentError: An id is out of range.
         """
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
+        with tf.device(_CPU):
+            return LocatedIds(ids_U, check_ids(ids_U, self.rows, self._section))
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return the rows of the given ids; see `Table.gather`."""
+        ids_U = self.locate(ids_U)
 
         def read(ids_U: np.ndarray) -> np.ndarray:
             return self._file.read(self._number, ids_U)
 
         rows_UD = self._call(read, ids_U, result=self.dtype)
-        return tf.cast(tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns)), tf.float32)
+        return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given ids, in float32; see `Table.add`.
 
         With stochastic rounding, of two writers that race one is lost.
@@ -96,10 +108,8 @@ class FileTable(tf.Module):
         Args:
             ids_U: Unique ids (U,).
             delta_UD: Differences (U, D).
-
-        Raises:
-            tf.errors.InvalidArgumentError: An id is out of range.
         """
+        ids_U = self.locate(ids_U)
 
         def write(ids_U: np.ndarray, delta_UD: np.ndarray) -> None:
             def change() -> np.ndarray:
@@ -107,27 +117,24 @@ class FileTable(tf.Module):
 
             self._file.write(self._number, ids_U, change)
 
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.assign(ids_U, self.gather(ids_U) + delta_UD)
         else:
             self._call(write, ids_U, delta_UD)
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table.
 
         Args:
             ids_U: Unique ids (U,).
             rows_UD: New rows (U, D).
-
-        Raises:
-            tf.errors.InvalidArgumentError: An id is out of range.
         """
-        if self._is_stochastic:
-            seed = tf.stack([tf.constant(self._seed, tf.int64), self.writes.assign_add(1)])
+        if self.is_stochastic:
+            seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.dtype, seed)
         self.assign_exact(ids_U, rows_UD)
 
-    def assign_exact(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace rows by rows that the stored dtype can represent, without a random draw.
 
         Args:
@@ -140,36 +147,8 @@ class FileTable(tf.Module):
 
         self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
 
-    def slot(self, name: str, columns: int, initial: float) -> FileTable:
-        """Return a table for optimizer state in the same file; see `Table.slot`."""
-        if name not in self.slots:
-            with tf.init_scope():
-                self.slots[name] = FileTable(
-                    self._file,
-                    f"{self._section}.{name}",
-                    self.rows,
-                    columns,
-                    Constant(initial),
-                    self._slot_dtype if columns > 1 else tf.float32,
-                    self._rounding,
-                    seed=self._seed ^ zlib.crc32(name.encode()),
-                )
-        return self.slots[name]
-
-    def make_cache(self, rows: int) -> DeviceTable:
-        """Return a table on the current device that can hold some rows of this one.
-
-        Args:
-            rows: The number of rows of the new table (see `DeviceTable.make_cache`).
-        """
-        dtype = self.dtype
-        cache = DeviceTable(rows, self.columns, tf.zeros, dtype, self._rounding, seed=self._seed)
-        if self._is_stochastic:
-            cache.writes = self.writes
-        return cache
-
     def bytes(self) -> int:
-        """Return the bytes in the file of the rows and of all slots made so far."""
+        """Return the bytes in the file of the rows and of all slots."""
         own = self.rows * self.columns * self.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
 
@@ -196,16 +175,16 @@ class FileTable(tf.Module):
     def _call(
         self,
         function: Callable,
-        ids_U: tf.Tensor,
+        ids_U: Ids,
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
         """Call a function of arrays: at once in eager mode, else whenever the graph runs."""
         with tf.device(_CPU):
-            inputs = [check_ids(ids_U, self.rows, self._section), *rows_UD]
+            inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():
                 return function(*(np.asarray(tensor) for tensor in inputs))
-            return tf.numpy_function(function, inputs, [] if result is None else result)
+            return call_python(function, inputs, result)
 
 
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from ...errors import UsageError
 from ...types import HOST
-from ..base import Layout
+from ..base import Ids, Layout, LocatedIds
 from ..initial import Initial, fingerprints
+from ..python_calls import call_python
 from ..row_reads import row_slices
 from .keys import KeyMap
 from .row_store import RowStore
@@ -38,32 +39,33 @@ class RowsByKey:
         self.row_store, self.rows, self.columns = row_store, row_store.rows, row_store.columns
         self.device = row_store.device
         self._rows_of, self._may_lack_rows = rows_of, may_lack_rows
-        self.slots: dict[str, RowsByKey] = {}
+        self.slots = {
+            name: RowsByKey(slot, rows_of, may_lack_rows) for name, slot in row_store.slots.items()
+        }
 
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the given keys; see `Table.gather`."""
+    def locate(self, ids_U: Ids) -> LocatedIds:
+        """Look up the row numbers of keys; see `Table.locate`."""
+        if isinstance(ids_U, LocatedIds):
+            return ids_U
         ids_U = tf.convert_to_tensor(ids_U)
-        rows_U = self._rows_of(ids_U)
-        if not self._may_lack_rows:
-            return self.row_store.gather(rows_U)
-        first_UD = self.row_store.initial_rows(_hashes(ids_U))
-        rows_U1 = rows_U[:, tf.newaxis]
-        return tf.where(rows_U1 < 0, first_UD, self.row_store.gather(tf.maximum(rows_U, 0)))
+        return LocatedIds(ids_U, self._rows_of(ids_U))
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return the rows of the given keys; see `Table.gather`."""
+        located = self.locate(ids_U)
+        if not self._may_lack_rows:
+            return self.row_store.gather(located.rows)
+        first_UD = self.row_store.initial_rows(_hashes(located.ids_U))
+        rows_UD = self.row_store.gather(tf.maximum(located.rows, 0))
+        return tf.where(located.rows[:, tf.newaxis] < 0, first_UD, rows_UD)
+
+    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
         """Add to the rows of the given keys; see `Table.add`."""
         self.row_store.add(*self._with_rows(ids_U, delta_UD))
 
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given keys; see `Table.assign`."""
         self.row_store.assign(*self._with_rows(ids_U, rows_UD))
-
-    def slot(self, name: str, columns: int, initial: float) -> RowsByKey:
-        """Return a table for optimizer state with the same keys; see `Table.slot`."""
-        if name not in self.slots:
-            row_store = self.row_store.slot(name, columns, initial)
-            self.slots[name] = RowsByKey(row_store, self._rows_of, self._may_lack_rows)
-        return self.slots[name]
 
     def bytes(self) -> int:
         """Return the bytes of all rows and slots that were ever in use."""
@@ -77,8 +79,8 @@ class RowsByKey:
         """Return how a checkpoint holds the rows; see `RowStore.layout`."""
         return self.row_store.layout()
 
-    def _with_rows(self, ids_U: tf.Tensor, values_UD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rows_U = self._rows_of(tf.convert_to_tensor(ids_U))
+    def _with_rows(self, ids_U: Ids, values_UD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows_U = self.locate(ids_U).rows
         if not self._may_lack_rows:
             return rows_U, values_UD
         has_row_U = rows_U >= 0
@@ -88,15 +90,16 @@ class RowsByKey:
 class DynamicTable(RowsByKey, tf.Module):
     """A `tables.base.Table` whose ids are any int64, or any strings.
 
-    A key gets a row when it is first seen, or when the key map admits it. A call that gathers, adds
-    or assigns has seen its keys. Each tensor of keys counts as one step of the map, in which a key
-    was seen as often as it occurs in the tensor. A tensor that is used again, as by the
-    slots and the writes of a training step, is not looked up again.
+    A key gets a row when it is first seen, or when the key map admits it. To locate keys is to see
+    them. It counts as one step of the map, in which a key was seen as often as it occurs among the
+    keys. A call that gathers, adds or assigns by keys locates them; so a training step locates its
+    keys once, and gives the result to the rows and the slots. The result is right until other keys
+    are located, which can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives
-    there as a tf.errors.OpError that ends with the text of the error, and XLA cannot compile the
-    function. Steps that train on `row_store` by the row numbers of `see` need no look-up (see
-    `training.locating`).
+    there as a tf.errors.OpError (see `tables.python_calls`), and XLA cannot compile the function.
+    Steps that train on `row_store` by the row numbers of `see` need no look-up (see
+    `training.key_locator`).
 
     Args:
         key_map: A map that no other table uses.
@@ -111,8 +114,6 @@ class DynamicTable(RowsByKey, tf.Module):
         self.key_map = key_map
         store = RowStore(key_map, columns, initial, **options)
         RowsByKey.__init__(self, store, self._rows_seen, key_map.min_sightings > 1)
-        # The tensor that was last looked up, the graph or the step that did, and the rows.
-        self._last: tuple = (None, None, None)
 
     def bytes(self) -> int:
         """Return the bytes of the key map, and of all rows and slots that were ever in use."""
@@ -190,7 +191,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
             with tf.device(HOST):  # where the map is
-                rows_U = tf.numpy_function(self.key_map.rows, [keys_U], tf.int64)
+                rows_U = call_python(self.key_map.rows, [keys_U], tf.int64)
                 return tf.ensure_shape(rows_U, keys_U.shape)
 
         return RowsByKey(self.row_store, rows_of, may_lack_rows=True)
@@ -225,34 +226,22 @@ class DynamicTable(RowsByKey, tf.Module):
             DamagedError: A file is missing or damaged.
             RunError: The snapshot does not fit (see `KeyMap.load` and `RowStore.restore`).
         """
-        self._last = (None, None, None)
         self.key_map.load(folder / KEYS)
         self.row_store.restore(folder)
 
     def _rows_seen(self, keys_U: tf.Tensor) -> tf.Tensor:
-        """Count keys and return their rows; return known rows for the same tensor as last time.
-
-        The remembered rows stay valid: only another look-up can evict a row, and it replaces what
-        is remembered. A graph must not use one tensor of keys before and after it calls a function
-        that was traced earlier and looks up other keys.
+        """Count keys and return their rows.
 
         TensorFlow runs the operations of a graph on one variable in the order in which they were
         made. So an empty write to rows and slots before each look-up keeps it behind all reads and
         writes of the rows that were looked up before.
         """
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        last_U, when, rows_U = self._last
-        if last_U is keys_U and when == (graph or self.key_map.step):
-            return rows_U
-        if graph is None:
-            rows_U = tf.constant(self._see(keys_U.numpy()))
-        else:
-            barriers = [_barrier(store) for store in self.row_store.stores().values()]
-            with tf.control_dependencies(barriers):
-                rows_U = tf.numpy_function(self._see, [keys_U], tf.int64)
-            rows_U = tf.ensure_shape(rows_U, keys_U.shape)
-        self._last = keys_U, graph or self.key_map.step, rows_U
-        return rows_U
+        if tf.executing_eagerly():
+            return tf.constant(self._see(keys_U.numpy()))
+        barriers = [_barrier(store) for store in self.row_store.stores().values()]
+        with tf.control_dependencies(barriers):
+            rows_U = call_python(self._see, [keys_U], tf.int64)
+        return tf.ensure_shape(rows_U, keys_U.shape)
 
     def _mean(self) -> np.ndarray:
         rows = self.key_map.in_use()

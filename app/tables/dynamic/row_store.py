@@ -13,7 +13,7 @@ import tensorflow as tf
 from ...errors import RunError
 from ...system.checked_files import COUNT, damaged, read_json
 from .. import arrays
-from ..base import Layout
+from ..base import Layout, Slot
 from ..device import DeviceTable
 from ..initial import Initial, Unwritten, initial_rows
 from ..row_reads import row_slices
@@ -39,14 +39,23 @@ class RowStore(DeviceTable):
         key_map: The map from keys to row numbers.
         columns: The number of columns, D.
         initial: The initial values (see `tables.initial`).
+        slots: As for `DeviceTable`.
         **options: Further options of `DeviceTable`.
     """
 
-    def __init__(self, key_map: KeyMap, columns: int, initial: Initial, **options: Any):
+    def __init__(
+        self,
+        key_map: KeyMap,
+        columns: int,
+        initial: Initial,
+        slots: Mapping[str, Slot] | None = None,
+        **options: Any,
+    ):
         super().__init__(key_map.capacity, columns, Unwritten(), **options)
         self.initial, self._key_map = initial, key_map
         for rows in self._used_rows():
             self.admit(rows, key_map.hashes_V[rows])
+        self._make_slots(slots or {})
 
     def admit(self, rows: np.ndarray, hashes: np.ndarray) -> None:
         """Write the initial values of rows, and of their slots, for new keys.
@@ -116,8 +125,8 @@ class RowStore(DeviceTable):
         for part in row_slices(self._key_map.used, self.columns):
             yield np.arange(part.start, part.stop)
 
-    def _make_slot(self, columns: int, initial: Initial, **options: Any) -> RowStore:
-        return RowStore(self._key_map, columns, initial, **options)
+    def _make_slot(self, **options: Any) -> RowStore:
+        return RowStore(self._key_map, **options)
 
     def _write(self, path: Path) -> None:
         dtype = self.values.dtype
@@ -127,7 +136,7 @@ class RowStore(DeviceTable):
             "rows": self._key_map.used,
             "columns": self.columns,
             "dtype": dtype.name,
-            "writes": int(self.writes) if self._is_stochastic else 0,
+            "writes": int(self.writes) if self.is_stochastic else 0,
         }
         _manifest_path(path).write_text(json.dumps(manifest))
 
@@ -150,7 +159,7 @@ class RowStore(DeviceTable):
         for rows_ND in _read_parts(path, manifest):
             self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
             start += len(rows_ND)
-        if self._is_stochastic:
+        if self.is_stochastic:
             self.writes.assign(manifest["writes"])
 
 

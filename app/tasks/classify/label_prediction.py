@@ -83,9 +83,9 @@ class Classifier:
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self._features.extract(tokens_M, owners_M)
-        ids_U, positions_N = unique(ids_N)
+        ids_U, inverse_N = unique(ids_N)
         rows_UD = self._gather("input", ids_U)
-        return tf.sparse.segment_mean(rows_UD, positions_N, owners_N, num_segments=count)
+        return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
 
     def _gather(self, name: str, ids_U: tf.Tensor) -> tf.Tensor:
         return self._tables[name].gather(ids_U)

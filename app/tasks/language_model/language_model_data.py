@@ -162,8 +162,8 @@ def make_scorer(
 
         rows = {}
         for name, ids in model.input_lookups(tokens_BL).items():
-            ids_U, positions_N = unique(ids)
-            rows[name] = Rows(gather(name, ids_U), positions_N)
+            ids_U, inverse_N = unique(ids)
+            rows[name] = Rows(gather(name, ids_U), inverse_N)
         predictions, state_BS = model.predictions(tokens_BL, rows, state_BS)
         hidden_GND, targets_GM, weights_GNM = predictions
         log_p_N = inference.log_probability(

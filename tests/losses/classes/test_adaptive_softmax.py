@@ -149,8 +149,8 @@ def test_a_cluster_without_targets_is_not_read(tile):
     targets_N = tf.constant([0, 3, 12, 12, 15], tf.int32)  # of the head and of the second cluster
     rows = {}
     for name, ids in loss.lookups(targets_N[:, None], 5, tf.zeros(2)).items():
-        ids_U, positions_N = unique(ids)
-        rows[name] = Rows(tables[name].gather(ids_U), positions_N)
+        ids_U, inverse_N = unique(ids)
+        rows[name] = Rows(tables[name].gather(ids_U), inverse_N)
     _, parts = loss.loss(toy.singly(hidden(5), targets_N), rows)
     touched = []
 

@@ -35,8 +35,8 @@ def looked_up(loss, predictions, table, seed=SEED):
     """The distinct rows of the loss's lookups, and the samples among them."""
     vectors = int(tf.size(predictions.weights_GNM[..., 0]))
     ids_N = loss.lookups(predictions.targets_GM, vectors, seed)["output"]
-    ids_U, positions_N = unique(ids_N)
-    rows = Rows(table.gather(ids_U), positions_N, ids_U)
+    ids_U, inverse_N = unique(ids_N)
+    rows = Rows(table.gather(ids_U), inverse_N, ids_U)
     return rows, ids_N[tf.size(predictions.targets_GM) :]
 
 

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from app.errors import RunError, UsageError
 from app.system import host_memory
-from app.tables.device import DeviceTable
+from app.tables.base import Slot
+from app.tables.device import DeviceTable, make_cache
 from app.tables.disk.file import FileTable, read_rows
 from app.tables.disk.table_file import TableFile
 from app.tables.initial import Constant, Uniform
@@ -38,7 +39,8 @@ WAYS = pytest.mark.parametrize("way", [eager, compiled])
 
 @pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.name)
 def table(request, tmp_path):
-    return FileTable(opened(tmp_path / "rows"), "words", 6, 2, given, request.param)
+    slots = {"accumulator": Slot(1, 0.5)}
+    return FileTable(opened(tmp_path / "rows"), "words", 6, 2, given, request.param, slots=slots)
 
 
 def all_rows(table):
@@ -64,12 +66,6 @@ def test_rows_are_gathered_added_to_and_assigned_and_no_others(table, way, dtype
     expected[[0, 5]] = new
     np.testing.assert_array_equal(all_rows(table), expected)
     np.testing.assert_array_equal(after, expected[ids])
-
-
-@WAYS
-def test_a_slot_is_made_when_it_is_first_asked_for(table, way):
-    found = way(lambda ids_U: table.slot("sum", 1, 0.5).gather(ids_U), tf.constant([3, 0]))
-    np.testing.assert_array_equal(found, [[0.5], [0.5]])
 
 
 @WAYS
@@ -102,12 +98,10 @@ def test_rows_are_stored_as_asked_and_slots_as_float32(table):
     table.assign(tf.constant([2]), third)
     nearest = third.numpy().astype(table.dtype.as_numpy_dtype).astype(np.float32)
     np.testing.assert_array_equal(table.gather(tf.constant([2])), nearest)
-    assert table.bytes() == 12 * table.dtype.size
-    slot = table.slot("accumulator", 1, 0.1)
-    assert slot is table.slot("accumulator", 1, 0.1)
+    slot = table.slots["accumulator"]
     assert (slot.rows, slot.columns, slot.dtype) == (6, 1, tf.float32)
     assert table.bytes() == 12 * table.dtype.size + 6 * 4
-    np.testing.assert_array_equal(all_rows(slot), np.full((6, 1), 0.1, np.float32))
+    np.testing.assert_array_equal(all_rows(slot), np.full((6, 1), 0.5, np.float32))
     slot.add(tf.constant([1]), tf.constant([[1.0]]))
     assert table.is_finite()
     table.assign(tf.constant([5]), tf.constant([[1.0, float("inf")]]))
@@ -129,11 +123,11 @@ def test_it_starts_as_a_table_on_a_device_does(tmp_path, monkeypatch, initial, d
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: dtype.name)
 def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_path, dtype):
     options = {"rounding": "stochastic", "slot_dtype": dtype, "seed": 5}
+    options["slots"] = {"moment": Slot(0, 0.0)}
 
     def made(resume):
         file = opened(tmp_path / "rows", resume)
         table = FileTable(file, "words", 6, 2, given, dtype, **options)
-        table.slot("moment", 2, 0.0)
         return table, tf.train.Checkpoint(table=table)
 
     def steps(table, count):
@@ -141,8 +135,8 @@ def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_p
         for _ in range(count):
             table.assign(tf.constant([5, 0, 2]), third)
             table.add(tf.constant([1, 2, 5]), third)
-            table.slot("moment", 2, 0.0).add(tf.constant([5, 0, 2]), third)
-        return all_rows(table), all_rows(table.slot("moment", 2, 0.0))
+            table.slots["moment"].add(tf.constant([5, 0, 2]), third)
+        return all_rows(table), all_rows(table.slots["moment"])
 
     on_device = DeviceTable(6, 2, given, dtype, **options)
     table, saver = made(resume=False)
@@ -159,8 +153,8 @@ def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_p
     np.testing.assert_array_equal(steps(table, 2), expected)
     np.testing.assert_array_equal(expected, steps(on_device, 2))
 
-    staged = table.make_cache(3)
-    assert staged.writes is table.writes and staged.values.dtype == dtype
+    cache = make_cache(table, 3)
+    assert cache.writes is table.writes and cache.values.dtype == dtype
     rows = table.gather(tf.constant([5, 0, 2]))
     table.assign_exact(tf.constant([0, 1, 3]), rows)
     np.testing.assert_array_equal(table.gather(tf.constant([0, 1, 3])), rows)
@@ -179,7 +173,7 @@ def test_many_rows_at_once_go_where_they_belong(tmp_path):
 
 
 def test_rows_of_a_snapshot_are_read_while_training_goes_on(table, tmp_path, monkeypatch):
-    other = table.slot("accumulator", 1, 0.5)
+    other = table.slots["accumulator"]
     folders = []
     for step in range(3):
         folders.insert(0, tmp_path / f"step-{step}")
@@ -233,7 +227,7 @@ def test_a_file_that_is_not_the_one_asked_for_is_refused(tmp_path):
     path = tmp_path / "rows"
     with pytest.raises(UsageError, match=f"^--table_file={path} is not there; to go on"):
         opened(path, resume=True)
-    FileTable(opened(path), "words", 6, 2, tf.zeros).slot("moment", 2, 0.0)
+    FileTable(opened(path), "words", 6, 2, tf.zeros, slots={"moment": Slot(2, 0.0)})
     for resume in (False, True):
         with pytest.raises(UsageError, match=f"^--table_file={path} belongs to another run; give"):
             opened(path, resume, owner="somebody")
@@ -249,7 +243,7 @@ def test_a_file_that_is_not_the_one_asked_for_is_refused(tmp_path):
         ):
             FileTable(file, "words", rows, columns, tf.zeros, dtype)
     with pytest.raises(UsageError, match="does not hold 'words.other', where 6 x 1 float32 is"):
-        table.slot("other", 1, 0.0)
+        FileTable(file, "words", 6, 2, tf.zeros, slots={"other": Slot(1, 0.0)})
     with pytest.raises(AssertionError, match="restore comes first"):
         table.assign(tf.constant([0]), tf.zeros([1, 2]))
     content = path.read_bytes()

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from app.errors import DamagedError, RunError, UsageError
 from app.tables import arrays
+from app.tables.base import Slot
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import INT64, STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore, read_rows
@@ -16,8 +17,8 @@ from app.tables.initial import Uniform
 UNIFORM = Uniform(1.0, seed=3)
 
 
-def make(capacity=10, columns=3, **policy):
-    return DynamicTable(KeyMap(capacity, **policy), columns, UNIFORM)
+def make(capacity=10, columns=3, slots=None, **policy):
+    return DynamicTable(KeyMap(capacity, **policy), columns, UNIFORM, slots=slots)
 
 
 def ids(*keys):
@@ -57,14 +58,14 @@ def test_strings_are_keys():
     gather = tf.function(table.gather, autograph=False)
     gather = gather.get_concrete_function(tf.TensorSpec([None], tf.string))
     np.testing.assert_array_equal(gather(words), rows)
-    assert counts(table) == [4, 2]  # the tensor that was looked up last is not again
+    assert counts(table) == [6, 3]
 
 
 def test_slots_of_new_keys_start_as_they_are_to():
-    table = make(capacity=2)
+    table = make(capacity=2, slots={"velocity": Slot(2, 0.5)})
     table.gather(ids(1))
-    slot = table.slot("velocity", 2, 0.5)
-    assert table.slot("velocity", 2, 0.5) is slot and (slot.rows, slot.columns) == (2, 2)
+    slot = table.slots["velocity"]
+    assert (slot.rows, slot.columns) == (2, 2)
     keys = ids(1, 2)
     np.testing.assert_array_equal(slot.gather(keys), np.full((2, 2), 0.5))
     slot.assign(keys, tf.ones((2, 2)))
@@ -72,15 +73,16 @@ def test_slots_of_new_keys_start_as_they_are_to():
     np.testing.assert_array_equal(slot.gather(ids(1, 3)), [[1, 1], [0.5, 0.5]])
 
 
-def test_a_tensor_is_looked_up_once():
-    table = make()
-    keys = ids(4, 5)
-    slot = table.slot("velocity", 1, 0.0)
-    table.assign(keys, table.gather(keys))
-    slot.assign(keys, slot.gather(keys))
+def test_located_keys_are_not_looked_up_again():
+    table = make(slots={"velocity": Slot(1, 0.0)})
+    keys, slot = ids(4, 5), table.slots["velocity"]
+    located = table.locate(keys)
+    table.assign(located, table.gather(located))
+    slot.assign(located, slot.gather(located))
+    table.add(table.locate(located), tf.ones((2, 3)))
     assert table.key_map.step == 1 and counts(table) == [1, 1]
-    table.gather(ids(4, 5))
-    table.gather(keys)  # others were looked up between
+    table.gather(keys)
+    table.assign(keys, tf.ones((2, 3)))
     assert table.key_map.step == 3 and counts(table) == [3, 3]
 
 
@@ -94,7 +96,7 @@ def test_a_row_that_was_looked_up_may_be_anothers_by_now():
 
 
 def train_steps(table, slot, batches):
-    for keys_U in batches:
+    for keys_U in map(table.locate, batches):
         rows_UD = table.gather(keys_U)
         state = slot.gather(keys_U)
         table.assign(keys_U, rows_UD * 0.9 + 1.0)
@@ -105,8 +107,8 @@ def test_a_graph_does_as_eager_code_step_after_step():
     """With far more keys than rows, and steps of one call that TensorFlow could run at once."""
     random = np.random.default_rng(0)
     calls = [[random.choice(40, 8, replace=False) for _ in range(6)] for _ in range(12)]
-    eager, graph = make(12), make(12)
-    slots = [table.slot("count", 1, 0.0) for table in (eager, graph)]
+    eager, graph = (make(12, slots={"count": Slot(1, 0.0)}) for _ in range(2))
+    slots = [table.slots["count"] for table in (eager, graph)]
 
     @tf.function(autograph=False)
     def train(keys_SU):
@@ -141,10 +143,10 @@ def test_survivors_stay_as_they_are_bit_for_bit():
 
 
 def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
-    table = make(min_sightings=2)
-    slot = table.slot("count", 1, 0.25)
+    table = make(min_sightings=2, slots={"count": Slot(1, 0.25)})
+    slot = table.slots["count"]
     table.gather(ids(1))
-    keys = ids(1, 2)
+    keys = table.locate(ids(1, 2))
     np.testing.assert_array_equal(table.gather(keys), first(1, 2))
     table.assign(keys, tf.ones((2, 3)))
     slot.add(keys, tf.ones((2, 1)))
@@ -189,9 +191,8 @@ def test_errors_in_a_graph_end_with_their_words():
 
 def test_memory_is_that_of_rows_that_were_in_use():
     rows = 10**7
-    table = make(rows, columns=100)
+    table = make(rows, columns=100, slots={"velocity": Slot(100, 0.0)})
     empty = table.bytes()
-    table.slot("velocity", 100, 0.0)
     table.gather(ids(*range(5)))
     assert table.bytes() == empty + 5 * 100 * 4 * 2
     assert table.key_map.bytes() == empty == pytest.approx(rows * 32, rel=0.01)
@@ -213,8 +214,8 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
 
     def begin():
         keys = KeyMap(12, kind, min_sightings=2, max_age=30)
-        table = DynamicTable(keys, 3, UNIFORM, **storage)
-        return table, table.slot("velocity", 3, 0.0)
+        table = DynamicTable(keys, 3, UNIFORM, slots={"velocity": Slot(3, 0.0)}, **storage)
+        return table, table.slots["velocity"]
 
     through, other = begin(), begin()
     train_steps(*through, batches[:30])
@@ -246,15 +247,13 @@ def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
 
 
 def test_a_snapshot_without_its_slots(tmp_path):
-    table, other = make(), make()
-    table.slot("count", 1, 0.0)
+    table, other = make(slots={"count": Slot(1, 0.0)}), make()
     table.gather(ids(1, 2))
     table.snapshot(tmp_path)
     other.restore(tmp_path)  # to look at rows, no state is needed
     assert other.key_map.keys().tolist() == [1, 2]
-    other.slot("moment", 1, 0.0)
     with pytest.raises(RunError, match="holds no 'moment'; give"):
-        other.restore(tmp_path)
+        make(slots={"moment": Slot(1, 0.0)}).restore(tmp_path)
     with pytest.raises(RunError, match="values has 3 columns, where 4"):
         make(columns=4).restore(tmp_path)
 
@@ -282,8 +281,8 @@ def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
 
 def test_several_tables_may_share_a_map_by_row_number():
     keys = KeyMap(4)
-    pair = [RowStore(keys, 3, UNIFORM), RowStore(keys, 2, tf.zeros)]
-    slot = pair[1].slot("count", 1, 0.5)
+    pair = [RowStore(keys, 3, UNIFORM), RowStore(keys, 2, tf.zeros, {"count": Slot(1, 0.5)})]
+    slot = pair[1].slots["count"]
     seen = keys.see(np.array([8, 5]), np.array([1, 2]), 1)
     for store in pair:
         store.admit(seen.new_rows, keys.hashes(seen.new_keys))

@@ -12,7 +12,6 @@ from app.input.tokens import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad
-from app.optimizers.row_updates import slots
 from app.tables.dynamic.keys import STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
@@ -55,7 +54,10 @@ class Run:
             model=ModelConfig(window=WINDOW, dim=3),
         )
         self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED_STEPS)
-        self.stores = [RowStore(self.keys, 3, UNIFORM), RowStore(self.keys, 3, tf.zeros)]
+        self.stores = [
+            RowStore(self.keys, 3, initial, rowwise_adagrad().slots)
+            for initial in (UNIFORM, tf.zeros)
+        ]
         self.weights, self.vocab = [], path / "vocab.tsv"
         self.stream = WordStream(
             self.sources, self.config, self.keys, self.stores, self._reweigh, self.vocab
@@ -156,8 +158,6 @@ def begin(tmp_path, text):
     loss = NegativeSampling(np.arange(45) == 0, 3, 0.75, ROW, 4, 5)
     run.stream._reweigh = loss.reweigh
     tables, optimizer = dict(zip(("input", "output"), run.stores, strict=True)), rowwise_adagrad()
-    for table in tables.values():
-        slots(optimizer, table)
     function = train_function(SkipGram(45, 3, WINDOW, loss, seed=1), tables, optimizer, 1)
     return run, {"stream": run.stream, **tables}, function
 

@@ -13,7 +13,6 @@ from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.losses.base import Part
 from app.models.base import Outcome
-from app.optimizers.row_updates import slots
 from app.optimizers.sgd import sgd
 from app.tables.base import TableSpec
 from app.tables.dynamic.dynamic import DynamicTable
@@ -22,7 +21,7 @@ from app.tables.initial import Uniform
 from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
-from app.training.locating import Locating
+from app.training.key_locator import KeyLocator
 from app.training.run import prepare
 from app.training.runner import LocalRunner
 from app.training.step import train_function
@@ -43,7 +42,7 @@ class Squares:
 
     def loss(self, batch, rows):
         found_ND = take(rows["rows"], tf.float32)
-        ids_N = tf.gather(rows["rows"].ids_U, rows["rows"].positions_N)
+        ids_N = tf.gather(rows["rows"].ids_U, rows["rows"].inverse_N)
         with tf.control_dependencies([tf.debugging.assert_equal(ids_N, batch.data)]):
             return Outcome(0.5 * tf.reduce_sum(tf.square(found_ND)), tf.constant(1.0))
 
@@ -106,12 +105,12 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
     """And each id is seen as often as the micro-batches of the step look it up."""
     random, table = np.random.default_rng(0), make_table(32, **policy)
     oracle = Oracle(32, policy.get("max_age", 0))
-    locating = Locating(Squares(), {"rows": table}, 1, micro)
-    function = train_function(Squares(), locating.tables, sgd(), 1, micro)
+    locator = KeyLocator(Squares(), {"rows": table}, 1, micro)
+    function = train_function(Squares(), locator.tables, sgd(), 1, micro)
     for number in range(0, 60, 3):
         ids_SN = random.choice(KEYS[number % 20 :], (3, 8))
         first = tf.constant(number, tf.int64)
-        function(locating.locate(tf.constant(ids_SN), first), first, tf.constant(RATE))
+        function(locator.locate(tf.constant(ids_SN), first), first, tf.constant(RATE))
         oracle.call(ids_SN)
         assert contents(table) == {key: entry[:3] for key, entry in oracle.held.items()}
         expected = np.array([entry[3] for entry in oracle.held.values()])
@@ -141,8 +140,6 @@ def test_a_recommender_is_that_of_tables_on_the_device_bit_for_bit(tmp_path, val
     trained, functions = {"dynamic": {}, "device": {}}, {}
     for kind in ("dynamic", "device"):
         job = job_of(tmp_path, table=kind, micro_batches=micro, epochs=1, **values)[2]
-        for table in job.placed.tables.values():
-            slots(job.optimizer, table)
         function = train_function(job.model, job.placed.staging.tables, job.optimizer, 1, micro)
         with tf.device("CPU:0"):
             for number, (_, data) in enumerate(job.data.batches(range(2), 0)):
@@ -236,23 +233,23 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
         def lookups(self, batch):
             return {"rows": batch.data, "more": batch.data}
 
-    locating, first = Locating(Both(), tables, 1), tf.constant(0, tf.int64)
-    locating.locate(tf.constant([[1, 1], [-1, 1]]), first)
+    locator, first = KeyLocator(Both(), tables, 1), tf.constant(0, tf.int64)
+    locator.locate(tf.constant([[1, 1], [-1, 1]]), first)
     before = {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     with pytest.raises(
         RunError, match="^table 'more' has 2 rows, but the 2 steps .* need 3 differ"
     ):
-        locating.locate(tf.constant([[1, 2], [3, 1]]), first)
+        locator.locate(tf.constant([[1, 2], [3, 1]]), first)
     assert before == {name: (contents(table), table.key_map.step) for name, table in tables.items()}
-    locating.locate(tf.constant([[-1, -1], [-1, -1]]), first)
+    locator.locate(tf.constant([[-1, -1], [-1, -1]]), first)
     assert contents(tables["more"])[-1] == [1, 5, 4]
 
 
 def test_rows_by_number_are_not_for_losses_that_stream_ids():
-    locating = Locating(Streamed(), {"rows": make_table(4)}, 1)
+    locator = KeyLocator(Streamed(), {"rows": make_table(4)}, 1)
     function, first = (
-        train_function(Streamed(), locating.tables, sgd(), 1),
+        train_function(Streamed(), locator.tables, sgd(), 1),
         tf.constant(0, tf.int64),
     )
     with pytest.raises(AssertionError, match="streamed loss"):
-        function(locating.locate(tf.constant([[1, 2]]), first), first, tf.constant(RATE))
+        function(locator.locate(tf.constant([[1, 2]]), first), first, tf.constant(RATE))

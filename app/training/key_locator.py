@@ -1,4 +1,4 @@
-"""The search for the rows of dynamic tables before a call of steps (`tables.dynamic.dynamic`).
+"""The location of keys in dynamic tables before a call of steps (see `tables.dynamic.dynamic`).
 
 Keys are looked up on the host, by a Python operation. Inside a compiled step, that operation would
 have no GPU kernel, and the other operations would wait for it. So the ids of all steps of a call
@@ -17,12 +17,12 @@ from ..errors import RunError
 from ..models.base import Model
 from ..tables.base import Table
 from ..tables.dynamic.dynamic import DynamicTable
-from ..types import Located
-from .staging import InPlace
+from ..types import LocatedData
+from .prefetch import InPlace
 from .step import lookup_function
 
 
-class Locating(InPlace):
+class KeyLocator(InPlace):
     """Gives each batch the row numbers of its ids in dynamic tables; other tables are unchanged.
 
     All ids of a call are counted before the call, so that no row of the call is evicted for
@@ -52,7 +52,7 @@ class Locating(InPlace):
 
         self._unique_ids = unique_ids
 
-    def locate(self, data: Any, first: tf.Tensor) -> Located:
+    def locate(self, data: Any, first: tf.Tensor) -> LocatedData:
         """Count the ids that the next call looks up, and return the batch with their row numbers.
 
         Args:
@@ -81,4 +81,4 @@ class Locating(InPlace):
             table = self._dynamic[name]
             rows_U = table.see(ids_U.numpy(), counts_U.numpy(), steps, step_U)
             rows[name] = tf.constant(rows_U[inverse_SN])
-        return Located(data, rows)
+        return LocatedData(data, rows)

@@ -1,4 +1,4 @@
-"""Staged tables against tables on the device, through whole steps and runs."""
+"""Cached tables against tables on the device, through whole steps and runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import tensorflow as tf
 
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
-from app.optimizers.row_updates import slots
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.training import cache_size
 from app.training.cache_size import CacheSize
-from app.training.staging import InPlace, Staging
+from app.training.prefetch import InPlace, Prefetcher
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 
@@ -32,10 +31,10 @@ def batches(number=BATCHES):
 def make(optimizer):
     model = make_model("skipgram", COUNTS)
     specs = model.tables()
-    tables = {name: DeviceTable(s.rows, s.columns, s.initial) for name, s in specs.items()}
-    for table in tables.values():
-        slots(optimizer, table)
-    return model, tables
+    return model, {
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
+        for name, spec in specs.items()
+    }
 
 
 def trained(optimizer, way, after=lambda batch: None):
@@ -59,29 +58,27 @@ def contents(tables):
     return found
 
 
-def room(hot, cold):
-    """The hot rows are the first, or none are."""
-    return CacheSize(np.arange(hot), cold, 0)
+def cache_size_of(pinned, unpinned):
+    """The pinned rows are the first, or none are."""
+    return CacheSize(np.arange(pinned), unpinned, 0)
 
 
-def through(optimizer, rooms, stage_steps=STAGED):
-    return lambda model, tables: Staging(
-        model, tables, optimizer, 4, "CPU:0", rooms, stage_steps, STEPS
-    )
+def through(sizes, stage_steps=STAGED):
+    return lambda model, tables: Prefetcher(model, tables, 4, "CPU:0", sizes, stage_steps, STEPS)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "rooms",
+    "sizes",
     [
-        {"input": room(40, 200), "output": room(0, 360)},
+        {"input": cache_size_of(40, 200), "output": cache_size_of(0, 360)},
         # Too little for a whole chunk, which is cut short.
-        {"input": room(10, 75), "output": room(200, 120)},
-        {"input": room(WORDS, 0), "output": room(WORDS, 0)},
-        {"output": room(100, 300)},
+        {"input": cache_size_of(10, 75), "output": cache_size_of(200, 120)},
+        {"input": cache_size_of(WORDS, 0), "output": cache_size_of(WORDS, 0)},
+        {"output": cache_size_of(100, 300)},
     ],
 )
-def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
+def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, sizes):
     optimizer = OPTIMIZERS[name]()
     expected = []
 
@@ -94,25 +91,25 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, rooms):
             assert contents(tables) == expected[number]
 
     whole, _ = trained(optimizer, lambda model, tables: InPlace(tables), keep)
-    found, brought = trained(optimizer, through(optimizer, rooms), compare)
+    found, brought = trained(optimizer, through(sizes), compare)
     assert found == whole
     values = brought.values()
     assert 0 < values["stage_hit_rate"] <= 1 and 0 <= values["stage_stall"] <= 1
-    assert (values["staged_bytes"] > 0) == (rooms.get("input", room(0, 1)).cold > 0)
+    assert (values["staged_bytes"] > 0) == (sizes.get("input", cache_size_of(0, 1)).unpinned > 0)
 
 
-def test_what_a_call_of_more_ids_than_places_would_need_is_no_plan():
+def test_what_a_call_of_more_ids_than_the_cache_holds_has_no_plan():
     optimizer = rowwise_adagrad()
     with pytest.raises(AssertionError, match="rows of one call"):
-        trained(optimizer, through(optimizer, {"input": room(0, 3)}), lambda *_: None)
+        trained(optimizer, through({"input": cache_size_of(0, 3)}), lambda *_: None)
 
 
-def test_rows_that_are_needed_again_do_not_move():
+def test_rows_that_are_needed_again_are_not_loaded_again():
     optimizer, model_tables = rowwise_adagrad(), {}
 
     def same(model, tables):
         model_tables.update(tables)
-        return through(optimizer, {"input": room(0, WORDS)}, STEPS)(model, tables)
+        return through({"input": cache_size_of(0, WORDS)}, STEPS)(model, tables)
 
     moved = []
 
@@ -122,14 +119,14 @@ def test_rows_that_are_needed_again_do_not_move():
     trained(optimizer, same, watch)
     assert moved[0] > 0
     row_bytes = (6 + 1) * 4
-    # Places enough: every row comes once, and none leaves.
+    # The cache is large enough: every row is loaded once, and none is evicted.
     assert sum(moved) * STEPS <= WORDS * row_bytes
 
 
 def test_an_error_of_the_batches_reaches_the_loop():
     optimizer = rowwise_adagrad()
     model, tables = make(optimizer)
-    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+    brought = through({"input": cache_size_of(10, 300)})(model, tables)
 
     def broken():
         yield from batches(4)
@@ -147,14 +144,14 @@ def test_no_batches_are_nothing_to_do():
     optimizer = rowwise_adagrad()
     model, tables = make(optimizer)
     before = contents(tables)
-    brought = through(optimizer, {"input": room(10, 300)})(model, tables)
+    brought = through({"input": cache_size_of(10, 300)})(model, tables)
     assert list(brought.prefetch(iter(()), 0)) == []
     brought.write_back()
     brought.close()
     assert contents(tables) == before
 
 
-def test_needs_are_the_ids_of_the_first_calls():
+def test_first_lookups_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
     found = cache_size.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
@@ -162,14 +159,15 @@ def test_needs_are_the_ids_of_the_first_calls():
     assert len(found["input"][0]) == first[:, :, 3:-3].size
 
 
-def test_the_room_that_a_chunk_asks_for():
+def test_the_cache_that_a_chunk_needs():
     needed = [np.array([9, 9, 9, 2, 2, 5]), np.array([9, 3, 3, 3, 4, 0])]
     by_frequency = cache_size.estimate_cache_size(
         TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4
     )
-    assert by_frequency.hot_N.tolist() == [0, 1, 2, 3]
+    assert by_frequency.pinned_N.tolist() == [0, 1, 2, 3]
     learned = cache_size.estimate_cache_size(TableSpec(1000, 2, tf.zeros), needed, 2)
-    assert learned.hot_N.tolist() == [3, 9]
-    assert learned.cold == 6  # as a call may need so many
-    assert learned.needed == 4
-    assert cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100).cold == 0
+    assert learned.pinned_N.tolist() == [3, 9]
+    assert learned.unpinned == 6  # as a call may need so many
+    assert learned.loaded == 4
+    whole = cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100)
+    assert whole.unpinned == 0

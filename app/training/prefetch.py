@@ -18,8 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..models.base import Model
-from ..optimizers.base import Optimizer
-from ..optimizers.row_updates import slots
 from ..tables.base import Table
 from ..tables.cached import CachedTable, CacheMap, CachePlan
 from .cache_size import CacheSize, calls_per_chunk
@@ -73,7 +71,7 @@ class _Call(NamedTuple):
 
     Attributes:
         item: The epoch and the batch.
-        ids: The cold ids that it looks up, by table.
+        ids: The ids that it looks up and that are not pinned, by table.
         looked_up: The number of ids that it looks up in all tables.
     """
 
@@ -87,27 +85,27 @@ class _Chunk(NamedTuple):
 
     Attributes:
         items: The batches with their epochs.
-        moves: The rows to evict and to load before them, by table.
-        entering: The values of the rows to load, by table.
+        plans: The rows to evict and to load before them, by table.
+        loaded: The values of the rows to load, by table (see `CachedTable.load`).
         looked_up: The number of ids that the steps look up.
         missed: The number of unique ids among them that are not in the cache.
     """
 
     items: list[tuple[int, Any]]
-    moves: dict[str, CachePlan]
-    entering: dict[str, dict[str, tf.Tensor]]
+    plans: dict[str, CachePlan]
+    loaded: dict[str, dict[str, tf.Tensor]]
     looked_up: int = 0
     missed: int = 0
 
 
 @dataclasses.dataclass
-class _Since:
+class _Counts:
     """The counts since the last metrics.
 
     Attributes:
         looked_up: The number of ids that the steps look up.
         missed: The number of misses.
-        bytes: The bytes moved to and from the device.
+        bytes: The bytes loaded and evicted.
         stalled: The seconds in which the steps waited for rows.
         steps: The number of steps.
         began: The time at which the counts began.
@@ -121,7 +119,7 @@ class _Since:
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
 
-class Staging(InPlace):
+class Prefetcher(InPlace):
     """Prefetches the rows of host tables into their device cache.
 
     The results are those of tables on the device, bit for bit. Tables with lookups are cached;
@@ -129,11 +127,10 @@ class Staging(InPlace):
 
     Args:
         model: Gives the lookups.
-        homes: The tables in host memory or in a file, by name.
-        optimizer: Has the slots to cache with the rows.
+        tables: The tables in host memory or in a file, by name.
         seed: The seed of the run.
         device: The device of the steps.
-        rooms: The size of the cache of each table to cache, by name.
+        cache_sizes: The size of the cache of each table to cache, by name.
         stage_steps: The number of steps in a chunk, rounded up to whole calls. A chunk is shorter
             if its rows do not fit into the cache.
         steps_per_batch: The number of steps S in a call.
@@ -146,26 +143,24 @@ class Staging(InPlace):
     def __init__(
         self,
         model: Model,
-        homes: Mapping[str, Table],
-        optimizer: Optimizer,
+        tables: Mapping[str, Table],
         seed: int,
         device: str,
-        rooms: Mapping[str, CacheSize],
+        cache_sizes: Mapping[str, CacheSize],
         stage_steps: int,
         steps_per_batch: int,
         micro_batches: int = 1,
     ):
-        super().__init__(dict(homes))
-        self._model, self._homes, self._optimizer, self._device = model, homes, optimizer, device
-        self._rooms, self._steps = rooms, steps_per_batch
-        self._calls = calls_per_chunk(stage_steps, steps_per_batch)
+        super().__init__(dict(tables))
+        self._device, self._cache_sizes, self._steps = device, cache_sizes, steps_per_batch
+        self._calls_per_chunk = calls_per_chunk(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed, micro_batches)
-        self._staged: dict[str, CachedTable] = {}
-        self._places: dict[str, CacheMap] = {}
-        self._drawn: list[_Call] = []
+        self._cached: dict[str, CachedTable] = {}
+        self._maps: dict[str, CacheMap] = {}
+        self._calls: list[_Call] = []  # the next calls, whose ids are known
         self._writes: list[concurrent.futures.Future] = []
-        self._since = _Since()
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "staging")
+        self._counts = _Counts()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "prefetch")
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
         """Yield each batch when its rows are in the cache.
@@ -177,27 +172,27 @@ class Staging(InPlace):
             step: The number of steps before them.
         """
         batches = iter(batches)
-        following = self._thread.submit(self._chunk, batches, step)
+        following = self._thread.submit(self._make_chunk, batches, step)
         while True:
             began = time.perf_counter()
             chunk = following.result()
             self._check_writes()
-            self._enter(chunk)
+            self._apply(chunk)
             if not chunk.items:
                 return
             step += len(chunk.items) * self._steps
-            self._since.steps += len(chunk.items) * self._steps
-            self._since.looked_up += chunk.looked_up
-            self._since.missed += chunk.missed
-            self._since.stalled += time.perf_counter() - began
-            following = self._thread.submit(self._chunk, batches, step)
+            self._counts.steps += len(chunk.items) * self._steps
+            self._counts.looked_up += chunk.looked_up
+            self._counts.missed += chunk.missed
+            self._counts.stalled += time.perf_counter() - began
+            following = self._thread.submit(self._make_chunk, batches, step)
             yield from chunk.items
 
     def write_back(self) -> None:
         """Write all cached rows back to the host tables; only between two steps."""
         self._thread.submit(int).result()  # the thread has then done all earlier work
         self._check_writes()
-        for table in self._staged.values():
+        for table in self._cached.values():
             table.flush()
 
     def values(self) -> dict[str, float]:
@@ -205,29 +200,29 @@ class Staging(InPlace):
 
         Returns:
             stage_hit_rate: The fraction of lookups whose row was in the cache before its chunk.
-            staged_bytes: The bytes moved to and from the device in a step.
+            staged_bytes: The bytes loaded and evicted in a step.
             stage_stall: The fraction of the time in which the steps waited for rows.
         """
-        since, self._since = self._since, _Since()
-        seconds = max(self._since.began - since.began, 1e-9)
+        counts, self._counts = self._counts, _Counts()
+        seconds = max(self._counts.began - counts.began, 1e-9)
         return {
-            "stage_hit_rate": 1 - since.missed / max(since.looked_up, 1),
-            "staged_bytes": since.bytes / max(since.steps, 1),
-            "stage_stall": since.stalled / seconds,
+            "stage_hit_rate": 1 - counts.missed / max(counts.looked_up, 1),
+            "staged_bytes": counts.bytes / max(counts.steps, 1),
+            "stage_stall": counts.stalled / seconds,
         }
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _enter(self, chunk: _Chunk) -> None:
+    def _apply(self, chunk: _Chunk) -> None:
         """Evict and load rows, and have the evicted rows written back."""
-        for name, moves in chunk.moves.items():
-            table = self._staged[name]
-            leaving = table.apply(moves, chunk.entering[name])
-            self._writes.append(self._thread.submit(table.write_back, moves.evicted_ids_N, leaving))
-            moved = len(moves.evicted_ids_N) + len(moves.loaded_ids_M)
-            self._since.bytes += moved * table.row_bytes()
+        for name, plan in chunk.plans.items():
+            table = self._cached[name]
+            evicted = table.apply(plan, chunk.loaded[name])
+            self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
+            rows = len(plan.evicted_ids_N) + len(plan.loaded_ids_M)
+            self._counts.bytes += rows * table.row_bytes()
 
     def _check_writes(self) -> None:
         """Raise the errors of writing rows back."""
@@ -236,52 +231,48 @@ class Staging(InPlace):
         for write in done:
             write.result()
 
-    def _chunk(self, batches: Iterator, step: int) -> _Chunk:
+    def _make_chunk(self, batches: Iterator, step: int) -> _Chunk:
         """Return the next batches whose rows fit into the cache together."""
-        if not self._places:
-            self._open()
-        while len(self._drawn) < self._calls:
+        if not self._maps:
+            self._make_caches()
+        while len(self._calls) < self._calls_per_chunk:
             item = next(batches, None)
             if item is None:
                 break
-            self._drawn.append(self._call(item, step + len(self._drawn) * self._steps))
-        if not self._drawn:
+            self._calls.append(self._look_up(item, step + len(self._calls) * self._steps))
+        if not self._calls:
             return _Chunk([], {}, {})
-        for count in range(len(self._drawn), 0, -1):
-            ids = _together(self._drawn[:count])
-            moves = {name: places.plan(ids[name]) for name, places in self._places.items()}
-            if None not in moves.values():
+        for count in range(len(self._calls), 0, -1):
+            ids = _join_ids(self._calls[:count])
+            plans = {name: cache_map.plan(ids[name]) for name, cache_map in self._maps.items()}
+            if None not in plans.values():
                 break
         else:
             raise AssertionError("the cache holds at least the rows of one call")
-        drawn, self._drawn = self._drawn[:count], self._drawn[count:]
-        entering, missed = {}, 0
-        for name, places in self._places.items():
-            missed += len(places.misses(ids[name]))
-            places.apply(moves[name], ids[name])
-            entering[name] = self._staged[name].load(moves[name].loaded_ids_M)
-        looked_up = sum(call.looked_up for call in drawn)
-        return _Chunk([call.item for call in drawn], moves, entering, looked_up, missed)
+        calls, self._calls = self._calls[:count], self._calls[count:]
+        loaded, missed = {}, 0
+        for name, cache_map in self._maps.items():
+            missed += len(cache_map.misses(ids[name]))
+            cache_map.apply(plans[name], ids[name])
+            loaded[name] = self._cached[name].load(plans[name].loaded_ids_M)
+        looked_up = sum(call.looked_up for call in calls)
+        return _Chunk([call.item for call in calls], plans, loaded, looked_up, missed)
 
-    def _call(self, item: tuple[int, Any], step: int) -> _Call:
+    def _look_up(self, item: tuple[int, Any], step: int) -> _Call:
         """Return the lookups of a batch; `step` is the number of steps before it."""
         with tf.device(self._device):
             lookups = self._lookups(item[1], tf.constant(step, tf.int64))
-        ids = {name: lookups[name].numpy() for name in self._rooms}
-        cold = {name: places.drop_pinned(ids[name]) for name, places in self._places.items()}
-        return _Call(item, cold, sum(map(len, ids.values())))
+        ids = {name: lookups[name].numpy() for name in self._cache_sizes}
+        unpinned = {name: self._maps[name].drop_pinned(ids[name]) for name in self._maps}
+        return _Call(item, unpinned, sum(map(len, ids.values())))
 
-    def _open(self) -> None:
-        """Create the caches."""
-        specs = self._model.tables()
-        for name, room in self._rooms.items():
-            table = self._staged[name] = CachedTable(self._homes[name], self._device)
-            if specs[name].trained:
-                slots(self._optimizer, table)
-            self._places[name] = CacheMap(table.rows, room.hot_N, room.cold)
-            table.allocate(self._places[name])
-        self.tables.update(self._staged)
+    def _make_caches(self) -> None:
+        for name, size in self._cache_sizes.items():
+            table = self._cached[name] = CachedTable(self.tables[name], self._device)
+            self._maps[name] = CacheMap(table.rows, size.pinned_N, size.unpinned)
+            table.allocate(self._maps[name])
+        self.tables.update(self._cached)
 
 
-def _together(calls: list[_Call]) -> dict[str, np.ndarray]:
+def _join_ids(calls: list[_Call]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}
