@@ -45,7 +45,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
-    mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
+    mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     model = make_model(config, split.users, split.items, mean)
     optimizer = updates.make_optimizer(config.optimizer)
     batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
@@ -80,7 +80,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         epoch_end=score if len(heldout.users_N) else None,
         monitor=lambda values: -values["rmse"] if "rmse" in values else values[f"ndcg@{tops[-1]}"],
         summary=recommend_data.about(split, sources),
-        record=lambda: recommend_data.record(split, fingerprint, mean, workdir),
+        record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
         finish=lambda workdir: _closing(workdir, model.scorer.inner),
         **placed,
     )
@@ -150,7 +150,7 @@ def scores(ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config) 
     values = ranking_metrics.score(
         ranker, known, pairs.group_by_user(heldout, users), parse_top(config)
     )
-    if config.model.loss == "squared_error" and heldout.ratings_N is not None:
+    if ranker.predicts_ratings and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
         values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
     return values
