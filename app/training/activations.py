@@ -11,8 +11,8 @@ from ..auditing.graphs import CALLS, VIEWS, executed
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import slots
-from ..tables.base import Table
-from ..types import Batch
+from ..tables.device import DeviceTable
+from ..types import HOST, Batch
 from .step import train_step
 
 # The fraction of the ids of a step that are unique. Measured on English text: 0.5 for 4,096 ids,
@@ -20,47 +20,6 @@ from .step import train_step
 _UNIQUE = 0.6
 # Operations whose results take no memory of the step.
 _FREE = ("Placeholder", "Const", "ReadVariableOp")
-
-
-class Outline:
-    """A `tables.base.Table` that takes no memory: it reads zeros and ignores writes.
-
-    Args:
-        rows: The number of rows V.
-        columns: The number of columns D.
-        device: The device of the table.
-    """
-
-    def __init__(self, rows: int, columns: int, device: str = ""):
-        self.rows, self.columns, self.device = rows, columns, device
-        self.slots: dict[str, Outline] = {}
-        self._written = tf.Variable(0.0, trainable=False)  # keeps writes in the graph
-
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return zeros (U, D); see `Table`."""
-        return tf.zeros((tf.size(ids_U), self.columns))
-
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Use the values without effect on rows; see `Table`."""
-        self._written.assign(tf.reduce_sum(delta_UD))
-
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Use the values without effect on rows; see `Table`."""
-        self._written.assign(tf.reduce_sum(rows_UD))
-
-    def slot(self, name: str, columns: int, initial: float) -> Outline:
-        """Return another outline; see `Table`."""
-        if name not in self.slots:
-            self.slots[name] = Outline(self.rows, columns, self.device)
-        return self.slots[name]
-
-    def bytes(self) -> int:
-        """Return 0: there are no rows."""
-        return 0
-
-    def is_finite(self) -> bool:
-        """Return True: zeros are finite."""
-        return True
 
 
 def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
@@ -71,10 +30,10 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         optimizer: Changes the rows.
         data: The data of a batch as a nest of tensor specs.
     """
-    tables: dict[str, Table] = {}
-    for name, spec in model.tables().items():
-        tables[name] = Outline(spec.rows, spec.columns)
-        slots(optimizer, tables[name])  # a traced function must not create variables
+    with tf.device(HOST):  # a row each: the step is only traced, and reads as many as it asks for
+        tables = {n: DeviceTable(1, spec.columns, tf.zeros) for n, spec in model.tables().items()}
+        for table in tables.values():
+            slots(optimizer, table)  # a traced function must not create variables
     most = 0
 
     @tf.function(autograph=False)

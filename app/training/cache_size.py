@@ -79,7 +79,9 @@ def estimate_cache_size(spec: TableSpec, needed: Sequence[np.ndarray], hot: int)
     if not spec.by_frequency and hot < spec.rows:
         times_V = np.bincount(ids_N, minlength=spec.rows)
         hot_N = np.sort(np.argsort(-times_V, kind="stable")[:hot])
-    cold = len(np.setdiff1d(ids_N, hot_N))
+    is_cold_V = np.ones(spec.rows, bool)
+    is_cold_V[hot_N] = False
+    cold = len(np.unique(ids_N[is_cold_V[ids_N]]))
     # The ids of any one call must fit.
-    most = max(int(_ROOM * cold), max(map(len, needed)))
+    most = max(int(_ROOM * cold), *map(len, needed))
     return CacheSize(hot_N, min(most, spec.rows - hot), cold)
