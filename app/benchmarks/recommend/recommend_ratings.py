@@ -12,6 +12,7 @@ import tensorflow as tf
 from ...config import Config, CorpusConfig, VocabularyConfig
 from ...input import pairs, ratings
 from ...input.pairs import KnownItems, Split
+from ...losses.pair_losses import PairLoss
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...tables.device import DeviceTable
@@ -49,7 +50,7 @@ def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:
     matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
     users, items = matrices.values()
     inner = MatrixFactorization(users.shape[1], biased=False)
-    model = Recommender(len(users), len(items), inner, "bpr", seed=0)
+    model = Recommender(len(users), len(items), inner, PairLoss(), seed=0)
     tables = {
         name: DeviceTable(*matrix.shape, lambda shape, matrix=matrix: tf.convert_to_tensor(matrix))
         for name, matrix in matrices.items()

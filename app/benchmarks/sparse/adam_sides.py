@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ...errors import RunError
 from ...input.pairs import Pairs
+from ...losses.pair_losses import SquaredError
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...optimizers import adam
@@ -82,7 +83,7 @@ def make_case(users: int, items: int, dim: int, pairs: int, seed: int) -> Case:
     random = np.random.default_rng(seed)
     factors = MatrixFactorization(dim, biased=False)
     return Case(
-        model=Recommender(users, items, factors, "squared_error", seed),
+        model=Recommender(users, items, factors, SquaredError(0.0), seed),
         users_SB=random.integers(0, users, (_POOL, pairs), dtype=np.int32),
         items_SB=random.integers(0, items, (_POOL, pairs), dtype=np.int32),
         ratings_B=random.random(pairs, dtype=np.float32),

@@ -98,7 +98,7 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
     recommender, users_UE, items_VE = _vectors(config, workdir)
     about = {
         "score": "the inner product of a user and an item, plus `mean`",
-        "mean": recommender.model.mean,
+        "mean": recommender.model.pair_loss.mean,
         "columns": items_VE.shape[1],
     }
     vectors = {
