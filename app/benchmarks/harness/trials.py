@@ -1,4 +1,4 @@
-"""Runs of several sides in turn, their medians, and how ours compares with a peer's."""
+"""Runs of several sides in turn, their medians, and the comparison of two sides."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ Values = Mapping[str, float | None]
 def alternate(
     sides: Sequence[str], repeats: int, run: Callable[[str, int], dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """What `run(side, repeat)` gives for every side, by repeat.
+    """Run every side several times, one after the other.
 
-    The order is turned round at each repeat, so that a drift of the machine favours no side.
+    The order is reversed at each repeat, so that a drift of the machine favours no side.
+
+    Args:
+        sides: The names of the sides.
+        repeats: The number of runs of each.
+        run: Called as `run(side, repeat)`; returns the figures of a run.
+
+    Returns:
+        The figures of each run by side.
     """
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for repeat in range(repeats):
@@ -27,8 +35,12 @@ def alternate(
 
 
 def medians(runs: Sequence[Values]) -> dict[str, float | None]:
-    """The median over the runs of every value; None where a run has none."""
-    columns = {key: [run.get(key) for run in runs] for key in runs[0]}
+    """Return the median of every figure over the runs, or None where a run lacks it.
+
+    Args:
+        runs: The figures of each run by key; all runs have the same keys.
+    """
+    columns = {key: [run[key] for run in runs] for key in runs[0]}
     return {
         key: None if None in values else statistics.median(values)
         for key, values in columns.items()
@@ -36,7 +48,12 @@ def medians(runs: Sequence[Values]) -> dict[str, float | None]:
 
 
 def compare(ours: Values, peer: Values) -> dict[str, dict[str, float | None]]:
-    """Ratio ours / peer and difference ours - peer of every value that both have."""
+    """Return ratio (ours / peer) and difference (ours - peer) of every figure that both have.
+
+    Args:
+        ours: The figures of one side by key.
+        peer: The figures of the other.
+    """
     return {
         key: {"ratio": value / peer[key] if peer[key] else None, "difference": value - peer[key]}
         for key, value in ours.items()

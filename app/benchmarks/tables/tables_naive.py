@@ -1,4 +1,4 @@
-"""A whole table on the host, as a side of `tables`: what one writes who has no staging."""
+"""Train a table in numpy on the host without a cache, as a side of `tables`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ from ...tables.initial import Initial
 from ...types import Rows
 from .tables_measure import RATE, Case, Side
 
-_ROWS = ""  # the name of the rows beside those of the optimizer's state
+_ROWS = ""  # the name of the rows, beside the names of the slots
 
 
 class Naive:
-    """At each step rows and state are taken from numpy, sent, trained on and brought back."""
+    """Rows and slots in numpy. Each step sends its rows to the device, trains them, and reads them.
+
+    Args:
+        case: The data.
+        optimizer: Changes the rows.
+        initial: Returns the initial rows of a shape.
+        error: Returns the loss of gathered rows.
+    """
 
     def __init__(
         self, case: Case, optimizer: Optimizer, initial: Initial, error: Callable[[Rows], tf.Tensor]
@@ -30,11 +37,11 @@ class Naive:
             self._whole[name] = np.full(shape, slot.initial, np.float32)
         self._train = tf.function(self._trained, autograph=False, reduce_retracing=True)
         self._steps = 0
-        self._forget()
+        self._restart()
 
     def side(self) -> Side:
-        """As a side."""
-        return Side(self._calls(), self._told)
+        """Return the side."""
+        return Side(self._calls(), self._values)
 
     def _calls(self) -> Iterator[tf.Tensor]:
         for ids_SN in self._case.ids_CSN:
@@ -44,10 +51,10 @@ class Naive:
         self._steps += 1
         number = tf.constant(self._steps, tf.int64)
         began = time.perf_counter()
-        ids_U, positions_N = np.unique(ids_N, return_inverse=True)
+        ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
         rows = {name: tf.constant(part[ids_U]) for name, part in self._whole.items()}
         sent = time.perf_counter()
-        loss, rows = self._train(rows, tf.constant(positions_N, tf.int32), number)
+        loss, rows = self._train(rows, tf.constant(inverse_N, tf.int32), number)
         float(loss)  # waits for the device
         trained = time.perf_counter()
         for name, part in self._whole.items():
@@ -60,23 +67,23 @@ class Naive:
         return loss
 
     def _trained(
-        self, rows: dict[str, tf.Tensor], positions_N: tf.Tensor, number: tf.Tensor
+        self, rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         rows_UD, state = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
-            loss = self._error(Rows(rows_UD, positions_N))
+            loss = self._error(Rows(rows_UD, inverse_N))
         gradients_UD = tape.gradient(loss, rows_UD)
         rate = tf.constant(RATE)
         change_UD, after = self._optimizer.rule(rows_UD, gradients_UD, state, rate, number)
         return loss, {_ROWS: rows_UD + change_UD, **after}
 
-    def _forget(self) -> None:
+    def _restart(self) -> None:
         self._since = {"began": time.perf_counter(), "steps": 0, "bytes": 0, "waited": 0.0}
 
-    def _told(self) -> dict[str, float]:
+    def _values(self) -> dict[str, float]:
         since = self._since
-        self._forget()
+        self._restart()
         return {
             "stage_hit_rate": 0.0,
             "staged_bytes": since["bytes"] / max(since["steps"], 1),

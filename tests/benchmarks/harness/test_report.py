@@ -31,7 +31,7 @@ def test_results_hold_runs_medians_and_comparisons():
 
 
 def test_the_table_shows_medians_comparison_and_every_run():
-    lines = report.table(report.results(RUNS, MEASURES), MEASURES).splitlines()
+    lines = to_text(report)(report.results(RUNS, MEASURES), MEASURES).splitlines()
     cells = [" ".join(line.split()) for line in lines]
     assert cells == [
         "median ours peer ours : peer ours 1 ours 2 peer 1 peer 2",
@@ -44,7 +44,7 @@ def test_the_table_shows_medians_comparison_and_every_run():
 
 
 def test_one_run_and_no_peer_need_no_more_columns():
-    table = report.table(report.results({"ours": RUNS["ours"][:1]}, MEASURES), MEASURES)
+    table = to_text(report)(report.results({"ours": RUNS["ours"][:1]}, MEASURES), MEASURES)
     assert [line.split()[-1] for line in table.splitlines()] == [
         "ours",
         "3,000",

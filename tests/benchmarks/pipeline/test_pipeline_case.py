@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.benchmarks.harness import child_processes, machine
-from app.benchmarks.harness.options import PipelineOptions, check
+from app.benchmarks.harness import machine, programs
+from app.benchmarks.harness.option_values import check
+from app.benchmarks.harness.options import PipelineOptions
+from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.pipeline import pipeline_case
 from app.errors import RunError, UsageError
 from tests.integration.commands import SMALL, done, write_corpus
@@ -53,7 +55,7 @@ def ran(monkeypatch):
             values = {"examples_per_second": SPEEDS[job["side"]], "waiting": 0.25, "accuracy": 0.5}
         Path(job["result"]).write_text(json.dumps(values | {"first_seconds": 1.0}))
 
-    monkeypatch.setattr(child_processes, "run", run)
+    monkeypatch.setattr(processes, "run", run)
     monkeypatch.setattr(machine, "_accelerators", list)
     return given
 
@@ -87,7 +89,7 @@ def test_the_trainer_gets_what_was_asked_for(corpus, ran):
 
 def test_the_record_is_whole(corpus, ran):
     report = pipeline_case.run(PipelineOptions(corpus=corpus, repeats=3, json="elsewhere.json"))
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert record["case"] == "pipeline" and record["settings"]["examples"] == 10_000
     assert corpus not in json.dumps(record["settings"])
     assert (
@@ -114,11 +116,11 @@ def test_the_record_is_whole(corpus, ran):
         (5, 2, False),
     ]
     assert list(report.panels[2].values) == ["trainer", "ours", "naive", "prefetch", "parallel"]
-    assert "ours : naive" in report.table and "vectorised : generator" in report.table
+    assert "ours : naive" in to_text(report) and "vectorised : generator" in to_text(report)
 
 
 def test_long_lines_are_cut_and_the_text_is_as_long_as_asked_for(corpus, ran):
-    record = pipeline_case.run(PipelineOptions(corpus=corpus, words=75, peers="")).record
+    record = to_json(pipeline_case.run(PipelineOptions(corpus=corpus, words=75, peers="")))
     lines = record["text"]["sides"]["vectorised"]["runs"][0]["lines"]
     assert [len(line.split()) for line in lines] == [4] * 10 + [20, 20]
     assert record["corpus"]["words"] == 80
@@ -127,7 +129,7 @@ def test_long_lines_are_cut_and_the_text_is_as_long_as_asked_for(corpus, ran):
 def test_ours_alone_needs_no_peer(corpus, ran):
     report = pipeline_case.run(PipelineOptions(corpus=corpus, peers=""))
     assert sides(ran) == ["trainer", "ours", "vectorised", "cached"]
-    assert report.record["classifier"]["compared"] == {}
+    assert to_json(report)["classifier"]["compared"] == {}
 
 
 def test_the_first_interval_and_a_run_without_another_do_not_count():
@@ -139,7 +141,7 @@ def test_a_trainer_with_one_interval_has_no_bar(corpus, ran, monkeypatch):
     monkeypatch.setattr(pipeline_case, "steady", lambda rows: {"words_per_second": None})
     report = pipeline_case.run(PipelineOptions(corpus=corpus, peers=""))
     assert list(report.panels[2].values) == ["ours"] and report.panels[2].ours == 1
-    assert "n/a" in report.table
+    assert "n/a" in to_text(report)
 
 
 def test_ways_that_give_other_tokens_have_no_speed(corpus, ran, monkeypatch):
@@ -218,6 +220,6 @@ def test_ours_end_to_end(tmp_path):
 def test_all_sides_side_by_side(tmp_path):
     options = SMALLER | {"train_flags": TRAIN_FLAGS, "tokenizer": "unicode"}
     corpus = str(write_corpus(tmp_path / "corpus"))
-    record = pipeline_case.run(PipelineOptions(corpus=corpus, **options)).record
+    record = to_json(pipeline_case.run(PipelineOptions(corpus=corpus, **options)))
     assert_whole(record, pipeline_case.SIDES)
     assert record["classifier"]["compared"]["naive"]["examples_per_second"]["ratio"] > 1

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.benchmarks.harness import child_processes, machine
-from app.benchmarks.harness.options import ScalingOptions, check
+from app.benchmarks.harness import machine, programs
+from app.benchmarks.harness.option_values import check
+from app.benchmarks.harness.options import ScalingOptions
+from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.scaling import scaling_case
 from app.benchmarks.scaling.scaling_meter import Mark
 from app.errors import RunError, UsageError
-from app.system import host_memory
+from app.system import host_memory, processes
 from app.tasks import trained_vectors
 from app.types import WordVectors
 from tests.integration.commands import SMALL, write_corpus
@@ -91,11 +93,11 @@ def ran(monkeypatch):
         else:
             job = json.loads(arguments[-1])
             Path(job["result"]).write_text(json.dumps(measure(name, job)))
-        return child_processes.Usage(0.0, 1.0, 10**9)
+        return processes.Usage(0.0, 1.0, 10**9)
 
     random = np.random.default_rng(0)
     made = WordVectors(PAIRED, random.normal(size=(len(PAIRED), 4)).astype(np.float32))
-    monkeypatch.setattr(child_processes, "run", run)
+    monkeypatch.setattr(processes, "run", run)
     monkeypatch.setattr(trained_vectors, "load", lambda workdir: made)
     monkeypatch.setattr(machine, "_accelerators", list)
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 10**12)
@@ -137,7 +139,7 @@ def test_the_record_is_whole(corpus, ran):
     sizes = "20,1000,100000"
     options = ScalingOptions(corpus=corpus, epochs=4, vocabularies=sizes, modelled="2,4,8")
     report = scaling_case.run(options)
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     one, two = record["sides"]["none"]["median"], record["sides"]["multi_worker 2"]["median"]
     assert one["words_per_second"] == 500 and one["later_words_per_second"] == 800
     assert one["exchanged_bytes"] is None and one["calls_again"] is None
@@ -159,7 +161,7 @@ def test_the_record_is_whole(corpus, ran):
         "A model, not a measurement",
         "left out: 8 workers: too many",
     ):
-        assert text in report.table.replace(f"share {machine.cores()} cores", "share 2 cores")
+        assert text in to_text(report).replace(f"share {machine.cores()} cores", "share 2 cores")
     assert report.title.startswith("500 words, epochs 4, dim 100, 4,096 tokens a step; all")
     assert len(report.panels) == 4 - 2 + 1 + 3  # no scores of analogies, no processor time
 
@@ -168,14 +170,14 @@ def test_a_table_that_does_not_fit_is_left_out(corpus, ran, monkeypatch):
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 10**9 * 3)
     options = ScalingOptions(corpus=corpus, workers="", modelled="", vocabularies="1000,10000000")
     report = scaling_case.run(options)
-    assert "10,000,000 rows: would need 4.2 GB, 3.0 are free; give fewer --columns" in report.table
+    assert "10,000,000 rows: would need 4.2 GB, 3.0 are free; give fewer --columns" in to_text(report)
     assert [name for name, _ in ran] == ["app.train", "scaling_exchange"]
 
 
 def test_a_message_may_be_given_instead_of_measured(corpus, ran):
     options = ScalingOptions(corpus=corpus, workers="", vocabularies="", message_us=50.0)
     report = scaling_case.run(options)
-    assert report.record["model"]["message_seconds"] == pytest.approx(50e-6)
+    assert to_json(report)["model"]["message_seconds"] == pytest.approx(50e-6)
     assert [name for name, _ in ran] == ["app.train", "scaling_share"]
 
 
@@ -259,7 +261,7 @@ def test_all_strategies_side_by_side(tmp_path, bounded):
         modelled="",
         train_flags=shlex.join(FLAGS),
     )
-    sides = scaling_case.run(options).record["sides"]
+    sides = to_json(scaling_case.run(options))["sides"]
     assert list(sides) == ["none", "multi_worker 2", "parameter_server 2"]
     for side, own in sides.items():
         assert own["median"]["words_per_second"] > 0
