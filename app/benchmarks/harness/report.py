@@ -224,9 +224,7 @@ def to_text(result: Result) -> str:
         result: The result.
     """
     tables = map(table_text, result.tables)
-    return "\n\n".join(
-        [f"{result.title}\n{machine.line(result.machine)}", *filter(None, tables), *result.notes]
-    )
+    return "\n\n".join([f"{result.title}\n{machine.line(result.machine)}", *tables, *result.notes])
 
 
 def table_text(table: Table) -> str:
@@ -235,7 +233,8 @@ def table_text(table: Table) -> str:
     Args:
         table: The table.
     """
-    shown = [m for m in table.measures if any(row.median[m.key] is not None for row in table.rows)]
+    known = {key for row in table.rows for key, value in row.median.items() if value is not None}
+    shown = [measure for measure in table.measures if measure.key in known] or table.measures
     lines = [["", *(measure.title for measure in shown)]]
     for row in table.rows:
         runs = enumerate(row.runs, 1) if len(row.runs) > 1 else ()
@@ -248,7 +247,7 @@ def table_text(table: Table) -> str:
     if len(text.partition("\n")[0]) > _WIDTH:
         text = aligned([list(column) for column in zip(*lines, strict=True)])
     left_out = [f"left out: {row.name}: {row.left_out}" for row in table.rows if row.left_out]
-    return "\n".join([*filter(None, [table.title, text if shown else ""]), *left_out])
+    return "\n".join([*filter(None, [table.title]), text, *left_out])
 
 
 def show(measure: Measure, value: float | None) -> str:

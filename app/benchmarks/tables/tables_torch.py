@@ -51,6 +51,11 @@ def embedding(case: Case) -> Side:
     return Side(calls(), values)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the side."""
     sides = {"torch": embedding}
     programs.answer(lambda job: tables_measure.measure(sides, job), (ImportError,))
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ def stand_in(seconds, jobs, right=1.0):
         told = [label if i < right * len(labels) else "none" for i, label in enumerate(labels)]
         job.predictions.write_text("".join(f"{label} 0.5\n" for label in told))
         usage = processes.Usage(0.0, seconds + 1, 300_000_000)
-        return classify_case.Took(seconds, (10.0, 2.0), usage, usage)
+        return classify_case.Times(seconds, (10.0, 2.0), usage, usage)
 
     return run
 
@@ -85,7 +85,7 @@ def test_a_file_a_label_is_the_same_as_lines(corpus, tmp_path):
         of_label = [line.split(" ", 1)[1] for line in LINES if name in line]
         (tmp_path / name).write_text("\n".join(of_label) + "\n \n")
     named = f"good:{tmp_path / 'good'}, bad:{tmp_path / 'bad'}"
-    assert sorted(labelled_corpora.texts("", named)) == sorted(labelled_corpora.texts(corpus, ""))
+    assert sorted(labelled_corpora.read("", named)) == sorted(labelled_corpora.read(corpus, ""))
 
 
 def test_any_of_the_labels_of_a_text_is_right(tmp_path):
@@ -120,11 +120,11 @@ def test_what_cannot_be_is_refused_before_any_work(corpus, jobs, options, messag
 def test_texts_that_cannot_be_are_refused(tmp_path, text, message):
     (tmp_path / "texts").write_text(text)
     with pytest.raises(UsageError, match=message):
-        labelled_corpora.texts(str(tmp_path / "texts"), "")
+        labelled_corpora.read(str(tmp_path / "texts"), "")
 
 
 def job(corpus, tmp_path):
-    split = labelled_corpora.split(labelled_corpora.texts(corpus, ""), tmp_path, 0)
+    split = labelled_corpora.split(labelled_corpora.read(corpus, ""), tmp_path, 0)
     settings = classify_case._shared(ClassifyOptions(dim=4, epochs=5), 2, 0) | {"buckets": 100}
     return classify_case.Job(tmp_path, split, settings, [], rate=0.5)
 

@@ -12,6 +12,7 @@ from app.benchmarks.harness.options import PipelineOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.pipeline import pipeline_case
 from app.errors import RunError, UsageError
+from app.system import processes
 from tests.integration.commands import SMALL, done, write_corpus
 
 # Of stand-ins for processes: examples or words a second.
@@ -45,7 +46,7 @@ def ran(monkeypatch):
             (Path(workdir) / "vocab.tsv").write_text("some\t10\n")
             text = "".join(json.dumps(row) + "\n" for row in ROWS)
             (Path(workdir) / "metrics.jsonl").write_text(text)
-            return
+            return processes.Usage(0.0, 1.0, 10**9)
         job = json.loads(arguments[-1])
         if "text" in job:
             assert Path(job["vocabulary"]).read_text() == "some\t10\n"
@@ -54,6 +55,8 @@ def ran(monkeypatch):
         else:
             values = {"examples_per_second": SPEEDS[job["side"]], "waiting": 0.25, "accuracy": 0.5}
         Path(job["result"]).write_text(json.dumps(values | {"first_seconds": 1.0}))
+
+        return processes.Usage(0.0, 1.0, 10**9)
 
     monkeypatch.setattr(processes, "run", run)
     monkeypatch.setattr(machine, "_accelerators", list)
@@ -145,12 +148,13 @@ def test_a_trainer_with_one_interval_has_no_bar(corpus, ran, monkeypatch):
 
 
 def test_ways_that_give_other_tokens_have_no_speed(corpus, ran, monkeypatch):
-    measured = pipeline_case._measured
+    run = programs.run
 
-    def odd(module, job, folder):
-        return measured(module, job, folder) | {"known": 7 + (job["side"] == "map")}
+    def odd(name, module, job):
+        values, usage = run(name, module, job)
+        return values | {"known": 7 + (job["side"] == "map")}, usage
 
-    monkeypatch.setattr(pipeline_case, "_measured", odd)
+    monkeypatch.setattr(programs, "run", odd)
     with pytest.raises(RunError, match="vectorised 7, cached 7, map 8, generator 7"):
         pipeline_case.run(PipelineOptions(corpus=corpus))
 
@@ -179,18 +183,18 @@ def test_what_cannot_be_is_refused_before_any_work(corpus, ran, options, message
 
 def test_a_corpus_without_words_is_refused(tmp_path, ran):
     (tmp_path / "text").write_text(" \n\n")
-    with pytest.raises(UsageError, match="no word in it"):
+    with pytest.raises(UsageError, match="no word in these files"):
         pipeline_case.run(PipelineOptions(corpus=str(tmp_path / "text")))
 
 
 @pytest.mark.slow
-def test_a_side_is_a_process_of_its_own(tmp_path):
+def test_a_side_is_a_process_of_its_own():
     job = {"side": "naive", "examples": 40, "epochs": 2, "seed": 1}
-    values = pipeline_case._measured("app.benchmarks.pipeline.pipeline_classifier", job, tmp_path)
+    values, _ = programs.run("naive", "pipeline.pipeline_classifier", job)
     assert values["examples_per_second"] > 0
     job = {"side": "generator", "text": "no_such_file"}
-    with pytest.raises(RunError, match="pipeline, generator ended with exit code 1: KeyError"):
-        pipeline_case._measured("app.benchmarks.pipeline.pipeline_text", job, tmp_path)
+    with pytest.raises(RunError, match="generator ended with exit code 1: KeyError"):
+        programs.run("generator", "pipeline.pipeline_text", job)
 
 
 SMALLER = {"examples": 300, "example_epochs": 2, "epochs": 2, "min_count": 2}
