@@ -190,9 +190,9 @@ def _lexrow(job: Job) -> Times:
                 f"{OURS} trained on {metrics[-1]['examples']:,} examples, not on {wanted:,}, so "
                 "its speed means nothing; --keep=DIR keeps its log"
             )
-        predicted = processes.run(
-            f"{PACKAGE}.predict",
-            ["-m", f"{PACKAGE}.predict", f"--workdir={workdir}"],
+        predicted = trainer.run(
+            [f"{PACKAGE}.predict"],
+            {"workdir": workdir},
             job.folder / "predict.log",
             job.split.test,
             job.predictions,

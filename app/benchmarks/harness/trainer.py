@@ -102,11 +102,30 @@ def train(
     Returns:
         The time and memory of the process, and the rows of its metrics.jsonl.
     """
-    arguments = ["-m", *program, f"--flagfile=configs/{task}.cfg", *train_flags]
-    arguments += [f"--{name}={value}" for name, value in settings.items()]
-    usage = processes.run(program[0], arguments, log)
+    program = [*program, f"--flagfile=configs/{task}.cfg", *train_flags]
+    usage = run(program, settings, log)
     rows = (Path(settings["workdir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return usage, [json.loads(row) for row in rows]
+
+
+def run(
+    program: Sequence[str],
+    settings: Mapping[str, Any],
+    log: Path,
+    input: Path | None = None,
+    output: Path | None = None,
+) -> processes.Usage:
+    """Run a command of Lexrow to its end.
+
+    Args:
+        program: The module to run, and its first arguments.
+        settings: The flags that come last, by name.
+        log: The file for its output.
+        input: The file for its stdin; by default it is empty.
+        output: The file for its stdout; by default `log`.
+    """
+    arguments = ["-m", *program, *(f"--{name}={value}" for name, value in settings.items())]
+    return processes.run(program[0], arguments, log, input, output)
 
 
 def input_wait(rows: Sequence[Mapping[str, float]], start: float = 0.0) -> float:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ... import __name__ as PACKAGE
-from ...system import processes
 from ..harness import machine, programs, report, trainer, trials
 from ..harness.option_values import numbers
 from ..harness.options import RecommendOptions
@@ -149,9 +148,8 @@ def _lexrow(job: Job) -> dict[str, Any]:
         log = job.folder / "train.log"
         trained, metrics = trainer.train("recommend", job.train_flags, settings, log)
         output = Path(workdir) / "vectors"
-        export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={output}"]
-        log = job.folder / "export.log"
-        exported = processes.run(f"{PACKAGE}.export", [*export, "--format=vectors"], log)
+        export = {"workdir": workdir, "output": output, "format": "vectors"}
+        exported = trainer.run([f"{PACKAGE}.export"], export, job.folder / "export.log")
         split = job.data.split
         for name, tokens in (("users", split.users.tokens), ("items", split.items.tokens)):
             keys = (output / f"{name}.tsv").read_text(encoding="utf-8").split("\n")

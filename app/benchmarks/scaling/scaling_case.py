@@ -42,9 +42,8 @@ from ..harness import machine, programs, report, trainer, trials
 from ..harness.option_values import numbers
 from ..harness.options import ScalingOptions
 from ..harness.report import Lines, Measure, Result, Table
-from ..harness.trainer import input_wait
 from . import scaling_meter
-from .scaling_meter import Mark
+from .scaling_model import predict
 
 ONE = "none"
 MEASURES = (
@@ -80,6 +79,9 @@ _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
 # Short, so that a short run has several reports.
 _LOG_SECONDS = 2.0
 _FIXED = {"task", "workdir", "strategy", "micro_batches", "log_seconds", "plan_only", "seed"}
+# An empty message of TensorFlow between two processes of one machine with two cores of an AMD EPYC
+# (data/benchmarks/scaling.json).
+_MESSAGE_US = 1400.0
 # Of the exchange: steps of a call, and timed calls.
 _EXCHANGE = {"steps": 4, "calls": 20}
 # Memory of the exchange: the tables of two replicas, with an accumulator for each row; and all
@@ -180,7 +182,7 @@ def _train(
     settings = settings | {"workdir": workdir}
     with scaling_meter.measuring(workdir / "metrics.jsonl") as marks:
         usage, rows = trainer.train("words", train_flags, settings, folder / "train.log", program)
-    values = read_metrics(rows, marks)
+    values = scaling_meter.read_metrics(rows, marks)
     if values["epoch"] < settings["epochs"]:
         raise RunError(
             f"{side} ended at epoch {values['epoch']} of {settings['epochs']}, so its speed means "
@@ -208,54 +210,6 @@ def _compare_with_one(table: Table) -> None:
             (row.median[key], one[key]) for key in ("later_words_per_second", "words_per_second")
         ]
         row.median["of_one"] = next((own / base for own, base in pairs if own and base), None)
-
-
-def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
-    """Return the figures of a run.
-
-    Args:
-        rows: The rows of metrics.jsonl.
-        marks: The processor time when these rows were written.
-    """
-    logged = [row for row in rows if "train_seconds" in row]  # the others have scores
-    first, last = logged[0], logged[-1]
-    later = {name: last[name] - first[name] for name in ("words", "train_seconds")}
-    return {
-        "epoch": last["epoch"],
-        "words": last["words"],
-        "step_words": last["words"] / last["step"],
-        "train_seconds": last["train_seconds"],
-        "words_per_second": last["words"] / last["train_seconds"],
-        "later_words_per_second": (
-            later["words"] / later["train_seconds"] if later["train_seconds"] else None
-        ),
-        "processor_seconds": _processor_seconds(rows, marks),
-        "input_wait": input_wait(logged),
-        "exchanged_bytes": _mean_by_step(logged, "exchanged_bytes"),
-        "calls_again": last.get("calls_again"),  # since the start
-    }
-
-
-def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
-    """Return the processor seconds for a million words, between the first mark and the last."""
-    known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
-    if not known:
-        return None
-    # Later marks lack the processes that have ended.
-    first, last = known[0], max(known, key=lambda mark: mark.seconds)
-    words = rows[last.lines - 1]["words"] - rows[first.lines - 1]["words"]
-    return 1e6 * (last.seconds - first.seconds) / words if words else None
-
-
-def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """Return the mean over steps of a value of the steps since the row before."""
-    if any(name not in row for row in rows):
-        return None
-    total, previous = 0.0, 0
-    for row in rows:
-        total += row[name] * (row["step"] - previous)
-        previous = row["step"]
-    return total / previous
 
 
 def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
@@ -294,16 +248,11 @@ def _predict(
     gigabits: Sequence[int],
     step_words: float,
 ) -> dict[str, Any]:
-    """Measure the costs of a step and of a message, and predict the speeds of workers."""
-    from .scaling_model import predict  # imports TensorFlow
-
+    """Measure the costs of a step, and predict the speeds of workers."""
     batch = options.batch_tokens
     job = {"workdir": str(workdir), "batch_tokens": batch, "columns": options.dim}
     costs, _ = programs.run("model", "scaling.scaling_model", job | {"workers": list(workers)})
-    message = options.message_us * 1e-6
-    if not message:
-        values, _ = programs.run("message", "scaling.scaling_message", {})
-        message = values["message_seconds"]
+    message = 1e-6 * (options.message_us or _MESSAGE_US)
     return {
         "is_measured": False,
         "message_seconds": message,
@@ -329,7 +278,7 @@ def _model_table(model: Mapping[str, Any], gigabits: Sequence[int]) -> Table:
         "a model, not a measurement: workers on machines of their own, each like this one\n"
         f"measured for it: a step of one process, {1e3 * alone:.2f} ms "
         f"({model['step_words'] / alone:,.0f} words/s), {1e3 * model['gradient_seconds']:.2f} ms "
-        f"of it for the gradients; {1e3 * model['message_seconds']:.2f} ms for a message"
+        f"of it for the gradients; taken for a message: {1e3 * model['message_seconds']:.2f} ms"
     )
     return Table(title, measures, rows)
 

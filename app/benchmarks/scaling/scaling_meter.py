@@ -1,13 +1,15 @@
-"""Measure the processor time of child processes while a training run goes on (Linux)."""
+"""Measure a training run: its metrics, and the processor time of its processes (Linux)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ..harness.trainer import input_wait
 
 _POLL_SECONDS = 0.1
 # Fields of /proc/PID/stat after the name: the parent, user time, system time, in ticks (proc(5)).
@@ -86,3 +88,51 @@ def _below(root: int, parents: dict[int, int]) -> list[int]:
     for number in below:  # the list grows in the loop
         below += children.get(number, ())
     return below
+
+
+def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
+    """Return the figures of a run.
+
+    Args:
+        rows: The rows of metrics.jsonl.
+        marks: The processor time when these rows were written.
+    """
+    logged = [row for row in rows if "train_seconds" in row]  # the others have scores
+    first, last = logged[0], logged[-1]
+    later = {name: last[name] - first[name] for name in ("words", "train_seconds")}
+    return {
+        "epoch": last["epoch"],
+        "words": last["words"],
+        "step_words": last["words"] / last["step"],
+        "train_seconds": last["train_seconds"],
+        "words_per_second": last["words"] / last["train_seconds"],
+        "later_words_per_second": (
+            later["words"] / later["train_seconds"] if later["train_seconds"] else None
+        ),
+        "processor_seconds": _processor_seconds(rows, marks),
+        "input_wait": input_wait(logged),
+        "exchanged_bytes": _mean_by_step(logged, "exchanged_bytes"),
+        "calls_again": last.get("calls_again"),  # since the start
+    }
+
+
+def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
+    """Return the processor seconds for a million words, between the first mark and the last."""
+    known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
+    if not known:
+        return None
+    # Later marks lack the processes that have ended.
+    first, last = known[0], max(known, key=lambda mark: mark.seconds)
+    words = rows[last.lines - 1]["words"] - rows[first.lines - 1]["words"]
+    return 1e6 * (last.seconds - first.seconds) / words if words else None
+
+
+def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Return the mean over steps of a value of the steps since the row before."""
+    if any(name not in row for row in rows):
+        return None
+    total, previous = 0.0, 0
+    for row in rows:
+        total += row[name] * (row["step"] - previous)
+        previous = row["step"]
+    return total / previous

@@ -2,7 +2,7 @@
 
 A step of one process is timed here: all of it, and its gradients alone. The rest is the update of
 its rows. So one of N replicas takes its share of the gradients, and the update of the rows of all
-N. This neglects the packing of rows, and counts rows that several replicas have more than once.
+N. This neglects the packing of rows, and counts a row again for each replica that has it.
 Every worker has a link that sends and receives at once; processor and link take turns. There are as
 many parameter servers as workers.
 """
@@ -46,19 +46,18 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     if not calls:
         raise RunError("the text has no whole call; give more text as --corpus")
     train = train_function(made.model, made.tables, made.optimizer, config.run.seed)
-    on = {name: table.device for name, table in made.tables.items()}
+    devices_of = {name: table.device for name, table in made.tables.items()}
 
     @tf.function(autograph=False)
-    def gradients(data_S: Any, first: tf.Tensor) -> list[tf.Tensor]:
-        steps = split_steps(data_S, first, config.run.seed, 1)
-        gather = {name: table.gather for name, table in made.tables.items()}
-        results = [
-            compute_gradients(made.model, lambda name, ids: gather[name](ids), batches, on)
-            for batches in steps
+    def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
+        return [
+            compute_gradients(
+                made.model, lambda name, ids_U: made.tables[name].gather(ids_U), batches, devices_of
+            ).gradients
+            for batches in split_steps(data_S, first, config.run.seed, 1)
         ]
-        return tf.nest.flatten([result.gradients for result in results])
 
-    def share(count: int) -> float | None:
+    def share_rows(count: int) -> float | None:
         parts = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, count)
         try:
             checks.check_micro_batches(parts)
@@ -70,7 +69,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "step_seconds": _seconds(lambda data, first: train(data, first, tf.constant(0.01)), calls),
         "gradient_seconds": _seconds(gradients, calls),
-        "rows": [(count, share(count)) for count in [1, *job["workers"]]],
+        "rows": [(count, share_rows(count)) for count in [1, *job["workers"]]],
     }
 
 

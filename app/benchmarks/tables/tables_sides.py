@@ -28,10 +28,9 @@ from ...training.staging import InPlace, Staging
 from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
-from . import tables_measure
+from . import tables_measure, tables_naive
 from .tables_case import STEPS
 from .tables_measure import LIMIT, RATE, Case, Side
-from .tables_naive import Naive
 
 _OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
     "lazy_adam": adam.lazy_adam,
@@ -150,7 +149,7 @@ def _dynamic(case: Case) -> Side:
 
 def _naive(case: Case) -> Side:
     optimizer, error = _OPTIMIZERS[case.job.optimizer](), _SquaredError(case).error
-    side = Naive(case, optimizer, _initial(case), error).side()
+    side = tables_naive.make_side(case, optimizer, _initial(case), error)
     return Side(side.calls, lambda: {**side.values(), **_gpu_peak()})
 
 

@@ -155,16 +155,12 @@ def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
 
 def _lexrow(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
-        return _trained(job, Path(workdir))
-
-
-def _trained(job: Job, workdir: Path) -> dict[str, Any]:
-    settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
-    trained, metrics = trainer.train("words", job.train_flags, settings, job.folder / "train.log")
-    export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={job.vectors}"]
-    export.append("--format=word2vec_binary")
-    exported = processes.run(f"{PACKAGE}.export", export, job.folder / "export.log")
-    vocabulary_time = (workdir / "vocab.tsv").stat().st_mtime
+        settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
+        log = job.folder / "train.log"
+        trained, metrics = trainer.train("words", job.train_flags, settings, log)
+        export = {"workdir": workdir, "output": job.vectors, "format": "word2vec_binary"}
+        exported = trainer.run([f"{PACKAGE}.export"], export, job.folder / "export.log")
+        vocabulary_time = (Path(workdir) / "vocab.tsv").stat().st_mtime
     return {
         "words": metrics[-1]["words"],
         "train_seconds": metrics[-1]["train_seconds"],

@@ -39,7 +39,7 @@ def ran(monkeypatch):
     """Stand-ins for the processes; gives what they were given, by turns."""
     given = []
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         given.append((name, arguments))
         if name == "app.train":
             (workdir,) = (a.partition("=")[2] for a in arguments if a.startswith("--workdir="))

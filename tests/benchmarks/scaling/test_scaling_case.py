@@ -12,7 +12,7 @@ from app.benchmarks.harness import machine
 from app.benchmarks.harness.option_values import check
 from app.benchmarks.harness.options import ScalingOptions
 from app.benchmarks.harness.report import to_json, to_text
-from app.benchmarks.scaling import scaling_case
+from app.benchmarks.scaling import scaling_case, scaling_meter
 from app.benchmarks.scaling.scaling_meter import Mark
 from app.errors import RunError, UsageError
 from app.system import host_memory, processes
@@ -74,12 +74,10 @@ def ran(monkeypatch):
             assert (Path(job["workdir"]) / "vocab.tsv").exists()
             of_size = {"exchanged_bytes": 5000 + job["rows"] // 1000, "step_ms": 2.0}
             return of_size | {"table_bytes": 10 * job["rows"], "zipf_bytes": 6000.0}
-        if name == "message":
-            return {"message_seconds": 0.001}
         rows = [(n, 100.0 / n if n < 8 else None) for n in (1, *job["workers"])]
         return {"step_seconds": 0.01, "gradient_seconds": 0.006, "rows": rows}
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         given.append((name, arguments))
         Path(log).write_text("")
         if name in ("app.train", "app.cluster"):
@@ -169,7 +167,7 @@ def test_a_table_that_does_not_fit_is_left_out(corpus, ran, monkeypatch):
     assert [name for name, _ in ran] == ["app.train", "exchange"]
 
 
-def test_a_message_may_be_given_instead_of_measured(corpus, ran):
+def test_the_time_of_a_message_may_be_set(corpus, ran):
     options = ScalingOptions(corpus=corpus, workers="", vocabularies="", message_us=50.0)
     report = scaling_case.run(options)
     assert to_json(report)["model"]["message_seconds"] == pytest.approx(50e-6)
@@ -177,8 +175,8 @@ def test_a_message_may_be_given_instead_of_measured(corpus, ran):
 
 
 def test_a_side_that_stops_early_has_no_speed(corpus, ran, monkeypatch):
-    read = scaling_case.read_metrics
-    monkeypatch.setattr(scaling_case, "read_metrics", lambda *given: read(*given) | {"epoch": 3.5})
+    read = scaling_meter.read_metrics
+    monkeypatch.setattr(scaling_meter, "read_metrics", lambda *given: read(*given) | {"epoch": 3.5})
     with pytest.raises(RunError, match="none ended at epoch 3.5 of 5, so its speed means nothing"):
         scaling_case.run(ScalingOptions(corpus=corpus))
 
@@ -219,12 +217,12 @@ def test_what_metrics_tell_of_a_run():
     rows = [row | {"input_wait": 0.25} if "words" in row else row for row in rows]
     # The last mark is of processes of which some have ended.
     marks = [Mark(1, 20.0), Mark(2, 20.5), Mark(3, 21.0), Mark(4, 9.0)]
-    values = scaling_case.read_metrics(rows, marks)
+    values = scaling_meter.read_metrics(rows, marks)
     assert values["words_per_second"] == 50 and values["later_words_per_second"] == 100
     assert values["processor_seconds"] == pytest.approx(1e6 * 1.0 / 100)
     assert values["exchanged_bytes"] == (8 * 10 + 8 * 30) / 16 and values["step_words"] == 25
     assert values["input_wait"] == 0.25 and values["calls_again"] is None
-    short = scaling_case.read_metrics(rows[:1], [])
+    short = scaling_meter.read_metrics(rows[:1], [])
     assert short["later_words_per_second"] is None and short["processor_seconds"] is None
 
 

@@ -114,11 +114,3 @@ def test_the_bytes_that_replicas_exchange_do_not_depend_on_the_rows(run_before, 
     assert less["exchanged_bytes"] == more["exchanged_bytes"] > 1000
     assert less["zipf_bytes"] < more["zipf_bytes"]
     assert more["table_bytes"] == 200 * less["table_bytes"] and less["step_ms"] > 0
-
-
-@pytest.mark.slow
-def test_a_message_between_two_processes(tmp_path):
-    job = {"result": str(tmp_path / "result")}
-    ended = fresh("app.benchmarks.scaling.scaling_message", json.dumps(job))
-    assert ended.code == 0, ended.err
-    assert json.loads((tmp_path / "result").read_text())["message_seconds"] > 0

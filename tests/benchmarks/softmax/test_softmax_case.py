@@ -22,7 +22,7 @@ def ran(monkeypatch):
     """Stand-ins for the processes; gives the jobs that they were given. Much memory is free."""
     jobs = []
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         job = json.loads(arguments[-1])
         jobs.append(job)
         table = 4 * job["words"] * job["dim"]
@@ -113,7 +113,7 @@ def test_on_a_gpu_the_memory_is_that_of_the_gpu(ran, monkeypatch):
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 0)
     stand_in = processes.run
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         usage = stand_in(name, arguments, log)
         result = Path(json.loads(arguments[-1])["result"])
         values = json.loads(result.read_text()) | {"device_peak_bytes": 5_000_000}
@@ -127,7 +127,7 @@ def test_on_a_gpu_the_memory_is_that_of_the_gpu(ran, monkeypatch):
 
 
 def test_a_side_for_which_the_device_is_too_small_is_left_out(ran, monkeypatch):
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         result = Path(json.loads(arguments[-1])["result"])
         result.write_text(json.dumps({"left_out": "the memory of the device does not suffice"}))
 

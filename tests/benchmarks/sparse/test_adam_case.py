@@ -20,7 +20,7 @@ def ran(monkeypatch):
     """Stand-ins for the processes; gives the jobs that they were given. Much memory is free."""
     jobs = []
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         job = json.loads(arguments[-1])
         jobs.append(job)
         values = {"step_ms": TIMES[job["side"]], "block_steps": 3, "table_bytes": 12}

@@ -23,7 +23,7 @@ def ran(monkeypatch):
     """Stand-ins for the processes; gives the jobs that they were given. Much memory is free."""
     jobs = []
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         job = json.loads(arguments[-1])
         jobs.append({**job, "program": arguments[1]})
         side = job["side"]
