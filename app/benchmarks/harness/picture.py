@@ -102,24 +102,24 @@ def _log_scale(panels: Sequence[Panel | Lines]) -> tuple[float, float] | None:
 def _bars(axes, panel: Panel, sides: int, log_scale: tuple[float, float] | None) -> None:
     # Bars are as thick in all panels: `sides` is the largest number of bars of a panel.
     names, values = list(panel.values), list(panel.values.values())
-    places = range(len(names))
+    positions = range(len(names))
     colours = [_OURS] * panel.ours + [_PEER] * (len(names) - panel.ours)
     if log_scale:
         axes.set_xscale("log")
     start = log_scale[0] if log_scale else 0
-    axes.barh(places, [value - start for value in values], 0.62, start, color=colours)
-    for place, name in enumerate(names):
+    axes.barh(positions, [value - start for value in values], 0.62, start, color=colours)
+    for number, name in enumerate(names):
         if len(panel.runs[name]) > 1:  # single runs
             dots = panel.runs[name]
-            axes.plot(dots, [place] * len(dots), ".", color=_INK, markersize=3, clip_on=False)
+            axes.plot(dots, [number] * len(dots), ".", color=_INK, markersize=3, clip_on=False)
         end = max(panel.values[name], *panel.runs[name], 0)
         text = f"  {show(panel.measure, panel.values[name])}"
-        axes.text(end, place, text, va="center", fontsize=9, color=_INK)
+        axes.text(end, number, text, va="center", fontsize=9, color=_INK)
     better = f" ({panel.measure.better} is better)" if panel.measure.better else ""
     remark = " (log scale)" if panel.log else better
     title = (panel.title or panel.measure.title) + remark
     axes.set_title(title, loc="left", fontsize=8, color=_INK)
-    axes.set_yticks(list(places), names, fontsize=9, color=_INK)
+    axes.set_yticks(list(positions), names, fontsize=9, color=_INK)
     axes.set_ylim(sides - 0.5, -0.5)
     shown = [value for name in names for value in (0, panel.values[name], *panel.runs[name])]
     room = _ROOM * (max(shown) - min(shown) or 1)
@@ -135,12 +135,12 @@ def _styles(panels: Sequence[Lines]) -> dict[str, dict[str, str]]:
     names = list(dict.fromkeys(name for panel in panels for name in panel.values))
     names.sort(key=lambda name: name in peers)
     styles = {}
-    for place, name in enumerate(names):
-        again, colour = divmod(place, len(_COLOURS))
+    for number, name in enumerate(names):
+        again, colour = divmod(number, len(_COLOURS))
         styles[name] = {
             "color": _PEER_LINE if name in peers else _COLOURS[colour],
             "linestyle": "--" if name in peers else "-:"[again % 2],
-            "marker": _MARKERS[place % len(_MARKERS)],
+            "marker": _MARKERS[number % len(_MARKERS)],
         }
     return styles
 

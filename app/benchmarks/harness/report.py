@@ -74,7 +74,7 @@ class Panel(NamedTuple):
         measure: The measure.
         values: The median of each side by name.
         runs: The values of its single runs by name.
-        title: The title; by default that of the measure.
+        title: The title; by default the title of the measure.
         ours: The number of sides that are Lexrow's, which come first.
         log: Whether the scale is logarithmic; all panels with such a scale share it.
     """
@@ -191,7 +191,7 @@ def make_panels(
     Args:
         table: The sides.
         measures: The measures to draw.
-        title: The title, with `{}` for that of the measure.
+        title: The title, with `{}` for the title of the measure.
         ours: The number of rows that are Lexrow's, which come first.
         log: Whether the scale is logarithmic.
     """
@@ -269,8 +269,8 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     )

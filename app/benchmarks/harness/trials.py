@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import logging
 
 Values = Mapping[str, float | None]
+Job = TypeVar("Job")
 
 
 def alternate(
@@ -32,6 +33,31 @@ def alternate(
             logging.info("run %d of %d: %s", repeat + 1, repeats, side)
             runs[side].append(run(side, repeat))
     return runs
+
+
+def run_jobs(
+    jobs: Mapping[str, Job],
+    repeats: int,
+    reason_against: Callable[[Job], str | None],
+    measure: Callable[[Job, int], dict[str, Any]],
+) -> dict[str, list[dict[str, Any]]]:
+    """Run every job several times, but those that cannot run here.
+
+    Args:
+        jobs: The jobs by name.
+        repeats: The number of runs of each.
+        reason_against: Returns why a job cannot run, or None.
+        measure: Called as `measure(job, seed)`; returns the figures of a run.
+
+    Returns:
+        The figures of each run by job, or the reason under `left_out`.
+    """
+
+    def run_one(name: str, repeat: int) -> dict[str, Any]:
+        reason = reason_against(jobs[name])
+        return {"left_out": reason} if reason else measure(jobs[name], repeat + 1)
+
+    return alternate(list(jobs), repeats, run_one)
 
 
 def medians(runs: Sequence[Values]) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ Every run is a process of its own, one at a time. Lexrow reads the files; implic
 pairs as arrays, which is not timed. Each side trains with its own settings, but for the columns and
 the confidence of ALS (--alpha), and saves the vectors of users and items. The figures of a side:
 
-- recall, NDCG, hit rate, MRR and coverage over all items without those that a user has in training,
+- recall, NDCG, hit rate, MRR and coverage over all items but the training items of a user,
   by `app.tasks.recommend.ranking_metrics` from the saved vectors;
 - seconds of training: of the loop, with TensorFlow's compilation; of `fit` of implicit;
 - pairs/s over all epochs or iterations; an iteration of ALS solves for all vectors;

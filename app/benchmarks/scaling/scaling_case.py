@@ -85,7 +85,7 @@ _MESSAGE_US = 1400.0
 # Of the exchange: steps of a call, and timed calls.
 _EXCHANGE = {"steps": 4, "calls": 20}
 # Memory of the exchange: the tables of two replicas, with an accumulator for each row; and all
-# else, with what the making of a table takes (TensorFlow 2.21.0).
+# else, with temporary memory of a new table (TensorFlow 2.21.0).
 _TABLES, _REPLICAS, _FLOAT, _BESIDE_BYTES = 2, 2, 4, 1.5e9
 
 
@@ -203,7 +203,7 @@ def _train(
 
 
 def _compare_with_one(table: Table) -> None:
-    """Add the speed as a share of that of one process, once compiled if that is known."""
+    """Add the speed as a share of one process's, once compiled if both speeds are known."""
     one = table.rows[0].median
     for row in table.rows:
         pairs = [
@@ -213,7 +213,7 @@ def _compare_with_one(table: Table) -> None:
 
 
 def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
-    """Return what replicas exchange with so many rows, or the reason under `left_out`."""
+    """Return the exchange of replicas for a number of rows, or `left_out` with the reason."""
     own = (workdir / "vocab.tsv").read_bytes().count(b"\n")
     needed = _TABLES * _REPLICAS * rows * _FLOAT * (options.columns + 1) + _BESIDE_BYTES
     if rows < own:

@@ -1,4 +1,4 @@
-"""Measure what replicas exchange as the vocabulary grows.
+"""Measure the bytes that replicas exchange as the vocabulary grows.
 
 Two replicas on logical devices of this process train on the same batches of text for every size V
 of the vocabulary: the words of the text keep their ids, and the other rows never occur.

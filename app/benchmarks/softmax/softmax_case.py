@@ -111,12 +111,10 @@ def run(options: SoftmaxOptions) -> Result:
     """
     jobs = {job.name: job for job in _make_jobs(options)}
     described = machine.describe(["tensorflow", "numpy"])
-
-    def run_one(name: str, repeat: int) -> dict[str, Any]:
-        reason = _reason_against(jobs[name], bool(described["accelerators"]))
-        return {"left_out": reason} if reason else _measure(jobs[name], repeat + 1)
-
-    runs = trials.alternate(list(jobs), options.repeats, run_one)
+    on_gpu = bool(described["accelerators"])
+    runs = trials.run_jobs(
+        jobs, options.repeats, lambda job: _reason_against(job, on_gpu), _measure
+    )
     by_targets: dict[int, list[Row]] = {}
     records = []
     for name, job in jobs.items():

@@ -1,6 +1,6 @@
 """One step of a large embedding table, row by row: Lexrow beside Keras and code by hand.
 
-The case is that of keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, mean squared error.
+The case is from keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, mean squared error.
 Each side is a process of its own, one at a time:
 
 - table: the trainer's step on a table of Lexrow;
@@ -15,7 +15,7 @@ The figures of a side:
   block of keras.fit is an epoch, with all that Keras does for it;
 - peak memory: the most resident memory of the process; the same without the table and its slots;
   and without the peak of a process that only imports Keras. On a GPU, the peak above table and
-  slots is that of the memory of the GPU.
+  slots counts the memory of the GPU.
 
 A further table has the time of Lexrow's step (lazy Adam, 128 columns) as the rows grow in number.
 """
@@ -76,7 +76,7 @@ class Job(NamedTuple):
         rows: Rows of the table.
         dim: Columns of the table.
         steps: The most steps of a timed block.
-        batch: The shape of the ids of a step; by default that of keras issue 4365.
+        batch: The shape of the ids of a step; by default the shape in keras issue 4365.
     """
 
     optimizer: str
@@ -111,14 +111,13 @@ def run(options: SparseOptions) -> Result:
     described = machine.describe(["tensorflow", "keras", "numpy"])
     bare = programs.import_usage("keras")
     jobs = {job.name: job for job in [*compared, *growing]}
-
-    def run_one(name: str, repeat: int) -> dict[str, Any]:
-        missing = None
-        if not described["accelerators"]:
-            missing = machine.missing_memory(jobs[name].needed_bytes)
-        return {"left_out": missing} if missing else measure(jobs[name], repeat + 1, bare)
-
-    runs = trials.alternate(list(jobs), options.repeats, run_one)
+    on_gpu = bool(described["accelerators"])
+    runs = trials.run_jobs(
+        jobs,
+        options.repeats,
+        lambda job: None if on_gpu else machine.missing_memory(job.needed_bytes),
+        lambda job, seed: measure(job, seed, bare),
+    )
     by_optimizer: dict[str, dict[str, Row]] = {job.optimizer: {} for job in compared}
     for job in compared:
         row = report.make_row(TITLES[job.side], runs[job.name], MEASURES, job._asdict())
@@ -144,7 +143,7 @@ def run(options: SparseOptions) -> Result:
         optimizer, dim = _GROWING
         title = f"Lexrow, {optimizer} on a table, {dim} columns"
         tables.append(Table(title, MEASURES, rows, growth))
-        panels += report.make_panels(tables[-1], [STEP], f"{title}: {{}}", len(rows))
+        panels += report.make_panels(tables[-1], [STEP], f"Lexrow, {dim} columns: {{}}", len(rows))
     figures = {
         "imports": bare._asdict(),
         "compared": [

@@ -42,8 +42,8 @@ class Side(NamedTuple):
     """A side.
 
     Attributes:
-        blocks: Called as `blocks(steps, count)`; makes so many blocks of steps, and returns the
-            seconds of each.
+        blocks: Called as `blocks(steps, count)`; makes `count` blocks of steps, and returns
+            the seconds of each.
         gather: Returns the rows of ids.
         bytes: Returns the bytes of the table and its slots, after the first step.
     """

@@ -94,16 +94,13 @@ def run(options: TablesOptions) -> Result:
     """
     jobs = {f"{job.optimizer}, {job.title}": job for job in _make_jobs(options)}
     described = machine.describe(["tensorflow", "numpy"])
-
-    def run_one(name: str, repeat: int) -> dict[str, Any]:
-        missing = None
-        if not described["accelerators"]:
-            missing = machine.missing_memory(_needed_bytes(jobs[name]))
-        if missing:
-            return {"left_out": missing}
-        return _measure(name, jobs[name], repeat + 1, options.folder)
-
-    runs = trials.alternate(list(jobs), options.repeats, run_one)
+    on_gpu = bool(described["accelerators"])
+    runs = trials.run_jobs(
+        jobs,
+        options.repeats,
+        lambda job: None if on_gpu else machine.missing_memory(_needed_bytes(job)),
+        lambda job, seed: _measure(job, seed, options.folder),
+    )
     by_optimizer: dict[str, dict[str, Row]] = {}
     for name, job in jobs.items():
         row = report.make_row(job.title, runs[name], MEASURES, job._asdict())
@@ -160,11 +157,11 @@ def _needed_bytes(job: Job) -> float:
     return table * (1 + (job.hot or 0) / 100) + _BESIDE_BYTES
 
 
-def _measure(name: str, job: Job, seed: int, parent: str) -> dict[str, Any]:
+def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
     program = "tables_torch" if job.side == "torch" else "tables_sides"
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-", dir=parent or None) as folder:
         spec = job._asdict() | {"seed": seed, "folder": folder}
-        return programs.run(name, f"tables.{program}", spec)[0]
+        return programs.run(f"{job.optimizer}, {job.title}", f"tables.{program}", spec)[0]
 
 
 def _ratios(sides: dict[str, Row]) -> dict[str, dict[str, float | None]]:
