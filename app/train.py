@@ -32,7 +32,7 @@ def main(_: Sequence[str]) -> None:
     flags.start_tensorflow()
     from .build import strategies
     from .checkpoints import checkpoint
-    from .distributed import serving
+    from .distributed import tensorflow_server
     from .system import devices
     from .tasks import all_tasks
     from .training import banner, loop, progress
@@ -42,7 +42,7 @@ def main(_: Sequence[str]) -> None:
     place = workdir.Workdir(settings.run.workdir or os.devnull)
     try:
         if strategies.is_server(settings, hosts):
-            serving.serve(settings, hosts, place)
+            tensorflow_server.serve(settings, hosts, place)
             return
         runner = strategies.make_runner(settings, hosts)
     except RunError as error:

@@ -58,7 +58,7 @@ def is_server(config: Config, hosts: Hosts | None) -> bool:
 
     Returns:
         Whether this is a worker or a parameter server of --strategy=parameter_server; see
-        `distributed.serving`.
+        `distributed.tensorflow_server`.
     """
     asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
     return asynchronous and hosts is not None and not hosts.is_chief

@@ -26,19 +26,10 @@ from ..errors import RunError, UsageError
 from ..tables.base import Table
 from ..training.job import Job
 from ..training.progress import is_finished
-from . import liveness, notes, rendezvous
+from . import liveness, rendezvous
 from .agreement import Agreement
 from .cluster_spec import Hosts
 from .replicas import Made, Replicas
-
-# TensorFlow's errors when another process is gone or was started again.
-_LOST_PROCESS_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-)
 
 
 class Workers(Replicas):
@@ -55,10 +46,10 @@ class Workers(Replicas):
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, seconds = hosts, config.run.cluster_timeout
         self._asked, self._is_checked = False, False
-        with rendezvous.present(config, hosts):
-            rendezvous.meet(hosts, seconds, lambda: notes.check(config, hosts))
-            with self._restart_on_loss():
-                super().__init__(_strategy(hosts, config.run.device, seconds))
+        rendezvous.check_own_address(hosts, seconds)
+        rendezvous.meet(config, hosts)
+        with self._restart_on_loss():
+            super().__init__(_strategy(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
         self._last: list[Made] = []
         self._agreement = Agreement(self._somebody_has_more)
@@ -168,15 +159,16 @@ class Workers(Replicas):
         """Start this program again if the block fails because another process is gone."""
         try:
             yield
-        except _LOST_PROCESS_ERRORS as error:
-            absent = liveness.missing(self._hosts, self._hosts.others, 0)
-            names = liveness.names(self._hosts, absent) or "another process"
+        except tf.errors.OpError as error:
+            if not liveness.is_lost_process_error(error):
+                raise
+            absent = liveness.missing(self._hosts, self._hosts.others)
+            names = self._hosts.names(absent) or "another process"
             if self._asked:
                 raise RunError(
                     f"{names} is gone; run all processes again to continue from the last checkpoint"
                 ) from error
-            reason = error.message.strip().splitlines()[-1] if error.message else "no reason given"
-            logging.debug("%s", reason)
+            logging.debug("%s", error.message)
             _start_again(names)
 
 

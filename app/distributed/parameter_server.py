@@ -37,16 +37,6 @@ from .cluster_spec import Hosts
 # The most scheduled calls: two for each worker (one runs, one waits) and a few more, as workers are
 # not equally fast.
 _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
-# TensorFlow's errors when another process is gone or was started again. InvalidArgumentError has
-# other causes too; after a new start it contains the text below.
-_LOST_PROCESS_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InvalidArgumentError,
-)
-_STARTED_AGAIN = "context_id"
 
 
 class Coordinator:
@@ -62,10 +52,9 @@ class Coordinator:
     replicas, chief, is_asynchronous = 1, True, True
 
     def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, self._present = hosts, contextlib.ExitStack()
-        # Workers that are started again look for the chief's note.
-        self._present.enter_context(rendezvous.present(config, hosts))
-        rendezvous.await_all(config, hosts)
+        self._hosts = hosts
+        rendezvous.check_own_address(hosts, config.run.cluster_timeout)
+        rendezvous.meet(config, hosts)
         _shorten_log(hosts)
         self._strategy = _strategy(hosts)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
@@ -77,15 +66,13 @@ class Coordinator:
         """See `Runner`; any access to a table fails when a parameter server is gone."""
         try:
             yield
-        except (*_LOST_PROCESS_ERRORS, RunError) as error:
+        except (tf.errors.OpError, RunError) as error:
+            # TensorFlow's coordinator repeats the calls of a lost worker, and raises no such error.
             servers = [task for task in self._hosts.everyone if task[0] == "ps"]
-            absent = liveness.missing(self._hosts, servers, 0)
-            names_server = not isinstance(error, RunError) and "/job:ps/" in str(error)
-            if isinstance(error, tf.errors.InvalidArgumentError):
-                names_server = _STARTED_AGAIN in str(error)
-            if not absent and not names_server:
+            absent = liveness.missing(self._hosts, servers)
+            if not absent and not liveness.is_lost_process_error(error):
                 raise
-            names = liveness.names(self._hosts, absent) or "one that was started again"
+            names = self._hosts.names(absent) or "one that was started again"
             raise RunError(
                 f"a parameter server is lost with its rows: {names}; start all servers, then run "
                 "this command again: it continues from the last checkpoint"
@@ -175,8 +162,7 @@ class Coordinator:
         }
 
     def close(self) -> None:
-        """End; workers and servers notice the end of this process by themselves."""
-        self._present.close()
+        """Do nothing: workers and servers notice the end of this process by themselves."""
 
     def wait_for_chief(self, workdir: Workdir) -> None:
         """End without waiting."""
@@ -271,7 +257,7 @@ def _shorten_log(hosts: Hosts) -> None:
 
     def hook(unraisable: Any) -> None:
         # Destructors of TensorFlow's objects wait for operations of a lost server, and fail.
-        if not isinstance(unraisable.exc_value, _LOST_PROCESS_ERRORS):
+        if not isinstance(unraisable.exc_value, tf.errors.OpError):
             previous_hook(unraisable)
 
     sys.unraisablehook = hook

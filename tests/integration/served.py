@@ -5,7 +5,6 @@ A RUN is as of `tests.integration.replicas`, with as many workers and two parame
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -32,12 +31,7 @@ def main() -> None:
     configs = [_in_long_calls(case, replicas.made(case, *rest)) for case, *rest in runs]
     devices.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
-    with (
-        mock.patch.object(
-            parameter_server.rendezvous, "present", lambda *_: contextlib.nullcontext()
-        ),
-        mock.patch.object(parameter_server.rendezvous, "await_all"),
-    ):
+    with mock.patch.object(parameter_server, "rendezvous"):
         coordinator = parameter_server.Coordinator(configs[0], hosts)
     for config in configs:
         served = config.run.strategy == "parameter_server"

@@ -1,4 +1,4 @@
-"""The main loop of a worker or a parameter server, which serves the chief of the run."""
+"""Run TensorFlow's server in a worker or a parameter server of --strategy=parameter_server."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         RunError: A process did not arrive within --cluster_timeout.
         UsageError: This process cannot serve, or processes differ; see `rendezvous`.
     """
-    with asked_to_stop() as stop, rendezvous.present(config, hosts):
+    rendezvous.check_own_address(hosts, config.run.cluster_timeout)
+    with asked_to_stop() as stop:
         cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
         server = tf.distribute.Server(
             cluster, hosts.kind, hosts.index, protocol="grpc", config=_threads(hosts)
         )
         assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
-        rendezvous.await_all(config, hosts)
-        liveness.wait_for_end_of_chief(hosts, stop.is_set)
+        rendezvous.meet(config, hosts)
+        liveness.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if not stop.is_set() and not is_finished(workdir):
