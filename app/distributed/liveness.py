@@ -6,11 +6,14 @@ lost, but not which one; and between two operations there is no error. So both a
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
+from absl import logging
 
 from .cluster_spec import Hosts, Task, host_and_port
 
@@ -103,3 +106,17 @@ def is_lost_process_error(error: Exception) -> bool:
         "Unable to find a context_id" in error.message
     )
     return is_new_process or isinstance(error, _LOST_PROCESS_ERRORS)
+
+
+def start_again(lost: str) -> None:
+    """Run this program again from its beginning, because of a lost process.
+
+    Args:
+        lost: The name of the process.
+    """
+    logging.warning("%s is gone: starting again to continue from the last checkpoint", lost)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    spec = sys.modules["__main__"].__spec__  # None for a program that was started as a file
+    program = [sys.argv[0]] if spec is None else ["-m", spec.name]
+    os.execv(sys.executable, [sys.executable, *program, *sys.argv[1:]])

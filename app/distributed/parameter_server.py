@@ -20,27 +20,27 @@ import tensorflow as tf
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
-from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
 from ..tables import device, served
 from ..tables.base import Table
-from ..tables.device import DeviceTable
 from ..tables.served import ServedTables
 from ..training.gradients import RowGradients, compute_gradients, phase
 from ..training.job import Job
+from ..training.runner import Runner
 from ..training.step import clip_gradients, split_steps, update_rows
 from ..types import Batch
 from . import liveness, rendezvous
 from .cluster_spec import Hosts
+from .tensorflow_server import make_resolver
 
 # The most scheduled calls: two for each worker (one runs, one waits) and a few more, as workers are
 # not equally fast.
 _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
 
 
-class Coordinator:
-    """The runner of the chief in --strategy=parameter_server; see `training.runner.Runner`.
+class Coordinator(Runner):
+    """The runner of the chief in --strategy=parameter_server.
 
     The constructor waits until all workers and servers are there.
 
@@ -49,14 +49,14 @@ class Coordinator:
         hosts: The processes of the run.
     """
 
-    replicas, chief, is_asynchronous = 1, True, True
+    is_asynchronous = True
 
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts = hosts
         rendezvous.check_own_address(hosts, config.run.cluster_timeout)
         rendezvous.meet(config, hosts)
         _shorten_log(hosts)
-        self._strategy = _strategy(hosts)
+        self._strategy = tf.distribute.ParameterServerStrategy(make_resolver(hosts))
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._most_scheduled = _CALLS_PER_WORKER * len(hosts.tasks["worker"]) + _MORE_CALLS
         self._scheduled: collections.deque[Any] = collections.deque()
@@ -98,14 +98,14 @@ class Coordinator:
         self._bytes: list[float] = []
         specs = job.model.tables()
         trained = {name: tables[name] for name in tables if specs[name].trained}
-        self._served = ServedTables(trained, _change(job))
+
+        def update(name: str, shard: Table, ids_U: Any, gradients_UD: Any, *step: Any) -> None:
+            update_rows(job.optimizer, shard, RowGradients(ids_U, gradients_UD), *step)
+
+        self._served = ServedTables(trained, update)
         with tf.device(self._served.device):
             self._begun = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self._function = self._train_function(job, seed)
-
-    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; all batches, as the chief makes them for the workers."""
-        return job.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`."""
@@ -135,14 +135,6 @@ class Coordinator:
         self._coordinator.join()
         self._scheduled.clear()
 
-    def is_stopping(self, asked: bool) -> bool:
-        """Return whether this process was asked to stop."""
-        return asked
-
-    def broadcast(self, number: float) -> float:
-        """Return the number: this process is the chief."""
-        return number
-
     def values(self) -> dict[str, float]:
         """Return the number of scheduled, finished and repeated calls, and the bytes of a step.
 
@@ -160,12 +152,6 @@ class Coordinator:
             "calls_again": begun - self._calls_scheduled,
             "exchanged_bytes": exchanged,
         }
-
-    def close(self) -> None:
-        """Do nothing: workers and servers notice the end of this process by themselves."""
-
-    def wait_for_chief(self, workdir: Workdir) -> None:
-        """End without waiting."""
 
     def _train_function(self, job: Job, seed: int) -> Any:
         """Return the function that a worker calls; see `training.step.train_function`.
@@ -207,31 +193,6 @@ class Coordinator:
             return *steps[0][:2], tf.add_n([exchanged for *_, exchanged in steps])
 
         return train
-
-
-def _change(job: Job) -> served.UpdateRows:
-    """Return a function that updates the rows of a part of a table by the job's optimizer."""
-
-    def change(
-        name: str,
-        part: DeviceTable,
-        ids_U: tf.Tensor,
-        gradients_UD: tf.Tensor,
-        rate: tf.Tensor,
-        number: tf.Tensor,
-    ) -> None:
-        update_rows(job.optimizer, part, RowGradients(ids_U, gradients_UD), rate, number)
-
-    return change
-
-
-def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
-    """Connect to all workers and servers, which have to be there."""
-    cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
-    )
-    return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def _shorten_log(hosts: Hosts) -> None:

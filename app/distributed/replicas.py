@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,7 +18,6 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
-from ..checkpoints.workdir import Workdir
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.row_reads import unique
@@ -26,7 +25,7 @@ from ..tables.variable import ON_HOST
 from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
 from ..training.job import Job
 from ..training.packing import pack, packed_size, unpack
-from ..training.runner import table_errors
+from ..training.runner import Runner, table_errors
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .exchange import Exchange, replica_number
@@ -51,8 +50,8 @@ class Made(NamedTuple):
     numbers: tf.Tensor
 
 
-class Replicas:
-    """The runner for the replicas of one process; see `training.runner.Runner`.
+class Replicas(Runner):
+    """The runner for the replicas of one process.
 
     The micro-batches of a step are divided evenly: each replica has a range of them, in order.
 
@@ -60,17 +59,11 @@ class Replicas:
         strategy: The strategy of the replicas.
     """
 
-    chief, is_asynchronous = True, False
-
     def __init__(self, strategy: tf.distribute.Strategy):
         self.replicas = strategy.num_replicas_in_sync
         self.strategy = strategy
         self._exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
-
-    def error_context(self) -> AbstractContextManager:
-        """See `Runner`; errors of an exchange are converted where it is called."""
-        return nullcontext()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -90,10 +83,6 @@ class Replicas:
         self._operations = _operations(job)
         self._function = _train_function(self.strategy, self._exchange, job, tables, seed)
 
-    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; all batches."""
-        return job.batches(epochs, first)
-
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
         inputs = data, first, rate, self.flags_F(), tf.constant(0)
@@ -112,22 +101,6 @@ class Replicas:
         """Return what this process tells the others with a call: `FLAGS` numbers, 0 or 1."""
         return tf.zeros([FLAGS])
 
-    def totals(self, calls: Sequence[Made]) -> tuple[float, float]:
-        """See `Runner`."""
-        loss, examples, *_ = zip(*calls, strict=True)
-        return float(tf.add_n(loss)), float(tf.add_n(examples))
-
-    def synchronize(self) -> None:
-        """Do nothing: calls are made one after the other."""
-
-    def is_stopping(self, asked: bool) -> bool:
-        """Return whether this process was asked to stop."""
-        return asked
-
-    def broadcast(self, number: float) -> float:
-        """Return the number: this process is the chief."""
-        return number
-
     def values(self) -> dict[str, float]:
         """Return the bytes that a replica sends in a step."""
         if not self._exchanged:
@@ -135,12 +108,6 @@ class Replicas:
         mean = _FLOAT_BYTES * float(tf.add_n(self._exchanged)) / len(self._exchanged)
         self._exchanged.clear()
         return {"exchanged_bytes": round(mean)}
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-    def wait_for_chief(self, workdir: Workdir) -> None:
-        """End without waiting."""
 
 
 def mirrored() -> Replicas:

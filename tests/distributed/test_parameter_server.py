@@ -42,7 +42,7 @@ def hosts():
 def coordinator(hosts, monkeypatch):
     """One that is connected to nobody."""
     monkeypatch.setattr(parameter_server, "rendezvous", mock.Mock())
-    monkeypatch.setattr(parameter_server, "_strategy", lambda _: None)
+    monkeypatch.setattr(tf.distribute, "ParameterServerStrategy", lambda _: None)
     monkeypatch.setattr(parameter_server, "_shorten_log", lambda _: None)
     monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", lambda _: None)
     return parameter_server.Coordinator(Config(), hosts)

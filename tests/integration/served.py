@@ -17,7 +17,7 @@ from app.checkpoints import checkpoint, stored
 from app.config import Config
 from app.distributed import parameter_server
 from app.system import devices
-from app.training.runner import LocalRunner
+from app.training.runner import Runner
 from tests import in_process
 from tests.integration import replicas
 
@@ -35,7 +35,7 @@ def main() -> None:
         coordinator = parameter_server.Coordinator(configs[0], hosts)
     for config in configs:
         served = config.run.strategy == "parameter_server"
-        replicas.train(config, coordinator if served else LocalRunner())
+        replicas.train(config, coordinator if served else Runner())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the servers' destructors would wait for one another
