@@ -85,14 +85,22 @@ class Workers(Replicas):
         self._last.clear()
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; a share of the micro-batches where the job can make one alone."""
+        """See `Runner`; only the micro-batches of this process, where the job can make these."""
         if not self._is_shared:
             return job.batches(epochs, first)
+        held = self.micro_batches(job)
+        own = job.batches(epochs, first, held)
+        empty = tf.concat([job.empty] * len(held), axis=1)
+        return self._agreement.batches(own, epochs, empty)
+
+    def micro_batches(self, job: Job) -> range:
+        """See `Replicas`."""
+        if job.empty is None:
+            return super().micro_batches(job)
         everyone = self._hosts.everyone
         share = job.micro_batches // len(everyone)
         start = everyone.index(self._hosts.task) * share
-        own = job.batches(epochs, first, range(start, start + share))
-        return self._agreement.batches(own, epochs, job.empty)
+        return range(start, start + share)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""

@@ -81,7 +81,16 @@ class Replicas(Runner):
         """See `Runner`."""
         self._tables = tables
         self._operations = _operations(job)
-        self._function = _train_function(self.strategy, self._exchange, job, tables, seed)
+        held = self.micro_batches(job)
+        self._function = _train_function(self.strategy, self._exchange, job, tables, held, seed)
+
+    def micro_batches(self, job: Job) -> range:
+        """Return the indices of the micro-batches that the batches of this process have.
+
+        Args:
+            job: What to train.
+        """
+        return range(job.micro_batches)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
@@ -121,6 +130,7 @@ def _train_function(
     exchange: Exchange,
     job: Job,
     tables: Mapping[str, Table],
+    held: range,
     seed: int,
 ) -> Any:
     """Return a compiled function that trains S steps in all replicas; see `train_function`.
@@ -147,7 +157,7 @@ def _train_function(
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        steps = list(split_steps(data_S, first, seed, job.micro_batches, mine))
+        steps = list(split_steps(data_S, first, seed, job.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
         keys = (key + index for index in itertools.count())
         sizes: list[tf.Tensor] = []

@@ -31,8 +31,8 @@ class Job:
         device: The device of the steps.
         micro_batches: The number of micro-batches in a step.
         is_arranged: Whether the batches of an epoch depend on `micro_batches`.
-        empty: A batch of padding, for a process that has no data left in an epoch while others
-            have. None where every process has the same number of batches.
+        empty: A micro-batch (S, ...) of padding, for a process that has no data left in an epoch
+            while others have. None where every process makes the whole batches.
         digest: A checksum of everything that gives the ids their meaning.
         of_loss: Returns further metrics that follow from the mean loss, by name.
         epoch_end: Returns scores by name after each epoch. None where nothing is scored.
