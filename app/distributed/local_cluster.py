@@ -231,9 +231,8 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
         servers = []
         for name, arguments in roles.items():
             log = folder / f"{name}.log"
-            server = Process(
-                name, ["-m", f"{PACKAGE}.distributed.server", *arguments], log, prints_address=True
-            )
+            program = ["-m", f"{PACKAGE}.distributed.data_server", *arguments]
+            server = Process(name, program, log, prints_address=True)
             servers.append(stack.enter_context(server.running()))
             if len(servers) == 1:
                 server.address()  # workers need a dispatcher that is ready

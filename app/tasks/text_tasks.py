@@ -73,14 +73,14 @@ def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
 
 
 def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
-    """Return the batch (S, B, L) int32 of a process that has no text left, all `PAD`.
+    """Return a micro-batch (S, B, L) int32 of a process that has no text left, all `PAD`.
 
     Args:
         config: The configuration of the run.
         halo: L - T.
     """
     settings = config.input
-    rows, length = settings.batch_tokens // settings.row_tokens, settings.row_tokens + halo
+    rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens + halo
     return tf.fill((settings.steps_per_call, rows, length), PAD)
 
 

@@ -45,14 +45,17 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     calls = scaling_jobs.first_calls(made, _POOL)
     if not calls:
         raise RunError("the text has no whole call; give more text as --corpus")
-    train = train_function(made.model, made.tables, made.optimizer, config.run.seed)
-    devices_of = {name: table.device for name, table in made.tables.items()}
+    train = train_function(made.model, made.placed.tables, made.optimizer, config.run.seed)
+    devices_of = {name: table.device for name, table in made.placed.tables.items()}
 
     @tf.function(autograph=False)
     def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
         return [
             compute_gradients(
-                made.model, lambda name, ids_U: made.tables[name].gather(ids_U), batches, devices_of
+                made.model,
+                lambda name, ids_U: made.placed.tables[name].gather(ids_U),
+                batches,
+                devices_of,
             ).gradients
             for batches in split_steps(data_S, first, config.run.seed, 1)
         ]

@@ -176,10 +176,7 @@ def make_batches_from_rows(
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
     ) -> Iterator[tuple[int, tf.Tensor]]:
-        streams = [
-            share_rows(number) if mine is None or number in mine else None
-            for number in range(micro)
-        ]
+        streams = [share_rows(number) for number in mine or range(micro)]
         dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
         with raise_read_errors(progress):
             for epoch, tokens in dataset:

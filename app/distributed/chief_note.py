@@ -1,7 +1,7 @@
-"""Compare the flags and versions of all processes of a run by notes in the shared workdir.
+"""Compare the flags and versions of a process with the note of the chief in the workdir.
 
-Each process writes its note before it opens its port. It reads the notes of the others when their
-ports are open, so the notes are those of this run.
+The note is a file, not a message, for two reasons. It shows that the processes share the workdir.
+And a process that is started again can read it while the chief trains.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import secrets
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..checkpoints.workdir import read_json, write_json
 from ..config import Config
 from ..config.settings import by_name
 from ..errors import RunError, UsageError
-from .cluster_spec import Hosts, Task
+from .cluster_spec import Hosts
 
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
 _MAY_DIFFER = {
@@ -52,76 +52,63 @@ _UNSEEN_SECONDS = 40.0
 _PAUSE_SECONDS = 0.5
 
 
-@contextlib.contextmanager
-def written(config: Config, hosts: Hosts) -> Iterator[None]:
-    """Write the note of this process, and delete it if the block fails.
-
-    The note stays after the block, as a process that is started again later reads it too. The next
-    run overwrites it.
+def write_note(config: Config, hosts: Hosts) -> str:
+    """Write the note of the chief.
 
     Args:
         config: The settings of the run.
         hosts: The processes of the run.
 
+    Returns:
+        A text that identifies this start of the chief, to give to `difference`.
+
     Raises:
         UsageError: The workdir cannot be written.
     """
-    path = _path(config, hosts.task)
+    start = secrets.token_hex(8)
     try:
-        write_json(path, _note(config, hosts))
+        write_json(_path(config), {"start": start, **_note(config, hosts)})
     except (RunError, UsageError) as error:
         raise UsageError(
             f"--workdir={config.run.workdir}: {error}; all processes write there, so give one "
             "folder that they share, such as NFS"
         ) from error
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
+    return start
 
 
-def check(config: Config, hosts: Hosts) -> None:
-    """Check that all processes have the same flags and versions; their ports have to be open.
-
-    Each process is compared with the chief, so that all processes end with the same message.
+def difference(config: Config, hosts: Hosts, start: str | None) -> str:
+    """Compare this process with the note of the chief, which has to be running.
 
     Args:
-        config: The settings of the run.
+        config: The settings of this process.
         hosts: The processes of the run.
+        start: Identifies the note; None for the newest one.
 
-    Raises:
-        UsageError: A note is missing, or a process differs from the chief.
+    Returns:
+        The first difference as a message about this process; empty if there is none.
     """
-    deadline = time.monotonic() + _UNSEEN_SECONDS
-    notes = {}
-    for task in (hosts.chief, *hosts.everyone):
-        while (note := _read(config, hosts, task)) is None:
-            if time.monotonic() >= deadline:
-                raise UsageError(
-                    f"{hosts.name(*task)} has left no note in --workdir={config.run.workdir}; all "
-                    "processes need one folder that they share, such as NFS"
-                )
-            time.sleep(_PAUSE_SECONDS)
-        notes[task] = note
-    for task in hosts.everyone:
-        difference = _difference(notes[task], notes[hosts.chief])
-        if difference:
-            raise UsageError(f"{hosts.name(*task)} {difference}")
+    # The chief waits no longer than --cluster_timeout for the answer.
+    deadline = time.monotonic() + min(_UNSEEN_SECONDS, config.run.cluster_timeout / 2)
+    while (chief := _read(config)) is None or start not in (None, chief["start"]):
+        if time.monotonic() >= deadline:
+            reason = (
+                f"does not find the note of the chief in --workdir={config.run.workdir}; all "
+                "processes need one folder that they share, such as NFS"
+            )
+            break
+        time.sleep(_PAUSE_SECONDS)
+    else:
+        reason = _first_difference(_note(config, hosts), chief)
+    return f"{hosts.name(*hosts.task)} {reason}" if reason else ""
 
 
-def _path(config: Config, task: Task) -> Path:
-    kind, index = task
-    return Path(config.run.workdir) / "cluster" / f"{kind}-{index}.json"
+def _path(config: Config) -> Path:
+    return Path(config.run.workdir) / "cluster" / "chief.json"
 
 
 def _note(config: Config, hosts: Hosts) -> dict[str, Any]:
     return {
         "cluster": {job: list(addresses) for job, addresses in hosts.tasks.items()},
-        "started": time.time(),
-        "host": platform.node(),
-        "process": os.getpid(),
         "versions": {
             "Python": ".".join(platform.python_version_tuple()[:2]),
             **{name: _version(package) for name, package in _PACKAGES.items()},
@@ -138,31 +125,31 @@ def _flags(config: Config) -> dict[str, Any]:
     return flags
 
 
-def _read(config: Config, hosts: Hosts, task: Task) -> dict[str, Any] | None:
-    """Return the note of a process of this cluster, or None if there is none yet."""
-    path = _path(config, task)
+def _read(config: Config) -> dict[str, Any] | None:
+    path = _path(config)
     with contextlib.suppress(OSError):
         os.listdir(path.parent)  # makes NFS refresh its cache of the folder
-    note = read_json(path)
-    mine = {job: list(addresses) for job, addresses in hosts.tasks.items()}
-    return note if note is not None and note.get("cluster") == mine else None
+    shape = {"start": str, "cluster": dict, "versions": dict, "code": str, "flags": dict}
+    return read_json(path, shape)
 
 
-def _difference(note: dict[str, Any], chief: dict[str, Any]) -> str:
+def _first_difference(mine: dict[str, Any], chief: dict[str, Any]) -> str:
     """Return the first difference to the chief as the rest of a message; empty if there is none."""
-    for name, value in note["versions"].items():
+    for name, value in mine["versions"].items():
         expected = chief["versions"].get(name)
         if value != expected:
             return (
                 f"has {name} {value} and the chief {expected}; install the same lock file "
                 "everywhere"
             )
-    if note["code"] != chief["code"]:
+    if mine["code"] != chief["code"]:
         return (
-            f"runs another revision of Lexrow ({note['code']}) than the chief ({chief['code']}); "
+            f"runs another revision of Lexrow ({mine['code']}) than the chief ({chief['code']}); "
             "install the same revision everywhere"
         )
-    for name, value in note["flags"].items():
+    if mine["cluster"] != chief["cluster"]:
+        return 'has another "cluster" in TF_CONFIG than the chief; give every process the same'
+    for name, value in mine["flags"].items():
         expected = chief["flags"].get(name)
         if value != expected:
             return (
