@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -13,6 +14,9 @@ os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 # Some tests run make: as a person would, not as a part of the `make test ARGS=…` that runs them.
 for _name in ("ARGS", "CASE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "WORKDIR", "WORKERS"):
     os.environ.pop(_name, None)
+# A shell has what it starts in the background ignore Ctrl-C; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

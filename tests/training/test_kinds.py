@@ -15,7 +15,7 @@ from app.training.step import train_function
 from tests.reference import tables
 from tests.reference.batches import make_model, make_tokens
 
-WORDS, STEPS = 60, 3
+WORDS, STEPS = 60, 2
 KINDS = {"sharded": tables.dealt, "file": tables.in_file, "dynamic": tables.dynamic}
 
 
