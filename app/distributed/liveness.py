@@ -180,7 +180,7 @@ def _is_own(host: str, port: int) -> bool | None:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return None
-    addresses = {entry[4][0] for entry in entries}
+    addresses = {str(entry[4][0]) for entry in entries}
     return any(not ports.taken(port, address) for address in addresses) or ports.leads_here(
         host, port, _PROBE_SECONDS
     )

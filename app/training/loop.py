@@ -93,7 +93,7 @@ def train(
     """
     runner = runner or LocalRunner()
     staging = job.staging or InPlace(job.tables)
-    state = {**job.tables, **job.extra_state}
+    state: dict[str, Any] = {**job.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -154,7 +154,7 @@ def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> 
     )
 
 
-def lines(items: list[Item]) -> list[str]:
+def lines(items: Sequence[Item]) -> list[str]:
     """Return the lines of the plan as a table, with the total of each place.
 
     Args:

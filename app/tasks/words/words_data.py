@@ -17,7 +17,7 @@ from absl import logging
 
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...config import Config, InputConfig
+from ...config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from ...errors import UsageError
 from ...input import cache, pipeline, sequences, service, token_rows
 from ...input.pipeline import EpochRows, Share
@@ -261,7 +261,9 @@ def _load_given_vocabulary(config: Config) -> Vocabulary:
     return words
 
 
-def _counting_arguments(config: Config) -> tuple:
+def _counting_arguments(
+    config: Config,
+) -> tuple[CorpusConfig, VocabularyConfig, int, int, bool]:
     """Return the arguments of `text.counting` that the configuration gives."""
     read, close = config.input, config.run.task == "language_model"
     return config.corpus, config.vocabulary, read.block_bytes, read.readers, close
