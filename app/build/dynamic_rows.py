@@ -41,7 +41,8 @@ def rows_for_ids(
     """
     specs = {name: spec for name, spec in specs.items() if spec.grows}
     sizes = {name: _row_bytes(spec, optimizer, config) + ID_BYTES for name, spec in specs.items()}
-    left, rows = int(config.table.table_gb * 1e9), {}
+    left = int(config.table.table_gb * 1e9)
+    rows: dict[str, int] = {}
     for name in sorted(specs, key=lambda name: specs[name].rows):
         share = left // sum(sizes[other] for other in sizes.keys() - rows.keys())
         rows[name] = min(share, specs[name].rows)

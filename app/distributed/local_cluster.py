@@ -225,7 +225,9 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
             yield []
             return
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        roles = {"data dispatcher": ("data_dispatcher", str(port), str(folder / "journal"))}
+        roles: dict[str, tuple[str, ...]] = {
+            "data dispatcher": ("data_dispatcher", str(port), str(folder / "journal"))
+        }
         for number in range(1, workers + 1):
             roles[f"data worker {number}"] = ("data_worker", f"{HOST}:{port}")
         servers = []

@@ -54,7 +54,7 @@ def train(
     """
     runner = runner or Runner()
     staging = job.placed.staging or InPlace(job.placed.tables)
-    state = {**job.placed.tables, **job.extra_state}
+    state: dict[str, Any] = {**job.placed.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)

@@ -107,8 +107,8 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
     oracle = Oracle(32, policy.get("max_age", 0))
     locator = KeyLocator(Squares(), {"rows": table}, 1, micro)
     function = train_function(Squares(), locator.tables, sgd(), 1, micro)
-    for number in range(0, 60, 3):
-        ids_SN = random.choice(KEYS[number % 20 :], (3, 8))
+    for number in range(0, 60, 2):
+        ids_SN = random.choice(KEYS[number % 20 :], (2, 8))
         first = tf.constant(number, tf.int64)
         function(locator.locate(tf.constant(ids_SN), first), first, tf.constant(RATE))
         oracle.call(ids_SN)

@@ -128,7 +128,7 @@ def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_
 
 
 def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
-    settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20)
+    settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20, batch_tokens=4096)
     found = words_data.load_text(settings, place, finished=False)
     before = np.concatenate(of_epoch(words_data.make_batches(found, settings, place), 0))
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
