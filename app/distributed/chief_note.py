@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import secrets
@@ -45,6 +46,12 @@ _PACKAGES = {
     "TensorFlow": "tensorflow",
     "TensorFlow Text": "tensorflow-text",
     "NumPy": "numpy",  # batches depend on its random numbers
+}
+_REMEDIES = {
+    "versions": "install the same lock file everywhere",
+    "code": "install the same revision everywhere",
+    "cluster": "give every process the same one",
+    "flags": "start every process with the same flags",
 }
 # The longest time until other machines see a new note. NFS caches the content of a folder for 30 s
 # by default (nfs(5), acdirmin).
@@ -106,56 +113,36 @@ def _path(config: Config) -> Path:
     return Path(config.run.workdir) / "cluster" / "chief.json"
 
 
-def _note(config: Config, hosts: Hosts) -> dict[str, Any]:
-    return {
-        "cluster": {job: list(addresses) for job, addresses in hosts.tasks.items()},
-        "versions": {
-            "Python": ".".join(platform.python_version_tuple()[:2]),
-            **{name: _version(package) for name, package in _PACKAGES.items()},
-        },
-        "code": _code(),
-        "flags": _flags(config),
-    }
-
-
-def _flags(config: Config) -> dict[str, Any]:
+def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
+    """Return all values that the processes share: by kind, then by a label for messages."""
     flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
     if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
         flags["workdir"] = os.path.abspath(config.run.workdir)
-    return flags
+    return {
+        "versions": {
+            "Python ": ".".join(platform.python_version_tuple()[:2]),
+            **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
+        },
+        "code": {"revision of Lexrow ": _code()},
+        "cluster": {"TF_CONFIG with the cluster ": json.dumps(hosts.tasks)},
+        "flags": {f"--{name}=": _flag_text(value) for name, value in flags.items()},
+    }
 
 
 def _read(config: Config) -> dict[str, Any] | None:
     path = _path(config)
     with contextlib.suppress(OSError):
         os.listdir(path.parent)  # makes NFS refresh its cache of the folder
-    shape = {"start": str, "cluster": dict, "versions": dict, "code": str, "flags": dict}
-    return read_json(path, shape)
+    return read_json(path, {"start": str, **dict.fromkeys(_REMEDIES, dict)})
 
 
 def _first_difference(mine: dict[str, Any], chief: dict[str, Any]) -> str:
     """Return the first difference to the chief as the rest of a message; empty if there is none."""
-    for name, value in mine["versions"].items():
-        expected = chief["versions"].get(name)
-        if value != expected:
-            return (
-                f"has {name} {value} and the chief {expected}; install the same lock file "
-                "everywhere"
-            )
-    if mine["code"] != chief["code"]:
-        return (
-            f"runs another revision of Lexrow ({mine['code']}) than the chief ({chief['code']}); "
-            "install the same revision everywhere"
-        )
-    if mine["cluster"] != chief["cluster"]:
-        return 'has another "cluster" in TF_CONFIG than the chief; give every process the same'
-    for name, value in mine["flags"].items():
-        expected = chief["flags"].get(name)
-        if value != expected:
-            return (
-                f"has --{name}={_flag_text(value)} and the chief {_flag_text(expected)}; start "
-                "every process with the same flags"
-            )
+    for kind, remedy in _REMEDIES.items():
+        for label, value in mine[kind].items():
+            expected = chief[kind].get(label)
+            if value != expected:
+                return f"has {label}{value} and the chief {expected}; {remedy}"
     return ""
 
 

@@ -1,7 +1,8 @@
 """Recognize processes that are lost: by their port, and by the errors of TensorFlow.
 
-A process is there while it listens at its address. An error of TensorFlow says that some process is
-lost, but not which one; and between two operations there is no error. So both are needed.
+A process is there while it listens at its address. An error of TensorFlow says that a process is
+lost, but does not name it. And a process that only waits for the chief gets no error. So both ways
+are needed.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ _ERRORS = {"failed": RunError, "refused": UsageError}
 def meet(config: Config, hosts: Hosts) -> None:
     """Wait until every process of the run has called this function.
 
-    A chief that still runs TensorFlow's server is waited for without limit in --strategy=
-    multi_worker: it notices the loss of this process. A chief of parameter servers goes on without
-    a lost worker, so a process that comes back does not wait.
+    A process that is started again may find a chief that still trains. A worker in step waits
+    without limit until that chief notices the loss and starts again, too. A process of
+    --strategy=parameter_server joins the training at once.
 
     Args:
         config: The settings of the run.

@@ -69,9 +69,9 @@ def test_a_version_that_differs(tmp_path):
     settings = config(tmp_path)
     start = chief_note.write_note(settings, CHIEF)
     versions = json.loads((tmp_path / "cluster" / "chief.json").read_text())["versions"]
-    changed(tmp_path, versions=versions | {"TensorFlow": "2.20.0"})
+    changed(tmp_path, versions=versions | {"TensorFlow ": "2.20.0"})
     assert chief_note.difference(settings, WORKER, start) == (
-        f"worker 1 (c:1) has TensorFlow {versions['TensorFlow']} and the chief 2.20.0; install "
+        f"worker 1 (c:1) has TensorFlow {versions['TensorFlow ']} and the chief 2.20.0; install "
         "the same lock file everywhere"
     )
 
@@ -79,19 +79,18 @@ def test_a_version_that_differs(tmp_path):
 def test_another_revision(tmp_path):
     settings = config(tmp_path)
     start = chief_note.write_note(settings, CHIEF)
-    changed(tmp_path, code="0123456789ab")
+    changed(tmp_path, code={"revision of Lexrow ": "0123456789ab"})
     line = chief_note.difference(settings, WORKER, start)
-    assert line.startswith("worker 1 (c:1) runs another revision of Lexrow")
+    assert line.startswith("worker 1 (c:1) has revision of Lexrow ")
+    assert line.endswith(" and the chief 0123456789ab; install the same revision everywhere")
 
 
 def test_other_hosts(tmp_path):
     start = chief_note.write_note(config(tmp_path), CHIEF)
     other = Hosts({**CHIEF.tasks, "ps": ("e:1",)}, "worker", 1)
     line = chief_note.difference(config(tmp_path), other, start)
-    assert line == (
-        'worker 1 (c:1) has another "cluster" in TF_CONFIG than the chief; give every process the '
-        "same"
-    )
+    assert '"ps": ["e:1"]} and the chief {"chief": ["a:1"],' in line
+    assert line.startswith("worker 1 (c:1) has TF_CONFIG with the cluster ")
 
 
 def test_the_note_of_an_earlier_start_does_not_count(tmp_path):
