@@ -12,7 +12,6 @@ import faulthandler
 import signal
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -70,12 +69,14 @@ class Workers(Replicas):
             logging.debug("%s", error.message)
             liveness.start_again(names)
 
-    def scope(self) -> AbstractContextManager:
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
         """See `Replicas`; variables are local, and have the same initial values in each process."""
         # In the strategy's scope the chief would send every variable to the others, however large.
         # With several local devices the scope is needed, as each device needs a copy.
         is_several = self.replicas > len(self._hosts.everyone)
-        return super().scope() if is_several else contextlib.nullcontext()
+        with super().scope() if is_several else contextlib.nullcontext():
+            yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`."""

@@ -103,7 +103,8 @@ class Replicas(Runner):
         with table_errors():
             key = self._exchange.keys(self._operations)
             results = self._function(data, first, rate, self.flags_F(), key)
-        result = Made(*(self.strategy.experimental_local_results(part)[0] for part in results))
+        local = self.strategy.experimental_local_results
+        result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)
         return result
 

@@ -5,7 +5,7 @@ The loop knows a runner only by the methods of `Runner`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -53,7 +53,7 @@ class Runner:
             seed: The seed of the run.
         """
         self._device, self._tables = job.placed.device, tables
-        self._function = train_function(
+        self._function: Callable[..., Any] = train_function(
             job.model, tables, job.optimizer, seed, job.placed.micro_batches
         )
 
