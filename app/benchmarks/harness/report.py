@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from . import machine
 from .trials import compare, medians
 
-# Characters of a line of a table. A wider table is turned: a line for each measure.
+# Characters of a line of a table. A wider table is turned if that is narrower: the lines are then
+# the measures.
 _WIDTH = 120
 
 
@@ -241,11 +242,10 @@ def table_text(table: Table) -> str:
         named = [(row.name, row.median), *((f"run {number}", run) for number, run in runs)]
         lines += [[name, *(show(m, own.get(m.key)) for m in shown)] for name, own in named]
     for name, first, second in table.compared:
-        found = compare(first.median, second.median)
-        lines.append([name, *(_comparison(m, found.get(m.key)) for m in shown)])
-    text = aligned(lines)
-    if len(text.partition("\n")[0]) > _WIDTH:
-        text = aligned([list(column) for column in zip(*lines, strict=True)])
+        both = compare(first.median, second.median)
+        lines.append([name, *(_comparison(m, both.get(m.key)) for m in shown)])
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    text = min(aligned(lines), aligned(turned), key=_width)
     left_out = [f"left out: {row.name}: {row.left_out}" for row in table.rows if row.left_out]
     return "\n".join([*filter(None, [table.title]), text, *left_out])
 
@@ -274,6 +274,11 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def _width(text: str) -> int:
+    """Return the width of a text, the same for all texts that are narrow enough."""
+    return max(_WIDTH, *map(len, text.split("\n")))
 
 
 def _comparison(measure: Measure, compared: Mapping[str, float | None] | None) -> str:
