@@ -46,21 +46,9 @@ class Outline:
         """Return zeros (U, D); see `Table`."""
         return tf.zeros((tf.size(ids_U), self.columns))
 
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Use the values without effect on rows; see `Table`."""
-        self._written.assign(tf.reduce_sum(delta_UD))
-
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Use the values without effect on rows; see `Table`."""
         self._written.assign(tf.reduce_sum(rows_UD))
-
-    def bytes(self) -> int:
-        """Return 0: there are no rows."""
-        return 0
-
-    def is_finite(self) -> bool:
-        """Return True: zeros are finite."""
-        return True
 
 
 def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
