@@ -11,7 +11,7 @@ DRIVER := $(wildcard /proc/driver/nvidia/version)$(shell command -v nvidia-smi)
 LOCKS := requirements.lock $(if $(DRIVER),requirements-cuda.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow lint smoke bench tensorboard clean lock
+.PHONY: help setup train test test-slow lint fix smoke bench tensorboard clean lock
 
 help:  ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -34,14 +34,19 @@ train: setup  ## train word vectors, or go on where the last run stopped (WORKDI
 	$(BIN)/python -m app.train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
 
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: setup  ## run the slow tests
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-lint: setup  ## check style and formatting
+lint: setup  ## check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: setup  ## correct style and formatting where a program can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 smoke: setup  ## train, score, query and export a small model: under two minutes
 	@set -e; dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; set -x; \
@@ -63,7 +68,7 @@ tensorboard: setup  ## serve the newest run, or WORKDIR=
 	  from tensorboard import main; main.run_main()' --logdir="$$dir" --load_fast=false $(ARGS)
 
 clean:  ## remove .venv and caches; data/ stays
-	rm -rf .venv .venv.busy .pytest_cache .ruff_cache
+	rm -rf .venv .venv.busy .pytest_cache .ruff_cache .mypy_cache
 	find app tests -name __pycache__ -prune -exec rm -rf {} +
 
 lock:  ## compile the lock files anew from pyproject.toml (for maintainers; needs uv)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
-from .benchmarks.harness import machine, options, picture
+from .benchmarks.harness import machine, option_values, picture, report
 from .benchmarks.harness.options import (
     AdamOptions,
     ClassifyOptions,
@@ -30,7 +30,7 @@ from .benchmarks.harness.options import (
     TablesOptions,
     WordsOptions,
 )
-from .benchmarks.harness.report import Report
+from .benchmarks.harness.report import Result
 from .cli import flags
 from .errors import UsageError
 from .system.files import replacing
@@ -45,10 +45,10 @@ class Case(NamedTuple):
     """
 
     options: type[Options]
-    run: Callable[[Any], Report]
+    run: Callable[[Any], Result]
 
 
-def _run(name: str, settings: Options) -> Report:
+def _run(name: str, settings: Options) -> Result:
     """Run the case of this name, which is the name of its module as well."""
     folder = "sparse" if name == "adam" else name
     flags.start_tensorflow()  # hides the notes that TensorFlow's import prints
@@ -75,17 +75,16 @@ def main(arguments: Sequence[str]) -> None:
     """Run the case, print its table, and write the files of --json and --plot."""
     case = _case(arguments)
     settings = _settings(case)
-    options.check(settings)
+    option_values.check(settings)
     _check_outputs(settings)
-    report = CASES[case].run(settings)
-    machine_line = machine.line(report.record["machine"])
-    print(f"{report.title}\n{machine_line}\n\n{report.table}", flush=True)
+    result = CASES[case].run(settings)
+    print(report.to_text(result), flush=True)
     if settings.json:
         with replacing(settings.json) as temporary:
-            text = json.dumps(report.record, indent=1, allow_nan=False) + "\n"
+            text = json.dumps(report.to_json(result), indent=1, allow_nan=False) + "\n"
             temporary.write_text(text, encoding="utf-8")
     if settings.plot:
-        picture.draw(report.panels, report.title, machine_line, settings.plot)
+        picture.draw(result.panels, result.title, machine.line(result.machine), settings.plot)
 
 
 def define() -> None:

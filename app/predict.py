@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any
 
 from absl import flags as absl_flags
 from absl import logging
@@ -62,7 +62,7 @@ def define() -> None:
     absl_flags.DEFINE_bool("json", False, text)
 
 
-def _lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
+def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
     """Yield the lines of a file in blocks, each as soon as it was read.
 
     A byte-order mark at the beginning is skipped. Bytes that are no UTF-8 are replaced.

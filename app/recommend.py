@@ -44,7 +44,8 @@ def main(users: Sequence[str]) -> None:
     ranker = Ranker(trained.model, trained.tables, values.k)
     known = None if values.include_known else trained.known
     asked = iter(users) if users else _lines(sys.stdin.buffer)
-    unknown, shown = 0, []
+    unknown = 0
+    shown: list[str] = []
     while group := list(itertools.islice(asked, _USERS)):
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):

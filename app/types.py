@@ -29,9 +29,9 @@ PHASES = ("lookup", "gather", "loss", "gradient", "update")
 # A function (epochs, first, parts) -> iterator of (epoch, data of S steps).
 #   epochs: the epochs to go through, one after the other.
 #   first: the number of batches of the first epoch to skip.
-#   parts: optional, the micro-batches that this process needs. The others may be empty, and so may
-#       a micro-batch of a process whose share of the epoch has ended.
-# The data is a nest of tensors (S, ...), see `Batch.data`, and the same in every process.
+#   parts: optional, the micro-batches to make, for a task with `Job.empty`. A micro-batch whose
+#       share of the epoch has ended is empty.
+# The data is a nest of tensors (S, ...), see `Batch.data`.
 Batches = Callable[..., Iterator[tuple[int, Any]]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -10,9 +11,14 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Two test processes share one GPU: neither may take all of its memory at the start.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+# XLA compiles twice as fast; the programs are small.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # Some tests run make: as a person would, not as a part of the `make test ARGS=…` that runs them.
 for _name in ("ARGS", "CASE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "WORKDIR", "WORKERS"):
     os.environ.pop(_name, None)
+# A shell has what it starts in the background ignore Ctrl-C; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -11,7 +11,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from unittest import mock
 
-from app.distributed import server
+from app.distributed import data_server
 from tests.integration.commands import SECONDS
 
 
@@ -58,7 +58,7 @@ def running(folder: pathlib.Path, workers: int = 2) -> Iterator[Service]:
 
 
 def _serve(connection: Connection, *arguments: str) -> None:
-    kept = server.start(*arguments)
+    kept = data_server.start(*arguments)
     connection.send(kept[1])
     with contextlib.suppress(EOFError):
         connection.recv()

@@ -6,9 +6,9 @@ import pytest
 from absl import flags
 
 from app import bench
-from app.benchmarks.harness import options
+from app.benchmarks.harness import option_values
 from app.benchmarks.harness.options import SparseOptions, WordsOptions
-from app.benchmarks.harness.report import Measure, Report, panels, results, table
+from app.benchmarks.harness.report import Measure, Result, make_panels, make_table
 from app.errors import UsageError
 from tests.integration.commands import fresh, refusal
 
@@ -23,11 +23,11 @@ def command(monkeypatch):
     bench.define()
 
     def echo(settings):
-        found = results({"ours": [{"speed": 5.0}]}, [MEASURE])
+        table = make_table({"ours": [{"speed": 5.0}]}, [MEASURE])
         machine = {"processor": "cpu", "accelerators": [], "cores": 2, "memory_bytes": 2**31}
         machine |= {"system": "Linux", "versions": {"python": "3"}}
-        record = {"dim": settings.dim, "machine": machine, **found}
-        return Report("a title", record, table(found, [MEASURE]), panels(found, [MEASURE]))
+        figures, panels = {"dim": settings.dim}, make_panels(table, [MEASURE])
+        return Result("case", "a title", machine, {}, [table], figures, panels, ["a note"])
 
     for name, case in list(bench.CASES.items()):
         monkeypatch.setitem(bench.CASES, name, case._replace(run=echo))
@@ -40,7 +40,7 @@ def test_the_table_is_printed_and_the_record_written(command, tmp_path, capsys):
     command("words", "--dim=7", f"--json={record}", f"--plot={drawn}")
     printed = capsys.readouterr().out
     assert printed.startswith("a title\ncpu; 2 cores, 2 GiB; Linux; python 3\n\n")
-    assert printed.endswith("words/s     5\n")
+    assert printed.endswith("      words/s\nours        5\n\na note\n")
     assert json.loads(record.read_text())["dim"] == 7
     assert drawn.exists()
 
@@ -77,7 +77,7 @@ def test_the_defaults_are_those_of_the_case(command, tmp_path):
 
 def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
     known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
-    assert known["repeats"] == "Runs of each side; medians are reported. (default: 1)"
+    assert known["repeats"] == "Runs of each side; the report has their medians. (default: 1)"
     assert known["rows"].startswith("sparse: Rows of the table. (default: 793471) tables: Rows")
     dim = "words, classify, scaling: The number of columns of a vector. (default: 100) "
     assert known["dim"].startswith(dim)
@@ -85,7 +85,7 @@ def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
 
 def test_the_defaults_are_those_of_training():
     for defaults in (WordsOptions(), SparseOptions()):
-        options.check(defaults)
+        option_values.check(defaults)
     words = WordsOptions()
     assert (words.dim, words.window, words.min_count) == (100, 5, 5)
 

@@ -28,8 +28,8 @@ def servers_of(cluster) -> dict[int, str]:
             arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue  # it has just ended
-        if "app.distributed.server" in arguments:
-            found[int(pid)] = arguments[arguments.index("app.distributed.server") + 1]
+        if "app.distributed.data_server" in arguments:
+            found[int(pid)] = arguments[arguments.index("app.distributed.data_server") + 1]
     return found
 
 

@@ -118,6 +118,7 @@ def test_ci_runs_what_the_readme_says():
     assert [step for step in steps if step.startswith("make")] == [
         "make lint",
         "make test",
+        "make test-slow ARGS=tests/integration/test_browser.py",
         "make smoke",
     ]
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

@@ -147,7 +147,7 @@ class _Walk:
             shape = tuple(variable.shape)
             known[_Table(name, shape, _bytes(shape, variable.dtype))] = variable
         large = {table.shape for table in known if table.bytes >= self._least_bytes}
-        handles = {}
+        handles: dict[int, _Table] = {}
         for table, variable in known.items():
             if table.shape not in large:
                 continue
@@ -248,8 +248,8 @@ class _Walk:
             return []
         results = [self._result(tensor, whole, origin, values) for tensor in op.outputs]
         if op.type not in _SHAPES + _GIVEN:
-            made = [value.bytes for value in results if value]
-            self._touch(origin, op, scope, sum(value.bytes for value in whole) + sum(made), {})
+            moved = sum(value.bytes for value in [*whole, *results] if value)
+            self._touch(origin, op, scope, moved, {})
         return results
 
     def _result(

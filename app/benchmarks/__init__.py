@@ -1,1 +1,1 @@
-"""Benchmarks: cases that run our side and its peers alike, and what the cases share."""
+"""Benchmarks: a folder for each case, which measures Lexrow and its peers in the same way."""

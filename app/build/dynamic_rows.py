@@ -1,8 +1,7 @@
-"""The number of rows that dynamic tables get within --table_gb, and their map of words."""
+"""The rows that dynamic tables get within --table_gb, and the memory of their maps."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from ..config import Config
@@ -12,7 +11,7 @@ from ..optimizers.base import Optimizer
 from ..tables.base import TableSpec
 from ..tables.dynamic import key_memory
 from ..tables.dynamic.keys import INT64, STRING, KeyMap
-from ..training import memory_plan
+from ..training.memory_plan import HOST, Item, row_bytes, row_parts
 from .storage import dtypes
 
 # Bytes of a word of --table=dynamic in the distribution of negatives, and while that is computed.
@@ -42,7 +41,8 @@ def rows_for_ids(
     """
     specs = {name: spec for name, spec in specs.items() if spec.grows}
     sizes = {name: _row_bytes(spec, optimizer, config) + ID_BYTES for name, spec in specs.items()}
-    left, rows = int(config.table.table_gb * 1e9), {}
+    left = int(config.table.table_gb * 1e9)
+    rows: dict[str, int] = {}
     for name in sorted(specs, key=lambda name: specs[name].rows):
         share = left // sum(sizes[other] for other in sizes.keys() - rows.keys())
         rows[name] = min(share, specs[name].rows)
@@ -53,13 +53,6 @@ def rows_for_ids(
             "bytes; give more"
         )
     return rows
-
-
-def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
-    """Return the bytes of a row with its slots."""
-    one = dataclasses.replace(spec, rows=1)
-    items = memory_plan.table("", one, optimizer, {"": 1}, dtypes(config))
-    return sum(item.bytes for item in items)
 
 
 def rows_for_words(model: Model, optimizer: Optimizer, config: Config) -> int:
@@ -77,12 +70,12 @@ def rows_for_words(model: Model, optimizer: Optimizer, config: Config) -> int:
         UsageError: The memory is not enough for a single word.
     """
     specs = model.tables().values()
-    row_bytes = sum(_row_bytes(spec, optimizer, config) for spec in specs) + word_bytes(config)
+    taken = sum(_row_bytes(spec, optimizer, config) for spec in specs) + _word_bytes(config)
     most = config.vocabulary.max_vocab_size or 2**31 - 2
-    rows = min(int(config.table.table_gb * 1e9) // row_bytes, most)
+    rows = min(int(config.table.table_gb * 1e9) // taken, most)
     if not rows:
         raise UsageError(
-            f"--table_gb={config.table.table_gb}: a word takes {row_bytes} bytes; give more"
+            f"--table_gb={config.table.table_gb}: a word takes {taken} bytes; give more"
         )
     return rows
 
@@ -98,10 +91,32 @@ def make_key_map(rows: int, config: Config, pinned: int) -> KeyMap:
     Returns:
         The map.
     """
-    admits = config.vocabulary.min_count
-    return KeyMap(rows, STRING, admits, config.table.max_age, pinned)
+    return KeyMap(rows, STRING, config.vocabulary.min_count, config.table.max_age, pinned)
 
 
-def word_bytes(config: Config) -> int:
-    """Return the approximate bytes of a word of --table=dynamic, without its rows."""
+def id_map(rows: Mapping[str, int]) -> Item:
+    """Return the approximate memory of the maps of ids, without their rows.
+
+    Args:
+        rows: The number of rows of each table that grows, by name.
+    """
+    count = sum(rows.values())
+    return Item("ids and their counts", f"{count:,} ids", HOST, count * ID_BYTES)
+
+
+def word_map(rows: int, config: Config) -> Item:
+    """Return the approximate memory of a map of words, without their rows.
+
+    Args:
+        rows: The number of words.
+        config: The settings of the run.
+    """
+    return Item("words and their counts", f"{rows:,} words", HOST, rows * _word_bytes(config))
+
+
+def _word_bytes(config: Config) -> int:
     return key_memory.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
+
+
+def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
+    return row_bytes(row_parts("", spec, optimizer, dtypes(config)))

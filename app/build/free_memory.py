@@ -42,7 +42,5 @@ def free_memory(config: Config, devices: list[str]) -> dict[str, int]:
 
 def _gpu_bytes(name: str) -> int:
     """Return the memory of a GPU that TensorFlow may use."""
-    for device in device_lib.list_local_devices():
-        if device.name.endswith(name):
-            return device.memory_limit
-    raise AssertionError(f"{name} is not here")
+    devices = device_lib.list_local_devices()
+    return next(device.memory_limit for device in devices if device.name.endswith(name))

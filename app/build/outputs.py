@@ -6,20 +6,24 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
-from ..config import ModelConfig
+from ..config import Config, ModelConfig
 from ..config.settings import numbers
 from ..errors import UsageError
 from ..losses.base import Loss
 from ..losses.classes import classes
 from ..losses.classes.adaptive_softmax import AdaptiveSoftmax
 from ..losses.classes.class_softmax import ClassSoftmax
+from ..losses.in_batch_softmax import InBatchSoftmax, log_expected
 from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
+from ..losses.pair_losses import Bpr, PairLoss, SquaredError
 from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from ..system import devices
 
 
 class OutputSpec(NamedTuple):
@@ -56,7 +60,7 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     counts_V, columns, targets, _ = spec
-    words, devices = len(counts_V), settings.class_devices
+    words, device_count = len(counts_V), settings.class_devices
     if settings.classes > words:
         raise UsageError(
             f"--classes={settings.classes}: the vocabulary has {words:,} words; give at most "
@@ -70,18 +74,18 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
         "%s classes of words, %s: a step touches %s rows of %s words on average",
         *(f"{count:,}", settings.class_rule, f"{rows:,.0f}", f"{words:,}"),
     )
-    if devices == 1:
+    if device_count == 1:
         return ClassSoftmax(words, columns, starts)
-    if count < devices:
+    if count < device_count:
         raise UsageError(
-            f"--class_devices={devices}: there are {count} classes; give at most that number"
+            f"--class_devices={device_count}: there are {count} classes; give at most that number"
         )
-    device_C = classes.assign_devices(counts_V, starts[-1], targets, devices)
+    device_C = classes.assign_devices(counts_V, starts[-1], targets, device_count)
     expected, worst = classes.imbalance(counts_V, starts[-1], targets, device_C)
     logging.info(
         "classes on %d devices: the busiest device has %.2f times an even share of a step's rows "
         "on average, %.2f times at worst",
-        *(devices, expected, worst),
+        *(device_count, expected, worst),
     )
     return ClassSoftmax(words, columns, starts, devices=device_C)
 
@@ -113,4 +117,59 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
     "adaptive_softmax": _adaptive_softmax,
     "softmax": lambda settings, spec: ClassSoftmax(len(spec.counts_V), spec.columns),
     "one_vs_all": lambda settings, spec: OneVsAll(len(spec.counts_V), spec.columns),
+}
+
+
+class PairSpec(NamedTuple):
+    """The pairs of a user and an item that a loss learns from.
+
+    Attributes:
+        counts_V: The number of pairs of each item.
+        mean: The mean rating; None if the pairs have no ratings.
+    """
+
+    counts_V: np.ndarray
+    mean: float | None
+
+
+def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
+    """Return the loss that --loss names with --task=recommend.
+
+    Args:
+        config: The settings of the run.
+        spec: The pairs.
+
+    Returns:
+        The loss.
+
+    Raises:
+        UsageError: The loss needs ratings, and the pairs have none.
+    """
+    return PAIR_LOSSES[config.model.loss](config, spec)
+
+
+def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
+    settings, device = config.ratings, devices.name(config.run)
+    has_cosines = settings.cosine and config.model.model == "mf"
+    with tf.device(device):  # a variable, as it may be too large for a constant of the graph
+        expected_V = log_expected(spec.counts_V, config.input.micro_tokens)
+        return InBatchSoftmax(
+            tf.Variable(expected_V, trainable=False),
+            settings.temperature if has_cosines else 1.0,
+            devices.compute_dtype(config.model, device),
+        )
+
+
+def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
+    if spec.mean is None:
+        raise UsageError(
+            "--loss=squared_error needs ratings, and the pairs have none; leave it out"
+        )
+    return SquaredError(spec.mean)
+
+
+PAIR_LOSSES: dict[str, Callable[[Config, PairSpec], PairLoss]] = {
+    "in_batch_softmax": _in_batch_softmax,
+    "bpr": lambda config, spec: Bpr(config.ratings.pair_negatives),
+    "squared_error": _squared_error,
 }

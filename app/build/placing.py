@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config
+from ..config import Config, OptimizerConfig, settings
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..system import devices, host_memory
 from ..tables import sharded
 from ..tables.base import TableSpec
 from ..tables.dynamic.keys import KeyMap
-from ..training import cache_size, memory_plan
+from ..training import memory_plan
 from ..training.activations import step_bytes
-from ..training.cache_size import CacheSize
+from ..training.cache_size import CacheSize, calls_per_chunk, estimate_cache_size, first_lookups
 from ..training.job import PlacedTables
-from ..training.memory_plan import FILE, HOST, Item
+from ..training.memory_plan import FILE, HOST, Item, too_much
 from ..types import Batches
 from . import dynamic_rows, storage, updates
 from .free_memory import free_memory
 
-# --hot_rows=auto chooses the largest of these shares of a table's rows that fits.
-_SHARES = (*(0.9**power for power in range(90)), 0.0)
 # Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
 # 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
 _RUN = 90_000_000
@@ -75,13 +74,15 @@ def place_tables(
     Raises:
         UsageError: The memory is not enough. No table has been made.
     """
-    places, dynamic = devices.shard_devices(config), None
+    places, dynamic, rows = devices.shard_devices(config), None, {}
     if keys is not None:
         dynamic = storage.word_table_maker(keys)
+        others = [*others, dynamic_rows.word_map(keys.capacity, config)]
     elif config.table.table == "dynamic":
         rows = dynamic_rows.rows_for_ids(model.tables(), optimizer, config)
         dynamic = storage.id_table_maker(rows)
-    planned = plan(model, lambda: batches(range(1), 0), data, config, places, others)
+        others = [*others, dynamic_rows.id_map(rows)]
+    planned = plan(model, lambda: batches(range(1), 0), data, config, places, others, rows)
     tables = {}
     if not config.run.plan_only:
         tables = storage.make_tables(
@@ -102,9 +103,9 @@ def check_word_map(rows: int, config: Config) -> None:
     Raises:
         UsageError: The map alone does not fit.
     """
-    items, free = [_keys("words", rows, dynamic_rows.word_bytes(config))], free_memory(config, [])
-    if memory_plan.too_much(items, free):
-        raise memory_plan.refusal(items, free, [_less(config)])
+    items, free = [dynamic_rows.word_map(rows, config)], free_memory(config, [])
+    if too_much(items, free):
+        raise memory_plan.refusal(items, free, _advice(config))
 
 
 def plan(
@@ -114,6 +115,7 @@ def plan(
     config: Config,
     devices: list[str],
     others: Sequence[Item] = (),
+    rows: Mapping[str, int] = {},
 ) -> Plan:
     """Plan the memory of a run before a table is made.
 
@@ -124,6 +126,7 @@ def plan(
         config: The settings of the run.
         devices: The devices that `TableSpec` counts; steps run on the first.
         others: Other memory of the task.
+        rows: The rows of tables that get fewer than the model asks for, by name.
 
     Returns:
         The plan.
@@ -131,114 +134,85 @@ def plan(
     Raises:
         UsageError: The memory is not enough; the message names flags that would help.
     """
+    program = Item("program, graph and text", "", HOST, host_memory.resident_bytes() + _RUN)
+    free, micro_batches = free_memory(config, devices), config.input.micro_batches or 1
+    specs = {
+        name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
+        for name, spec in model.tables().items()
+    }
+
+    @functools.cache  # the trace of a step can take minutes
+    def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
+        parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
+        count = parallel * step_bytes(model, updates.make_optimizer(optimizer), data)
+        return [*others, Item("activations of a step", "", devices[0], count), program]
 
     @functools.cache
-    def needs() -> Mapping[str, list[np.ndarray]]:
-        calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        micro = config.input.micro_batches or 1
-        return cache_size.first_lookups(model, batches(), config.run.seed, devices[0], calls, micro)
+    def lookups() -> Mapping[str, list[np.ndarray]]:
+        drawn, calls = batches(), _calls_per_chunk(config)
+        return first_lookups(model, drawn, config.run.seed, devices[0], calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
-        optimizer = updates.make_optimizer(config.optimizer)
-        tables = _tables(model.tables(), optimizer, config, devices)
-        # The trace of a step can take minutes, so it is left out for tables that alone do not fit.
-        if config.table.table != "dynamic" and memory_plan.too_much(tables, free):
-            return Plan([*tables, *others], {})
-        parallel = max(_OVERLAP, config.input.micro_batches)  # micro-batches run side by side
-        step = parallel * step_bytes(model, optimizer, data)
-        items = [
-            *others,
-            Item("activations of a step", "", devices[0], step),
-            Item("program, graph and text", "", HOST, program + _RUN),
-        ]
-        return _plan(model.tables(), optimizer, items, config, devices, needs, free)
+        chosen = plan_tables(specs, config, devices)
+        if too_much(chosen.items, free):
+            return chosen
+        rest = beside_tables(config.optimizer)
+        chosen = plan_tables(specs, config, devices, rest)
+        if config.table.table != "host" or too_much(chosen.items, free):
+            return chosen
+        most, hot_rows = max(spec.rows for spec in specs.values()), config.table.hot_rows
+        counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
+        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
+        return cached(_largest(counts, lambda hot: not too_much(cached(hot).items, free)))
 
-    program, free = host_memory.resident_bytes(), free_memory(config, devices)
     chosen = plan_with(config)
-    if memory_plan.too_much(chosen.items, free):
-        remedies = [
-            _as_flags(changes)
-            for changes in _smaller(config)
-            if not memory_plan.too_much(plan_with(_changed(config, changes)).items, free)
-        ]
-        if config.table.table == "dynamic":
-            remedies = [_less(config)]
-        raise memory_plan.refusal(chosen.items, free, remedies)
+    if too_much(chosen.items, free):
+        values, remedies = settings.by_name(config), []
+        for changes in _smaller(config):
+            if not too_much(plan_with(settings.from_names(values | changes)).items, free):
+                remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
+        raise memory_plan.refusal(chosen.items, free, remedies or _advice(config))
     return chosen
 
 
-def _plan(
+def plan_tables(
     specs: Mapping[str, TableSpec],
-    optimizer: Optimizer,
-    others: list[Item],
     config: Config,
     devices: list[str],
-    needs: Callable[[], Mapping[str, list[np.ndarray]]],
-    free: Mapping[str, int],
+    others: Sequence[Item] = (),
+    lookups: Mapping[str, list[np.ndarray]] = {},
+    hot_rows: int = 0,
 ) -> Plan:
-    """Return the plan of a run with these settings, whether it fits or not."""
-    if config.table.table == "dynamic":
-        rows_by_table = dynamic_rows.rows_for_ids(specs, optimizer, config)
-        if rows_by_table:
-            rows, kind, key_bytes = sum(rows_by_table.values()), "ids", dynamic_rows.ID_BYTES
-        else:
-            rows, kind = max(spec.rows for spec in specs.values()), "words"
-            key_bytes = dynamic_rows.word_bytes(config)
-        others = [*others, _keys(kind, rows, key_bytes)]
-        specs = {
-            name: dataclasses.replace(spec, rows=rows_by_table.get(name, spec.rows))
-            for name, spec in specs.items()
-        }
+    """Return the memory of the tables, and of their caches, with these settings.
 
-    def items(rooms: Mapping[str, CacheSize]) -> list[Item]:
-        tables = _tables(specs, optimizer, config, devices)
-        for name, room in rooms.items():
-            size = memory_plan.Size(len(room.pinned_N), room.unpinned, room.loaded)
-            dtypes = storage.dtypes(config)
-            tables += memory_plan.staged(name, specs[name], optimizer, size, devices[0], dtypes)
-        return tables + others
-
-    calls = cache_size.calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-
-    def rooms(hot: Callable[[TableSpec], int]) -> dict[str, CacheSize]:
-        return {
-            name: cache_size.estimate_cache_size(specs[name], needed[:calls], hot(specs[name]))
-            for name, needed in needs().items()
-        }
-
-    # To find the rows that steps need, steps are drawn; no rows help where the rest does not fit.
-    if config.table.table != "host" or memory_plan.too_much(others, free):
-        return Plan(items({}), {})
-    if config.table.hot_rows != "auto":
-        chosen = rooms(lambda spec: int(config.table.hot_rows))
-    else:
-        chosen = rooms(lambda spec: 0)
-        for share in () if memory_plan.too_much(items(chosen), free) else _SHARES:
-            chosen = rooms(lambda spec, share=share: int(share * spec.rows))
-            if not memory_plan.too_much(items(chosen), free):
-                break
-    return Plan(items(chosen), chosen)
+    Args:
+        specs: The tables, by name.
+        config: The settings.
+        devices: The devices that `TableSpec` counts; steps run on the first.
+        others: All other memory.
+        lookups: The ids that each call of the first chunk looks up, of each table with a cache.
+        hot_rows: The number of rows of each such table that stay on the device.
+    """
+    optimizer, items, rooms = updates.make_optimizer(config.optimizer), [], {}
+    for name, spec in specs.items():
+        parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
+        items += memory_plan.table(parts, _places(spec, config, devices))
+        if name in lookups:
+            ids_by_call = lookups[name][: _calls_per_chunk(config)]
+            rooms[name] = estimate_cache_size(spec, ids_by_call, hot_rows)
+            items += memory_plan.cache(name, parts, spec.rows, rooms[name], devices[0])
+    return Plan([*items, *others], rooms)
 
 
-def _keys(kind: str, rows: int, key_bytes: int) -> Item:
-    return Item(f"{kind} and their counts", f"{rows:,} {kind}", HOST, rows * key_bytes)
+def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """Return the largest of ascending numbers that fits, by bisection; the first if none does."""
+    if fits(numbers[-1]):
+        return numbers[-1]
+    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
-def _less(config: Config) -> str:
-    return f"give less than --table_gb={config.table.table_gb}"
-
-
-def _tables(
-    specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config, devices: list[str]
-) -> list[Item]:
-    """Return the memory of the tables and their slots, in the place where each table lives."""
-    return [
-        item
-        for name, spec in specs.items()
-        for item in memory_plan.table(
-            name, spec, optimizer, _places(spec, config, devices), storage.dtypes(config)
-        )
-    ]
+def _calls_per_chunk(config: Config) -> int:
+    return calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
@@ -253,25 +227,21 @@ def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, in
     return {devices[spec.device]: spec.rows}
 
 
-def _smaller(config: Config) -> list[dict[str, dict[str, Any]]]:
+def _smaller(config: Config) -> list[dict[str, Any]]:
     """Return changes of flags that take less memory, in the order in which they are proposed."""
-    staged = {"table": "host", "hot_rows": "auto"}
-    return [
-        {"optimizer": {"optimizer": "rowwise_adagrad"}},
-        {"table": {"table_dtype": "bfloat16"}},
-        {"table": staged},
-        {"table": {**staged, "stage_steps": config.input.steps_per_call}},
-        {"table": {**staged, "table_file": "FILE"}},
+    host = {"table": "host", "hot_rows": "auto"}
+    changes = [
+        {"optimizer": "rowwise_adagrad"},
+        {"table_dtype": "bfloat16"},
+        host,
+        {**host, "stage_steps": config.input.steps_per_call},
+        {**host, "table_file": "FILE"},
     ]
+    return changes if config.table.table != "dynamic" else []
 
 
-def _as_flags(changes: Mapping[str, Mapping[str, str]]) -> str:
-    values = {name: value for part in changes.values() for name, value in part.items()}
-    return " ".join(f"--{name}={value}" for name, value in values.items())
-
-
-def _changed(config: Config, changes: Mapping[str, Mapping[str, str]]) -> Config:
-    for name, values in changes.items():
-        section = dataclasses.replace(getattr(config, name), **values)
-        config = dataclasses.replace(config, **{name: section})
-    return config
+def _advice(config: Config) -> list[str]:
+    """Return the advice for a run that none of these changes helps."""
+    if config.table.table == "dynamic":
+        return [f"give less than --table_gb={config.table.table_gb}"]
+    return ["lower --max_vocab_size, --dim or --batch_tokens"]

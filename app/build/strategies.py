@@ -13,11 +13,11 @@ from ..config.checks import check_micro_batches
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
-from ..training.runner import LocalRunner, Runner
+from ..training.runner import Runner
 
 # Each makes a runner from the settings and the processes of the cluster, and waits for these.
 RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
-    "none": lambda config, hosts: LocalRunner(),
+    "none": lambda config, hosts: Runner(),
     "mirrored": lambda config, hosts: replicas.mirrored(),
     "multi_worker": multi_worker.Workers,
     "parameter_server": parameter_server.Coordinator,
@@ -40,7 +40,7 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     """
     strategy, workdir = config.run.strategy, config.run.workdir
     if config.run.plan_only:
-        return LocalRunner()
+        return Runner()
     if strategy == "parameter_server" and not bundle.is_literal(Path(workdir)):
         raise UsageError(
             f"--workdir={workdir}: --strategy={strategy} cannot read checkpoints in a path with "
@@ -58,7 +58,7 @@ def is_server(config: Config, hosts: Hosts | None) -> bool:
 
     Returns:
         Whether this is a worker or a parameter server of --strategy=parameter_server; see
-        `distributed.serving`.
+        `distributed.tensorflow_server`.
     """
     asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
     return asynchronous and hosts is not None and not hosts.is_chief

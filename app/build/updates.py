@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from ..config import OptimizerConfig
 from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
@@ -57,6 +58,6 @@ def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
     return lambda progress: peak * schedules.factor(settings.schedule, settings.warmup, progress)
 
 
-def _adam(settings: OptimizerConfig) -> dict[str, float]:
+def _adam(settings: OptimizerConfig) -> dict[str, Any]:
     names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
     return {name: getattr(settings, name) for name in names}

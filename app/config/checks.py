@@ -57,7 +57,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         _check_replicas(config)
     if config.run.strategy == "parameter_server":
         _check_servers(config)
-    if config.table.table == "dynamic" and config.run.task in ("words", "language_model"):
+    if config.table.is_dynamic and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
     if config.run.task == "classify":
         _check_classify(config)

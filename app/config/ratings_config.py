@@ -46,7 +46,10 @@ class RatingsConfig:
         numbers=float,
     )
     weighted: bool = setting(
-        False, "Use the rating as the weight of the pair.", fixed=True, only=_RECOMMEND
+        False,
+        "Use the rating as the weight of the pair.",
+        fixed=True,
+        only=("loss", "in_batch_softmax", "bpr"),
     )
     split: str = setting(
         "random",

@@ -46,7 +46,7 @@ def by_name(config: Config) -> dict[str, Any]:
 
 def fields() -> dict[str, dataclasses.Field]:
     """Return the dataclass field of every setting, by the name of its flag."""
-    sections = [field.default for field in dataclasses.fields(Config)]
+    sections = vars(Config()).values()
     return {field.name: field for section in sections for field in dataclasses.fields(section)}
 
 
@@ -54,7 +54,7 @@ def by_subject() -> dict[str, list[dataclasses.Field]]:
     """Return the dataclass fields of each subject, in the order of `SUBJECTS`."""
     groups: dict[str, list[dataclasses.Field]] = {subject: [] for subject in SUBJECTS}
     for section in dataclasses.fields(Config):
-        for field in dataclasses.fields(section.default):
+        for field in dataclasses.fields(getattr(Config, section.name)):
             groups[field.metadata["subject"] or section.metadata["subject"]].append(field)
     return groups
 
@@ -101,10 +101,10 @@ def from_names(values: dict[str, Any]) -> Config:
     """
     return Config(
         **{
-            section.name: type(section.default)(
+            section.name: type(getattr(Config, section.name))(
                 **{
                     field.name: values[field.name]
-                    for field in dataclasses.fields(section.default)
+                    for field in dataclasses.fields(getattr(Config, section.name))
                     if field.name in values
                 }
             )

@@ -75,7 +75,7 @@ class VocabularyConfig:
     )
     min_count: int = setting(
         5,
-        "Drop tokens that occur fewer times than this.",
+        "Drop tokens that occur fewer times than this, or users and items with fewer pairs.",
         minimum=1,
         maximum=10**9,
         fixed=True,

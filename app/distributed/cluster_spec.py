@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from absl import logging
@@ -82,6 +82,10 @@ class Hosts:
         """Return the name of a process in messages, such as `worker 1 (10.0.0.2:2222)`."""
         number = "" if kind == "chief" else f" {index}"
         return f"{kind}{number} ({self.address_of(kind, index)})"
+
+    def names(self, tasks: Iterable[Task]) -> str:
+        """Return the names of processes, separated by commas."""
+        return ", ".join(self.name(*task) for task in tasks)
 
     def as_tf_config(self, kind: str, index: int) -> str:
         """Return the value of TF_CONFIG for the process with this job and index."""

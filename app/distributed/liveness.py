@@ -1,186 +1,123 @@
-"""Check which processes of a run are there: a process is there while it listens at its address."""
+"""Recognize processes that are lost: by their port, and by the errors of TensorFlow.
+
+A process is there while it listens at its address. An error of TensorFlow says that a process is
+lost, but does not name it. And a process that only waits for the chief gets no error. So both ways
+are needed.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
+import tensorflow as tf
 from absl import logging
 
-from ..errors import RunError, UsageError
-from ..system import ports
 from .cluster_spec import Hosts, Task, host_and_port
 
+# TensorFlow's errors when another process is gone.
+_LOST_PROCESS_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
 _PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
-_PAUSE_SECONDS = 0.2  # between two probes
-_REPORT_SECONDS = 5.0  # of waiting; processes that are started together wait less
 # Seconds between two probes of a chief that is there, and the number of failed probes in a row
 # after which it counts as gone. The network may fail for a moment.
 _WATCH_SECONDS, _MISSED_PROBES = 1.0, 3
 
 
-class Wait:
-    """A wait for other processes, which is logged once if it takes long."""
-
-    def __init__(self, hosts: Hosts):
-        self._hosts, self._start, self._is_logged = hosts, time.monotonic(), False
-
-    def elapsed(self, absent: Iterable[Task]) -> float:
-        """Return the seconds since the start, and log the absent processes once if it takes long.
-
-        Args:
-            absent: The processes that are waited for.
-
-        Returns:
-            Seconds.
-        """
-        seconds = time.monotonic() - self._start
-        if seconds >= _REPORT_SECONDS and not self._is_logged:
-            logging.info("waiting for %s", names(self._hosts, absent))
-            self._is_logged = True
-        return seconds
-
-
-def is_listening(address: str, seconds: float = _PROBE_SECONDS) -> bool:
-    """Return whether a process accepts connections at an address.
+def connect(address: str, seconds: float) -> socket.socket:
+    """Connect to another process.
 
     Args:
         address: HOST:PORT.
         seconds: The longest time to wait for the connection.
 
     Returns:
-        Whether the connection was accepted in time.
-    """
-    try:
-        with socket.create_connection(host_and_port(address), timeout=seconds) as connection:
-            # Linux may choose the port itself as the source of the connection, which then is
-            # connected to itself.
-            return connection.getsockname() != connection.getpeername()
-    except OSError:
-        return False
-
-
-def missing(hosts: Hosts, tasks: Iterable[Task], seconds: float) -> list[Task]:
-    """Wait until processes listen, and return those that do not within the given time.
-
-    Args:
-        hosts: The processes of the run.
-        tasks: The processes to wait for.
-        seconds: The longest time to wait; 0 probes each process once.
-
-    Returns:
-        The missing processes, in the order of `tasks`.
-    """
-    wait, absent = Wait(hosts), list(tasks)
-    while absent := [task for task in absent if not is_listening(hosts.address_of(*task))]:
-        if wait.elapsed(absent) >= seconds:
-            break
-        time.sleep(_PAUSE_SECONDS)
-    return absent
-
-
-def wait_for(hosts: Hosts, tasks: Iterable[Task], seconds: float) -> None:
-    """Wait until all of these processes listen.
-
-    Args:
-        hosts: The processes of the run.
-        tasks: The processes to wait for.
-        seconds: The --cluster_timeout.
+        The connection.
 
     Raises:
-        RunError: Some did not listen in time; the message names them.
+        OSError: No process listens there.
     """
-    absent = missing(hosts, tasks, seconds)
-    if absent:
-        raise RunError(late_message(hosts, absent, seconds))
+    connection = socket.create_connection(host_and_port(address), timeout=seconds)
+    # Linux may choose the port itself as the source of the connection, which then is connected to
+    # itself.
+    if connection.getsockname() == connection.getpeername():
+        connection.close()
+        raise ConnectionRefusedError
+    return connection
 
 
-def wait_for_end_of_chief(hosts: Hosts, is_stopping: Callable[[], bool] = lambda: False) -> None:
+def is_listening(address: str) -> bool:
+    """Return whether a process accepts connections at an address.
+
+    Args:
+        address: HOST:PORT.
+    """
+    try:
+        connect(address, _PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def missing(hosts: Hosts, tasks: Iterable[Task]) -> list[Task]:
+    """Return the processes that do not listen at their addresses.
+
+    Args:
+        hosts: The processes of the run.
+        tasks: The processes to probe.
+    """
+    return [task for task in tasks if not is_listening(hosts.address_of(*task))]
+
+
+def wait_for_end_of_chief(
+    hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
+) -> None:
     """Wait until the chief's process has ended, which closes its port.
 
     Args:
         hosts: The processes of the run.
+        seconds: The time in which the chief may still start its server.
         is_stopping: Ends the wait early once it returns True.
     """
-    missed = 0
-    while missed < _MISSED_PROBES and not is_stopping():
+    left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
+    while left and not is_stopping():
         time.sleep(_WATCH_SECONDS)
-        missed = 0 if is_listening(hosts.address_of(*hosts.chief)) else missed + 1
+        left = _MISSED_PROBES if is_listening(hosts.address_of(*hosts.chief)) else left - 1
 
 
-def late_message(hosts: Hosts, absent: Sequence[Task], seconds: float) -> str:
-    """Return the message of a run that ends because processes did not arrive.
+def is_lost_process_error(error: Exception) -> bool:
+    """Return whether an error says that a process is gone or was started again.
+
+    A process that was started again does not know its earlier context. TensorFlow has no type for
+    this: it raises InvalidArgumentError with the text below (`EagerServiceImpl::GetServerContext`),
+    and its own coordinator looks for texts, too (`_is_ps_failure`).
 
     Args:
-        hosts: The processes of the run.
-        absent: The processes that did not arrive.
-        seconds: The --cluster_timeout.
-
-    Returns:
-        One line.
+        error: The error of an operation.
     """
-    pronoun = "it" if len(absent) == 1 else "them"
-    return (
-        f"{names(hosts, absent)} did not arrive within --cluster_timeout={seconds:g} s; start "
-        f"{pronoun} with the same flags, or give a longer --cluster_timeout"
+    is_new_process = isinstance(error, tf.errors.InvalidArgumentError) and (
+        "Unable to find a context_id" in error.message
     )
+    return is_new_process or isinstance(error, _LOST_PROCESS_ERRORS)
 
 
-def names(hosts: Hosts, tasks: Iterable[Task]) -> str:
-    """Return the names of processes for a message, separated by commas.
-
-    Args:
-        hosts: The processes of the run.
-        tasks: The processes to name.
-
-    Returns:
-        Text such as `worker 0 (10.0.0.1:2222), worker 1 (10.0.0.2:2222)`.
-    """
-    return ", ".join(hosts.name(*task) for task in tasks)
-
-
-def check_own_address(hosts: Hosts, seconds: float = 0.0) -> None:
-    """Check that this process can listen at the address that TF_CONFIG gives it.
+def start_again(lost: str) -> None:
+    """Run this program again from its beginning, because of a lost process.
 
     Args:
-        hosts: The processes of the run.
-        seconds: The longest time to wait until the name of the host is known. The name of a pod
-            that has just started may not be known yet.
-
-    Raises:
-        UsageError: The port is taken, or the address is unknown or that of another machine.
+        lost: The name of the process.
     """
-    host, port = host_and_port(hosts.address)
-    prefix = f"TF_CONFIG names {hosts.address} for this process ({hosts.kind} {hosts.index})"
-    reason = ports.taken(port)
-    if reason:
-        raise UsageError(
-            f"{prefix}, and port {port} cannot be used: {reason}; end the process that listens "
-            "there, or give every process another address"
-        )
-    deadline = time.monotonic() + seconds
-    is_own = _is_own(host, port)
-    if is_own is None and seconds:
-        logging.info("%s: waiting until this name is known", prefix)
-    while is_own is None and time.monotonic() < deadline:
-        time.sleep(_PAUSE_SECONDS)
-        is_own = _is_own(host, port)
-    if is_own is None:
-        raise UsageError(f"{prefix}, and no machine of that name is known; correct the address")
-    if not is_own:
-        raise UsageError(
-            f'{prefix}, and that is another machine; correct "task", or start this process there'
-        )
-
-
-def _is_own(host: str, port: int) -> bool | None:
-    """Return whether an address is that of this machine; None if its name is not known."""
-    try:
-        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return None
-    addresses = {entry[4][0] for entry in entries}
-    return any(not ports.taken(port, address) for address in addresses) or ports.leads_here(
-        host, port, _PROBE_SECONDS
-    )
+    logging.warning("%s is gone: starting again to continue from the last checkpoint", lost)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    spec = sys.modules["__main__"].__spec__  # None for a program that was started as a file
+    program = [sys.argv[0]] if spec is None else ["-m", spec.name]
+    os.execv(sys.executable, [sys.executable, *program, *sys.argv[1:]])

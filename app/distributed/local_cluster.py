@@ -225,15 +225,16 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
             yield []
             return
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        roles = {"data dispatcher": ("data_dispatcher", str(port), str(folder / "journal"))}
+        roles: dict[str, tuple[str, ...]] = {
+            "data dispatcher": ("data_dispatcher", str(port), str(folder / "journal"))
+        }
         for number in range(1, workers + 1):
             roles[f"data worker {number}"] = ("data_worker", f"{HOST}:{port}")
         servers = []
         for name, arguments in roles.items():
             log = folder / f"{name}.log"
-            server = Process(
-                name, ["-m", f"{PACKAGE}.distributed.server", *arguments], log, prints_address=True
-            )
+            program = ["-m", f"{PACKAGE}.distributed.data_server", *arguments]
+            server = Process(name, program, log, prints_address=True)
             servers.append(stack.enter_context(server.running()))
             if len(servers) == 1:
                 server.address()  # workers need a dispatcher that is ready

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import os
 import signal
-import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,26 +24,17 @@ from ..errors import RunError, UsageError
 from ..tables.base import Table
 from ..training.job import Job
 from ..training.progress import is_finished
-from . import liveness, notes, rendezvous
+from . import liveness, rendezvous
 from .agreement import Agreement
 from .cluster_spec import Hosts
 from .replicas import Made, Replicas
-
-# TensorFlow's errors when another process is gone or was started again.
-_LOST_PROCESS_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-)
+from .tensorflow_server import make_resolver
 
 
 class Workers(Replicas):
-    """The runner of --strategy=multi_worker; see `training.runner.Runner`.
+    """The runner of --strategy=multi_worker.
 
-    The constructor waits for the other processes for up to --cluster_timeout. If an exchange fails
-    because a process is gone, this program starts itself again with the same command line.
+    The constructor waits for the other processes for up to --cluster_timeout.
 
     Args:
         config: The settings of the run.
@@ -55,13 +44,30 @@ class Workers(Replicas):
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, seconds = hosts, config.run.cluster_timeout
         self._asked, self._is_checked = False, False
-        with rendezvous.present(config, hosts):
-            rendezvous.meet(hosts, seconds, lambda: notes.check(config, hosts))
-            with self._restart_on_loss():
-                super().__init__(_strategy(hosts, config.run.device, seconds))
+        rendezvous.check_own_address(hosts, seconds)
+        rendezvous.meet(config, hosts)
+        with self.error_context():
+            super().__init__(_strategy(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
         self._last: list[Made] = []
         self._agreement = Agreement(self._somebody_has_more)
+
+    @contextlib.contextmanager
+    def error_context(self) -> Iterator[None]:
+        """Start this program again if the block fails because another process is gone."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if not liveness.is_lost_process_error(error):
+                raise
+            absent = liveness.missing(self._hosts, self._hosts.others)
+            names = self._hosts.names(absent) or "another process"
+            if self._asked:
+                raise RunError(
+                    f"{names} is gone; run all processes again to continue from the last checkpoint"
+                ) from error
+            logging.debug("%s", error.message)
+            liveness.start_again(names)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -69,8 +75,7 @@ class Workers(Replicas):
         # In the strategy's scope the chief would send every variable to the others, however large.
         # With several local devices the scope is needed, as each device needs a copy.
         is_several = self.replicas > len(self._hosts.everyone)
-        scope = super().scope() if is_several else contextlib.nullcontext()
-        with self._restart_on_loss(), scope:
+        with super().scope() if is_several else contextlib.nullcontext():
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
@@ -81,22 +86,29 @@ class Workers(Replicas):
         self._last.clear()
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; a share of the micro-batches where the job can make one alone."""
+        """See `Runner`; only the micro-batches of this process, where the job can make these."""
         if not self._is_shared:
             return job.data.batches(epochs, first)
+        held = self.micro_batches(job)
+        own = job.data.batches(epochs, first, held)
+        empty = tf.concat([job.data.empty] * len(held), axis=1)
+        return self._agreement.batches(own, epochs, empty)
+
+    def micro_batches(self, job: Job) -> range:
+        """See `Replicas`."""
+        if job.data.empty is None:
+            return super().micro_batches(job)
         everyone = self._hosts.everyone
         share = job.placed.micro_batches // len(everyone)
         start = everyone.index(self._hosts.task) * share
-        own = job.data.batches(epochs, first, range(start, start + share))
-        return self._agreement.batches(own, epochs, job.data.empty)
+        return range(start, start + share)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`."""
-        with self._restart_on_loss():
-            if not self._is_checked:
-                self._check_same_start(data, first)
-                self._is_checked = True
-            result = super().run_steps(data, first, rate)
+        if not self._is_checked:
+            self._check_same_start(data, first)
+            self._is_checked = True
+        result = super().run_steps(data, first, rate)
         self._last = [*self._last[-1:], result]
         return result
 
@@ -110,39 +122,31 @@ class Workers(Replicas):
             return
         liveness.wait_for_end_of_chief(self._hosts)
         if not is_finished(workdir):
-            _start_again(self._hosts.name(*self._hosts.chief))
+            liveness.start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:
-        with self._restart_on_loss():
-            return float(self._last[-1].flags_F[1]) > 0
-
-    def totals(self, calls: Sequence[Made]) -> tuple[float, float]:
-        """See `Runner`."""
-        with self._restart_on_loss():
-            return super().totals(calls)
+        return float(self._last[-1].flags_F[1]) > 0
 
     def is_stopping(self, asked: bool) -> bool:
         """Return whether any process was asked to stop two calls ago, so that all stop together."""
         self._asked = asked
-        if len(self._last) < 2:
-            return False
-        with self._restart_on_loss():
-            return float(self._last[0].flags_F[0]) > 0
+        return len(self._last) == 2 and float(self._last[0].flags_F[0]) > 0
 
     def broadcast(self, number: float) -> float:
         """Return the chief's number after waiting for all processes."""
-        with self._restart_on_loss():
-            # The first replica is that of the chief.
-            return float(self._gather(tf.constant([number], tf.float64))[0, 0])
+        # The first replica is that of the chief.
+        return float(self._gather(tf.constant([number], tf.float64))[0, 0])
 
     def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
         """Return the vector of each replica, (R, N)."""
+        key = self._exchange.keys(1)
 
         @tf.function(autograph=False)
-        def gather(mine_N: tf.Tensor) -> Any:
-            return self.strategy.run(_all_gathered, args=(mine_N,))
+        def gather() -> Any:
+            return self.strategy.run(self._exchange.gather, args=(mine_N, key))
 
-        return self.strategy.experimental_local_results(gather(mine_N))[0].numpy()
+        gathered = self.strategy.experimental_local_results(gather())[0]
+        return gathered.numpy().reshape(self.replicas, -1)
 
     def _check_same_start(self, data: Any, first: tf.Tensor) -> None:
         """Raise RunError unless all processes continue at the same step with the same data."""
@@ -162,27 +166,6 @@ class Workers(Replicas):
                 "--corpus: the processes have different data or vocabularies; give all of them "
                 "files with the same content"
             )
-
-    @contextlib.contextmanager
-    def _restart_on_loss(self) -> Iterator[None]:
-        """Start this program again if the block fails because another process is gone."""
-        try:
-            yield
-        except _LOST_PROCESS_ERRORS as error:
-            absent = liveness.missing(self._hosts, self._hosts.others, 0)
-            names = liveness.names(self._hosts, absent) or "another process"
-            if self._asked:
-                raise RunError(
-                    f"{names} is gone; run all processes again to continue from the last checkpoint"
-                ) from error
-            reason = error.message.strip().splitlines()[-1] if error.message else "no reason given"
-            logging.debug("%s", reason)
-            _start_again(names)
-
-
-def _all_gathered(mine: tf.Tensor) -> tf.Tensor:
-    context = tf.distribute.get_replica_context()
-    return context.all_gather(tf.identity(mine)[tf.newaxis], axis=0)
 
 
 def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
@@ -211,26 +194,12 @@ def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strate
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if gpus else kinds.RING
     )
-    cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
-    )
     handler = signal.getsignal(signal.SIGTERM)
     # If another process is lost at this moment, TensorFlow waits for it without end and handles no
     # signal. So this process exits after the timeout.
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it
-
-
-def _start_again(lost: str) -> None:
-    """Run this program again from its beginning, because of the process with this name."""
-    logging.warning("%s is gone: starting again to continue from the last checkpoint", lost)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    spec = sys.modules["__main__"].__spec__  # None for a program that was started as a file
-    program = [sys.argv[0]] if spec is None else ["-m", spec.name]
-    os.execv(sys.executable, [sys.executable, *program, *sys.argv[1:]])

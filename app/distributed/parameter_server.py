@@ -20,38 +20,28 @@ import tensorflow as tf
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
-from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
 from ..optimizers.row_updates import update_rows
 from ..tables import device, served
 from ..tables.base import Table
-from ..tables.device import DeviceTable
 from ..tables.served import ServedTables
 from ..training.gradients import compute_gradients, phase
 from ..training.job import Job
+from ..training.runner import Runner
 from ..training.step import clip_gradients, split_steps
 from ..types import Batch
 from . import liveness, rendezvous
 from .cluster_spec import Hosts
+from .tensorflow_server import make_resolver
 
 # The most scheduled calls: two for each worker (one runs, one waits) and a few more, as workers are
 # not equally fast.
 _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
-# TensorFlow's errors when another process is gone or was started again. InvalidArgumentError has
-# other causes too; after a new start it contains the text below.
-_LOST_PROCESS_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InvalidArgumentError,
-)
-_STARTED_AGAIN = "context_id"
 
 
-class Coordinator:
-    """The runner of the chief in --strategy=parameter_server; see `training.runner.Runner`.
+class Coordinator(Runner):
+    """The runner of the chief in --strategy=parameter_server.
 
     The constructor waits until all workers and servers are there.
 
@@ -60,15 +50,14 @@ class Coordinator:
         hosts: The processes of the run.
     """
 
-    replicas, chief, is_asynchronous = 1, True, True
+    is_asynchronous = True
 
     def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, self._present = hosts, contextlib.ExitStack()
-        # Workers that are started again look for the chief's note.
-        self._present.enter_context(rendezvous.present(config, hosts))
-        rendezvous.await_all(config, hosts)
+        self._hosts = hosts
+        rendezvous.check_own_address(hosts, config.run.cluster_timeout)
+        rendezvous.meet(config, hosts)
         _shorten_log(hosts)
-        self._strategy = _strategy(hosts)
+        self._strategy = tf.distribute.ParameterServerStrategy(make_resolver(hosts))
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._most_scheduled = _CALLS_PER_WORKER * len(hosts.tasks["worker"]) + _MORE_CALLS
         self._scheduled: collections.deque[Any] = collections.deque()
@@ -78,15 +67,13 @@ class Coordinator:
         """See `Runner`; any access to a table fails when a parameter server is gone."""
         try:
             yield
-        except (*_LOST_PROCESS_ERRORS, RunError) as error:
+        except (tf.errors.OpError, RunError) as error:
+            # TensorFlow's coordinator repeats the calls of a lost worker, and raises no such error.
             servers = [task for task in self._hosts.everyone if task[0] == "ps"]
-            absent = liveness.missing(self._hosts, servers, 0)
-            names_server = not isinstance(error, RunError) and "/job:ps/" in str(error)
-            if isinstance(error, tf.errors.InvalidArgumentError):
-                names_server = _STARTED_AGAIN in str(error)
-            if not absent and not names_server:
+            absent = liveness.missing(self._hosts, servers)
+            if not absent and not liveness.is_lost_process_error(error):
                 raise
-            names = liveness.names(self._hosts, absent) or "one that was started again"
+            names = self._hosts.names(absent) or "one that was started again"
             raise RunError(
                 f"a parameter server is lost with its rows: {names}; start all servers, then run "
                 "this command again: it continues from the last checkpoint"
@@ -112,14 +99,14 @@ class Coordinator:
         self._bytes: list[float] = []
         specs = job.model.tables()
         trained = {name: tables[name] for name in tables if specs[name].trained}
-        self._served = ServedTables(trained, _change(job))
+
+        def update(name: str, shard: Table, ids_U: Any, gradients_UD: Any, *step: Any) -> None:
+            update_rows(job.optimizer.rule, shard, ids_U, gradients_UD, *step)
+
+        self._served = ServedTables(trained, update)
         with tf.device(self._served.device):
             self._begun = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self._function = self._train_function(job, seed)
-
-    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; all batches, as the chief makes them for the workers."""
-        return job.data.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`."""
@@ -149,14 +136,6 @@ class Coordinator:
         self._coordinator.join()
         self._scheduled.clear()
 
-    def is_stopping(self, asked: bool) -> bool:
-        """Return whether this process was asked to stop."""
-        return asked
-
-    def broadcast(self, number: float) -> float:
-        """Return the number: this process is the chief."""
-        return number
-
     def values(self) -> dict[str, float]:
         """Return the number of scheduled, finished and repeated calls, and the bytes of a step.
 
@@ -174,13 +153,6 @@ class Coordinator:
             "calls_again": begun - self._calls_scheduled,
             "exchanged_bytes": exchanged,
         }
-
-    def close(self) -> None:
-        """End; workers and servers notice the end of this process by themselves."""
-        self._present.close()
-
-    def wait_for_chief(self, workdir: Workdir) -> None:
-        """End without waiting."""
 
     def _train_function(self, job: Job, seed: int) -> Any:
         """Return the function that a worker calls; see `training.step.train_function`.
@@ -224,31 +196,6 @@ class Coordinator:
         return train
 
 
-def _change(job: Job) -> served.UpdateRows:
-    """Return a function that updates the rows of a part of a table by the job's optimizer."""
-
-    def change(
-        name: str,
-        part: DeviceTable,
-        ids_U: tf.Tensor,
-        gradients_UD: tf.Tensor,
-        rate: tf.Tensor,
-        number: tf.Tensor,
-    ) -> None:
-        update_rows(job.optimizer.rule, part, ids_U, gradients_UD, rate, number)
-
-    return change
-
-
-def _strategy(hosts: Hosts) -> tf.distribute.ParameterServerStrategy:
-    """Connect to all workers and servers, which have to be there."""
-    cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
-    )
-    return tf.distribute.ParameterServerStrategy(resolver)
-
-
 def _shorten_log(hosts: Hosts) -> None:
     """Make TensorFlow log a lost worker in one line, and hide the messages that follow from it.
 
@@ -272,7 +219,7 @@ def _shorten_log(hosts: Hosts) -> None:
 
     def hook(unraisable: Any) -> None:
         # Destructors of TensorFlow's objects wait for operations of a lost server, and fail.
-        if not isinstance(unraisable.exc_value, _LOST_PROCESS_ERRORS):
+        if not isinstance(unraisable.exc_value, tf.errors.OpError):
             previous_hook(unraisable)
 
     sys.unraisablehook = hook

@@ -92,22 +92,15 @@ class TrainingClock:
 
     def __init__(self, path: Path):
         self._path = path
-        self._last = self._state()
+        self._sizes: dict[int, int] = {}  # by inode, when the file was first seen
         self._start: float | None = None
+        self.seconds()
 
     def seconds(self) -> float | None:
         """Return the seconds since the beginning of training; None before that."""
-        state = self._state()
-        # A run that continues writes a new file first, without the lines after the checkpoint.
-        if self._start is None and state[0] == self._last[0] and state[1] > self._last[1]:
-            self._start = time.monotonic()
-        self._last = state
-        return None if self._start is None else time.monotonic() - self._start
-
-    def _state(self) -> tuple[int, int]:
-        """Return the inode and the size of the file."""
-        try:
+        if self._start is None and self._path.exists():
+            # A run that continues writes a new file first, without the lines after the checkpoint.
             status = self._path.stat()
-        except OSError:
-            return 0, 0
-        return status.st_ino, status.st_size
+            if status.st_size > self._sizes.setdefault(status.st_ino, status.st_size):
+                self._start = time.monotonic()
+        return None if self._start is None else time.monotonic() - self._start

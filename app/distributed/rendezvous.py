@@ -1,11 +1,10 @@
 """Bring the processes of a run together, and check that all of them were started alike.
 
-Workers of --strategy=multi_worker `meet` before they build anything. The chief listens at its
-address, which TensorFlow's server takes over later. Each worker sends its name, and waits until the
-chief has heard from all. The start of TensorFlow's servers cannot be interrupted and does not name
-missing processes, so it comes after the meeting.
-
-Parameter servers and their workers call `await_all` when their servers are running.
+The chief writes a note to the workdir (see `chief_note`) and listens at its address, which the
+server of TensorFlow takes over later. Each other process connects, compares itself with the note,
+reports the result, and waits for the answer. The chief answers when all are there, so all processes
+end with the same message. The start of TensorFlow's servers cannot be interrupted and does not name
+missing processes, so workers in step meet before it.
 """
 
 from __future__ import annotations
@@ -15,39 +14,33 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from ..config import Config
 from ..errors import RunError, UsageError
 from ..system import ports
-from . import liveness, notes
+from . import chief_note
 from .cluster_spec import Hosts, Task, host_and_port
+from .liveness import connect
 
-_PAUSE_SECONDS = 0.2  # between two attempts, and two checks
-_HELLO_SECONDS = 5.0  # for a line that is sent with the connection
-_MOST_BYTES = 1 << 20  # of a line
+_PAUSE_SECONDS = 0.2  # between two attempts
+_REPORT_SECONDS = 5.0  # of waiting; processes that are started together wait less
+_MESSAGE_SECONDS = 5.0  # for a connection, and for a message that is under way
+_PROBE_SECONDS = 2.0  # for a connection to this machine, which takes milliseconds
+_MESSAGE_BYTES = 1 << 20  # the longest message
 _BUSY = b"\0\0"  # the first bytes of a server of TensorFlow: the length of an HTTP/2 frame
+_ERRORS = {"failed": RunError, "refused": UsageError}
 
 
-@contextlib.contextmanager
-def present(config: Config, hosts: Hosts) -> Iterator[None]:
-    """Leave a note of this process for the others; its port has to be opened within the block.
+def meet(config: Config, hosts: Hosts) -> None:
+    """Wait until every process of the run has called this function.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
-    Raises:
-        UsageError: This process cannot listen at its address, or cannot write to the workdir.
-    """
-    liveness.check_own_address(hosts, config.run.cluster_timeout)
-    with notes.written(config, hosts):
-        yield
-
-
-def await_all(config: Config, hosts: Hosts) -> None:
-    """Wait until all other processes listen, and compare their flags and versions.
+    A process that is started again may find a chief that still trains. A worker in step waits
+    without limit until that chief notices the loss and starts again, too. A process of
+    --strategy=parameter_server joins the training at once.
 
     Args:
         config: The settings of the run.
@@ -55,111 +48,169 @@ def await_all(config: Config, hosts: Hosts) -> None:
 
     Raises:
         RunError: Processes did not arrive within --cluster_timeout; the message names them.
-        UsageError: A process differs from the chief; the message names the first one.
+        UsageError: A process differs from the chief, or the workdir cannot be written.
     """
-    liveness.wait_for(hosts, hosts.others, config.run.cluster_timeout)
-    notes.check(config, hosts)
+    (_receive_all if hosts.is_chief else _report_to_chief)(config, hosts)
 
 
-def meet(hosts: Hosts, seconds: float, check: Callable[[], None]) -> None:
-    """Wait until every process of the run has called this function.
+def check_own_address(hosts: Hosts, seconds: float) -> None:
+    """Check that this process can listen at the address that TF_CONFIG gives it.
 
     Args:
         hosts: The processes of the run.
-        seconds: The --cluster_timeout. A chief that is still busy with an earlier run is waited for
-            without limit.
-        check: Called by the chief when all are there. Its UsageError is raised in every process.
+        seconds: The longest time to wait until the name of the host is known. The name of a pod
+            that has just started may not be known yet.
 
     Raises:
-        RunError: Processes did not arrive in time; the message names them.
-        UsageError: See `check`.
+        UsageError: The port is taken, or the address is unknown or that of another machine.
     """
-    if hosts.is_chief:
-        _receive_all(hosts, seconds, check)
-    else:
-        _report_to_chief(hosts, seconds)
+    host, port = host_and_port(hosts.address)
+    prefix = f"TF_CONFIG names {hosts.address} for this process ({hosts.kind} {hosts.index})"
+    if reason := ports.taken(port):
+        raise UsageError(
+            f"{prefix}, and port {port} cannot be used: {reason}; end the process that listens "
+            "there, or give every process another address"
+        )
+    deadline, is_logged = time.monotonic() + seconds, False
+    while not (addresses := _resolve(host, port)):
+        if time.monotonic() >= deadline:
+            raise UsageError(f"{prefix}, and no machine of that name is known; correct the address")
+        if not is_logged:
+            logging.info("%s: waiting until this name is known", prefix)
+            is_logged = True
+        time.sleep(_PAUSE_SECONDS)
+    is_own = any(not ports.taken(port, address) for address in addresses)
+    if not is_own and not ports.leads_here(host, port, _PROBE_SECONDS):
+        raise UsageError(
+            f'{prefix}, and that is another machine; correct "task", or start this process there'
+        )
 
 
-def _receive_all(hosts: Hosts, seconds: float, check: Callable[[], None]) -> None:
-    """Wait for a connection from each other process, then answer all of them."""
-    wait = liveness.Wait(hosts)
-    connections: dict[Task, socket.socket] = {}
+def _resolve(host: str, port: int) -> set[Any]:
+    """Return the IP addresses of a host; none if its name is not known."""
+    try:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {str(entry[4][0]) for entry in entries}
+
+
+def _receive_all(config: Config, hosts: Hosts) -> None:
+    """Wait for a report from each other process, then answer all of them."""
+    wait = _Wait(hosts, config.run.cluster_timeout)
+    greeting = {"start": chief_note.write_note(config, hosts)}
+    reports: dict[socket.socket, Mapping[str, Any]] = {}  # empty before the report has arrived
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ports.server(host_and_port(hosts.address)[1]))
-        while absent := [task for task in hosts.others if task not in connections]:
-            if wait.elapsed(absent) >= seconds:
-                message = liveness.late_message(hosts, absent, seconds)
-                _answer(connections, {"failed": message})
-                raise RunError(message)
-            if select.select([server], [], [], _PAUSE_SECONDS)[0]:
-                connection = stack.enter_context(server.accept()[0])
-                with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-                    kind, index = _read(connection, _HELLO_SECONDS)["task"]
-                    connections[kind, index] = connection
-            for task in [task for task, open_ in connections.items() if _is_closed(open_)]:
-                del connections[task]
-        try:
-            check()
-        except UsageError as error:
-            _answer(connections, {"refused": str(error)})
-            raise
-        _answer(connections, {"go": True})
+        while absent := _absent(hosts, reports.values()):
+            if wait.is_over(absent):
+                answer = {"failed": wait.message(absent)}
+                break
+            for connection in select.select([server, *reports], [], [], _PAUSE_SECONDS)[0]:
+                if connection is server:
+                    connection = stack.enter_context(server.accept()[0])
+                    _send(connection, greeting)
+                    reports[connection] = {}
+                elif report := _receive(connection, _MESSAGE_SECONDS):
+                    reports[connection] = report
+                else:  # the process has ended
+                    del reports[connection]
+                    connection.close()
+        else:
+            refused = [report["refused"] for report in reports.values() if report.get("refused")]
+            answer = {"refused": min(refused)} if refused else {"go": ""}
+        for connection in reports:
+            _send(connection, answer)
+    _raise_error(answer)
 
 
-def _report_to_chief(hosts: Hosts, seconds: float) -> None:
-    """Send the name of this process to the chief until the chief has answered."""
-    wait = liveness.Wait(hosts)
+def _absent(hosts: Hosts, reports: Iterable[Mapping[str, Any]]) -> list[Task]:
+    """Return the processes that have not reported."""
+    present = [report.get("task") for report in reports]
+    return [task for task in hosts.others if list(task) not in present]
+
+
+def _report_to_chief(config: Config, hosts: Hosts) -> None:
+    """Report to the chief, again and again until it has answered."""
+    wait = _Wait(hosts, config.run.cluster_timeout)
+    is_asynchronous = config.run.strategy == "parameter_server"
     while True:
-        waited = wait.elapsed([hosts.chief])
-        answer = _ask(host_and_port(hosts.address_of(*hosts.chief)), hosts.task, seconds)
+        answer = _ask(config, hosts)
+        if "busy" in answer and is_asynchronous:
+            refused = chief_note.difference(config, hosts, None)
+            answer = {"refused": refused} if refused else {"go": ""}
+        _raise_error(answer)
         if "go" in answer:
             return
-        if "failed" in answer:
-            raise RunError(answer["failed"])
-        if "refused" in answer:
-            raise UsageError(answer["refused"])
-        if waited >= seconds and "busy" not in answer:
-            raise RunError(liveness.late_message(hosts, [hosts.chief], seconds))
+        if wait.is_over([hosts.chief]) and "busy" not in answer:
+            raise RunError(wait.message([hosts.chief]))
         time.sleep(_PAUSE_SECONDS)
 
 
-def _ask(chief: tuple[str, int], task: Task, seconds: float) -> dict[str, Any]:
-    """Return the chief's answer: `busy` if it still runs a server, empty if it is not there."""
+def _ask(config: Config, hosts: Hosts) -> Mapping[str, Any]:
+    """Return the answer of the chief: `busy` from a server of TensorFlow, empty if it is away."""
+    # The chief answers within --cluster_timeout. The limit is for a connection that is lost.
+    seconds = config.run.cluster_timeout + _MESSAGE_SECONDS
     try:
-        with socket.create_connection(chief, _HELLO_SECONDS) as connection:
-            if connection.getsockname() == connection.getpeername():  # a port connected to itself
-                return {}
-            connection.sendall(json.dumps({"task": task}).encode() + b"\n")
-            # The chief answers after `seconds` at the latest. The limit is for a lost connection.
-            return _read(connection, seconds + _HELLO_SECONDS)
-    except (OSError, ValueError):
+        connection = connect(hosts.address_of(*hosts.chief), _MESSAGE_SECONDS)
+    except OSError:
         return {}
+    with connection:
+        greeting = _receive(connection, seconds)
+        if "start" not in greeting:
+            return {"busy": ""} if "busy" in greeting else {}
+        refused = chief_note.difference(config, hosts, greeting["start"])
+        _send(connection, {"task": hosts.task, "refused": refused})
+        return _receive(connection, seconds)
 
 
-def _read(connection: socket.socket, seconds: float) -> dict[str, Any]:
-    """Read a line of JSON; raise ValueError or OSError if there is none."""
+def _raise_error(answer: Mapping[str, Any]) -> None:
+    for kind, error in _ERRORS.items():
+        if kind in answer:
+            raise error(answer[kind])
+
+
+def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the other process has ended, which reading shows as well
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _receive(connection: socket.socket, seconds: float) -> dict[str, Any]:
+    """Return a message, a line of JSON: `busy` from TensorFlow's server, empty if there is none."""
     connection.settimeout(seconds)
     line = b""
-    while not line.endswith(b"\n"):
-        block = connection.recv(1 << 16)
-        line += block
-        if line.startswith(_BUSY):
-            return {"busy": True}
-        if not block or len(line) > _MOST_BYTES:
-            raise ValueError
-    return dict(json.loads(line))
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        while not line.endswith(b"\n") and len(line) <= _MESSAGE_BYTES:
+            block = connection.recv(1 << 16)
+            line += block
+            if line.startswith(_BUSY):
+                return {"busy": ""}
+            if not block:
+                return {}
+        return dict(json.loads(line))
+    return {}
 
 
-def _answer(connections: Mapping[Task, socket.socket], answer: Mapping[str, Any]) -> None:
-    for connection in connections.values():
-        with contextlib.suppress(OSError):
-            connection.sendall(json.dumps(answer).encode() + b"\n")
+class _Wait:
+    """A wait for other processes, which is logged once if it takes long."""
 
+    def __init__(self, hosts: Hosts, seconds: float):
+        self._hosts, self._seconds = hosts, seconds
+        self._start, self._is_logged = time.monotonic(), False
 
-def _is_closed(connection: socket.socket) -> bool:
-    """Return whether the other side has closed a connection on which it has no more to send."""
-    if not select.select([connection], [], [], 0)[0]:
-        return False
-    with contextlib.suppress(OSError):
-        return not connection.recv(1)
-    return True
+    def is_over(self, absent: Sequence[Task]) -> bool:
+        """Return whether --cluster_timeout has passed; log the absent processes once."""
+        waited = time.monotonic() - self._start
+        if waited >= _REPORT_SECONDS and not self._is_logged:
+            logging.info("waiting for %s", self._hosts.names(absent))
+            self._is_logged = True
+        return waited >= self._seconds
+
+    def message(self, absent: Sequence[Task]) -> str:
+        """Return the message of a run that ends because processes did not arrive."""
+        pronoun = "it" if len(absent) == 1 else "them"
+        return (
+            f"{self._hosts.names(absent)} did not arrive within --cluster_timeout="
+            f"{self._seconds:g} s; start {pronoun} with the same flags, or give a longer "
+            "--cluster_timeout"
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,7 +18,6 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
-from ..checkpoints.workdir import Workdir
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.python_calls import table_errors
@@ -27,6 +26,7 @@ from ..tables.variable import ON_HOST
 from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
 from ..training.job import Job
 from ..training.packing import pack, packed_size, unpack
+from ..training.runner import Runner
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .exchange import Exchange, replica_number
@@ -51,8 +51,8 @@ class Made(NamedTuple):
     numbers: tf.Tensor
 
 
-class Replicas:
-    """The runner for the replicas of one process; see `training.runner.Runner`.
+class Replicas(Runner):
+    """The runner for the replicas of one process.
 
     The micro-batches of a step are divided evenly: each replica has a range of them, in order.
 
@@ -60,17 +60,11 @@ class Replicas:
         strategy: The strategy of the replicas.
     """
 
-    chief, is_asynchronous = True, False
-
     def __init__(self, strategy: tf.distribute.Strategy):
         self.replicas = strategy.num_replicas_in_sync
         self.strategy = strategy
         self._exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
-
-    def error_context(self) -> AbstractContextManager:
-        """See `Runner`; errors of an exchange are converted where it is called."""
-        return nullcontext()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -88,11 +82,16 @@ class Replicas:
         """See `Runner`."""
         self._tables = tables
         self._operations = _operations(job)
-        self._function = _train_function(self.strategy, self._exchange, job, tables, seed)
+        held = self.micro_batches(job)
+        self._function = _train_function(self.strategy, self._exchange, job, tables, held, seed)
 
-    def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; all batches."""
-        return job.data.batches(epochs, first)
+    def micro_batches(self, job: Job) -> range:
+        """Return the indices of the micro-batches that the batches of this process have.
+
+        Args:
+            job: What to train.
+        """
+        return range(job.placed.micro_batches)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
@@ -104,29 +103,14 @@ class Replicas:
         with table_errors():
             key = self._exchange.keys(self._operations)
             results = self._function(data, first, rate, self.flags_F(), key)
-        result = Made(*(self.strategy.experimental_local_results(part)[0] for part in results))
+        local = self.strategy.experimental_local_results
+        result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)
         return result
 
     def flags_F(self) -> tf.Tensor:
         """Return what this process tells the others with a call: `FLAGS` numbers, 0 or 1."""
         return tf.zeros([FLAGS])
-
-    def totals(self, calls: Sequence[Made]) -> tuple[float, float]:
-        """See `Runner`."""
-        loss, examples, *_ = zip(*calls, strict=True)
-        return float(tf.add_n(loss)), float(tf.add_n(examples))
-
-    def synchronize(self) -> None:
-        """Do nothing: calls are made one after the other."""
-
-    def is_stopping(self, asked: bool) -> bool:
-        """Return whether this process was asked to stop."""
-        return asked
-
-    def broadcast(self, number: float) -> float:
-        """Return the number: this process is the chief."""
-        return number
 
     def values(self) -> dict[str, float]:
         """Return the bytes that a replica sends in a step."""
@@ -135,12 +119,6 @@ class Replicas:
         mean = _FLOAT_BYTES * float(tf.add_n(self._exchanged)) / len(self._exchanged)
         self._exchanged.clear()
         return {"exchanged_bytes": round(mean)}
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-    def wait_for_chief(self, workdir: Workdir) -> None:
-        """End without waiting."""
 
 
 def mirrored() -> Replicas:
@@ -154,6 +132,7 @@ def _train_function(
     exchange: Exchange,
     job: Job,
     tables: Mapping[str, Table],
+    held: range,
     seed: int,
 ) -> Any:
     """Return a compiled function that trains S steps in all replicas; see `train_function`.
@@ -180,7 +159,7 @@ def _train_function(
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine))
+        steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
         keys = (key + index for index in itertools.count())
         sizes: list[tf.Tensor] = []

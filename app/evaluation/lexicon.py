@@ -6,6 +6,7 @@ A score changes by more than a factor of two with these choices. So they are mad
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..errors import UsageError
 from ..types import WordVectors
 
 # The key by which spellings are compared. Of spellings with one key the most frequent is used.
-CASES = {"fold": str.lower, "exact": str}
+CASES: dict[str, Callable[[str], str]] = {"fold": str.lower, "exact": str}
 _CASE_NAMES = {"fold": "letter case ignored (the most frequent spelling wins)", "exact": "exact"}
 
 

@@ -95,7 +95,7 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
     Returns:
         The table, without a final line break.
     """
-    rows = [("benchmark", "measure", "score", "used", "skipped", "")]
+    rows: list[tuple[str, ...]] = [("benchmark", "measure", "score", "used", "skipped", "")]
     for score in scores:
         rows.append(_cells(score))
         rows += [_cells(part, "  ") for part in score.parts if parts]

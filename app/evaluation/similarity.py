@@ -43,7 +43,8 @@ def read_pairs(path: str | Path) -> list[Pair]:
     Raises:
         UsageError: The file cannot be read, a line is malformed, or there is no pair.
     """
-    pairs, header = [], False
+    pairs: list[Pair] = []
+    header = False
     for number, text in numbered_lines(path, _FORMAT):
         fields = _fields(text)
         try:

@@ -14,7 +14,7 @@ import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -112,13 +112,13 @@ class _Words:
 class _Joined(io.RawIOBase):
     """A stream of `start`, the bytes that were read already, and the rest of another stream."""
 
-    def __init__(self, start: bytes, stream: BinaryIO):
+    def __init__(self, start: bytes, stream: Any):
         self._start, self._stream = io.BytesIO(start), stream
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         return self._start.readinto(buffer) or self._stream.readinto(buffer)
 
 
@@ -168,7 +168,7 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words)
         try:
             row = array.array("f", map(float, fields))
         except ValueError:
-            row = []
+            row = array.array("f")
         if len(row) != layout.columns or len(line) > longest:
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"

@@ -126,9 +126,10 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             except UsageError as error:  # tf.data would print a traceback of it
                 progress.error = error
 
-        def parse_block(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
+        def parse_columns(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
             return _Texts(tf.size(texts_E), *_split_words(split, texts_E), labels_N, owners_N)
 
+        parse_block: Callable[..., _Texts] = parse_columns
         signature = _STRINGS, _STRINGS, _NUMBERS
         blocks = interleave_sources(
             len(sources), read_columns, signature, progress, settings.readers
@@ -136,9 +137,11 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
     else:
         parse_lines = _make_line_parser(config)
 
-        def parse_block(block: tf.Tensor) -> _Texts:
+        def parse_text(block: tf.Tensor) -> _Texts:
             lines = tf.strings.split(block, "\n")
             return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
+
+        parse_block = parse_text
 
         blocks = block_dataset(
             sources,

@@ -175,7 +175,7 @@ def make_epoch_rows(
 
 @without_autograph
 def make_batches(
-    streams: Sequence[EpochRows | None],
+    streams: Sequence[EpochRows],
     epochs: range,
     first: int,
     halo: int,
@@ -188,15 +188,15 @@ def make_batches(
     pipeline, so no step waits for a new pipeline to start.
 
     Args:
-        streams: For each micro-batch of a step, a function from the epoch to its rows. None for a
-            micro-batch of another process: it is left empty.
+        streams: For each micro-batch that this process makes, a function from the epoch to its
+            rows.
         epochs: Numbers of the epochs.
         first: Number of batches to skip in the first epoch.
         halo: L - T.
         settings: Batch size and steps per call.
     """
     steps, length = settings.steps_per_call, settings.row_tokens + halo
-    count = settings.batch_tokens // settings.row_tokens // len(streams)
+    count = settings.micro_tokens // settings.row_tokens
 
     def fill(batch: tf.Tensor) -> tf.Tensor:
         missing = steps * count - tf.shape(batch)[0]
@@ -206,10 +206,9 @@ def make_batches(
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
         skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
         datasets = [
-            None if rows is None else rows(epoch).rebatch(steps * count).map(fill, name="fill")
+            rows(epoch).rebatch(steps * count).map(fill, name="fill").skip(skipped)
             for rows in streams
         ]
-        datasets = [None if stream is None else stream.skip(skipped) for stream in datasets]
         joined = _side_by_side(datasets, tf.fill((steps, count, length), PAD))
         return joined.map(lambda batch: (epoch, batch))
 
@@ -220,22 +219,17 @@ def make_batches(
     return without_tuning_thread(tokens)
 
 
-def _side_by_side(streams: Sequence[tf.data.Dataset | None], empty: tf.Tensor) -> tf.data.Dataset:
+def _side_by_side(streams: Sequence[tf.data.Dataset], empty: tf.Tensor) -> tf.data.Dataset:
     """Concatenate the elements of datasets along the second dimension until the longest ends.
 
     Args:
-        streams: Datasets of tensors of the shape of `empty`, or None.
-        empty: Used for streams that have ended or are None.
+        streams: Datasets of tensors of the shape of `empty`.
+        empty: Used for streams that have ended.
     """
-    if len(streams) == 1 and streams[0] is not None:
+    if len(streams) == 1:
         return streams[0]
     endless = tf.data.Dataset.from_tensors((False, empty)).repeat()
-    marked = [
-        endless
-        if stream is None
-        else stream.map(lambda tensor: (True, tensor)).concatenate(endless)
-        for stream in streams
-    ]
+    marked = [stream.map(lambda tensor: (True, tensor)).concatenate(endless) for stream in streams]
     rows = tf.data.Dataset.zip(tuple(marked))
     rows = rows.take_while(lambda *parts: tf.reduce_any([real for real, _ in parts]))
     return rows.map(lambda *parts: tf.concat([tensor for _, tensor in parts], axis=1), name="join")

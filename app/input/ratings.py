@@ -50,8 +50,8 @@ class Ratings(NamedTuple):
         Args:
             chosen: A mask or numbers of pairs.
         """
-        parts = (None if part is None else part[chosen] for part in self[2:6])
-        return Ratings(*self[:2], *parts, self.layout)
+        columns = zip(self._fields[2:6], self[2:6], strict=True)
+        return self._replace(**{name: part[chosen] for name, part in columns if part is not None})
 
 
 def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
@@ -86,7 +86,9 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
                 f"{names}: some have {kind} and some have not; give files with the same columns"
             )
         columns.append(np.concatenate(present) if present else None)
-    return Ratings(list(users), list(items), *columns, " and ".join(dict.fromkeys(shown_layouts)))
+    users_N, items_N, ratings_N, times_N = columns
+    shown_layout = " and ".join(dict.fromkeys(shown_layouts))
+    return Ratings(list(users), list(items), users_N, items_N, ratings_N, times_N, shown_layout)
 
 
 def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
@@ -144,7 +146,7 @@ _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] =
 }
 
 
-def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], list[Sequence[str]]]]:
+def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequence[Sequence[str]]]]:
     """Yield the columns of some rows of a file, and the line number of each row."""
     texts = layouts.read_lines(path)
     for first, text in texts:
@@ -196,7 +198,7 @@ def _check_fields(row: list[str], layout: Layout, where: str) -> None:
 
 def _numbering() -> _Keys:
     """Return an empty dictionary that gives the next number to each new key."""
-    numbers: _Keys = defaultdict()
+    numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
 

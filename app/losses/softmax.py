@@ -9,7 +9,7 @@ shares of all tiles sum to the loss.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -216,7 +216,7 @@ def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
 
 def _whole_or_chunks(
     hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, whole: Callable, in_chunks: Callable
-) -> object:
+) -> Any:
     """Return `whole()` if there are at most `chunk_size` vectors, else `in_chunks()`."""
     if isinstance(chunk_size, int) and hidden_MD.shape[0] is not None:
         return whole() if hidden_MD.shape[0] <= chunk_size else in_chunks()

@@ -40,7 +40,7 @@ class Operation(NamedTuple):
     name: str
     kind: str
     part: str
-    count: int
+    count: int  # type: ignore[assignment]  # the field is not the method of tuples
     seconds: float
     share: float
 
@@ -69,7 +69,7 @@ def collect_work(events: Sequence[Event]) -> Work:
     Returns:
         The time of the operations.
     """
-    times: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    times: dict[tuple[str, str, str], float] = collections.defaultdict(float)
     counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
     starting = computing = 0.0
     on_devices = any(on_stream(event) for event in events)
@@ -84,12 +84,12 @@ def collect_work(events: Sequence[Event]) -> Work:
             elif event.name.startswith(_EXECUTOR) and not _is_input(event):
                 starting += own_time
     total = sum(times.values()) or 1.0
-    parts: collections.Counter[str] = collections.Counter()
+    parts: dict[str, float] = collections.defaultdict(float)
     for (_, _, part), seconds in times.items():
         parts[part] += seconds / total
     heaviest = [
         Operation(*key, counts[key], seconds, seconds / total)
-        for key, seconds in times.most_common()
+        for key, seconds in sorted(times.items(), key=lambda item: item[1], reverse=True)
     ]
     return Work(heaviest, dict(parts), starting / ((starting + computing) or 1.0))
 

@@ -192,11 +192,6 @@ def list_folder(folder: Path, prefix: str = "") -> list[Path]:
     return [folder / name for name in sorted(names) if name.startswith(prefix)]
 
 
-def _unreadable(path: str | Path, error: OSError) -> RunError:
-    reason = error.strerror or error
-    return RunError(f"cannot read {path}: {reason}; mend that and run this again")
-
-
 def _content(path: str | Path, limit: int | None = None) -> bytes | None:
     """Return the bytes of a file, or None if there is no file.
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from ..errors import RunError, UsageError
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write at the start of a file
 # The longest line of a list that a user gives, in bytes: more than any real line has.
 LONGEST_LINE = 1 << 20

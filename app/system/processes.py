@@ -1,20 +1,24 @@
-"""Child processes that are restarted when they fail, and never outlive this process."""
+"""Child processes that never outlive this process."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from absl import logging
 
-from ..errors import RunError
+from .. import __name__ as PACKAGE
+from ..errors import RunError, UsageError
 
 # A process is given up when it ends this many times in a row, each time within these seconds.
 _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3
@@ -29,7 +33,9 @@ class Process:
         log: The file for its stderr; None for the stderr of this process.
         environment: Environment variables beside those of this process.
         prints_address: Whether the program prints its address to stdout, and ends when its stdin
-            is closed. Otherwise its stdout goes where its stderr goes.
+            is closed.
+        input: The file for its stdin; by default it is empty.
+        output: The file for its stdout; None for the place of its stderr.
     """
 
     def __init__(
@@ -39,23 +45,31 @@ class Process:
         log: Path | None,
         environment: Mapping[str, str] | None = None,
         prints_address: bool = False,
+        input: Path | None = None,
+        output: Path | None = None,
     ):
         self.name, self.arguments = name, list(arguments)
         self._log, self._environment = log, dict(environment or {})
         self._prints_address = prints_address
+        self._input, self._output = input, output
         self._brief = 0
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Process]:
-        """Start the process, and kill it at the end of the block."""
+        """Start the process, and kill it with its own processes at the end of the block."""
         if self._log is not None:
             self._log.write_bytes(b"")
         self._start()
         try:
             yield self
         finally:
-            self._process.kill()
+            if self.code is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def wait(self) -> None:
+        """Wait until the process has ended."""
+        self._process.wait()
 
     @property
     def code(self) -> int | None:
@@ -102,24 +116,74 @@ class Process:
         """Return why the process ended: the signal, the last line of its log, or its exit code."""
         code = self.code
         assert code is not None
-        text = "" if self._log is None else self._log.read_text("utf-8", errors="replace")
-        lines = text.splitlines()
-        return f"signal {-code}" if code < 0 else lines[-1] if lines else f"exit code {code}"
+        if code < 0:
+            return f"signal {-code}"
+        return (self._log and _last_line(self._log)) or f"exit code {code}"
 
     def _start(self) -> None:
         self._started = time.monotonic()
         with contextlib.ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
+            source = stack.enter_context(open(self._input or os.devnull, "rb"))
+            output = stack.enter_context(open(self._output, "wb")) if self._output else log
             self._process = subprocess.Popen(
                 [sys.executable, *self.arguments],
-                stdin=subprocess.PIPE if self._prints_address else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self._prints_address else log,
+                stdin=subprocess.PIPE if self._prints_address else source,
+                stdout=subprocess.PIPE if self._prints_address else output,
                 stderr=log,
                 text=True,
                 start_new_session=True,  # Ctrl-C in a terminal reaches only this process
                 env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **self._environment},
                 preexec_fn=_end_with_parent(os.getpid()),
             )
+
+
+class Usage(NamedTuple):
+    """The time and memory of a process.
+
+    Attributes:
+        started: The time of its start, seconds since 1970.
+        seconds: The seconds from its start to its end.
+        peak_bytes: The most memory that it had resident (ru_maxrss of getrusage(2)).
+    """
+
+    started: float
+    seconds: float
+    peak_bytes: int
+
+
+def run(
+    name: str,
+    arguments: Sequence[str],
+    log: Path,
+    input: Path | None = None,
+    output: Path | None = None,
+) -> Usage:
+    """Run a Python program to its end, and measure its time and memory.
+
+    Args:
+        name: The name of the process, for messages.
+        arguments: The arguments after `python`.
+        log: The file for its output.
+        input: The file for its stdin; by default it is empty.
+        output: The file for its stdout; by default `log`.
+
+    Raises:
+        UsageError: The program ended with exit code 2.
+        RunError: The program ended with another exit code than 0.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "usage.json"
+        launcher = ["-m", f"{PACKAGE}.system.launcher", str(result), sys.executable]
+        process = Process(name, [*launcher, *arguments], log, input=input, output=output)
+        with process.running():
+            process.wait()
+        assert process.code == 0, process.reason()
+        values = json.loads(result.read_text(encoding="utf-8"))
+    if code := values.pop("code"):
+        error = UsageError if code == 2 else RunError
+        raise error(f"{name} ended with exit code {code}: {_last_line(log) or 'no output'}")
+    return Usage(**values)
 
 
 def terminate(processes: Sequence[Process], seconds: float) -> None:
@@ -134,6 +198,12 @@ def terminate(processes: Sequence[Process], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(process.code is None for process in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a file that is not blank, or ""."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _end_with_parent(parent: int) -> Callable[[], None] | None:

@@ -6,13 +6,14 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[threading.Event]:
     """Yield an event that SIGINT or SIGTERM sets. A second signal ends the process at once."""
     event = threading.Event()
-    previous = {}
+    previous: dict[int, Any] = {}
 
     def ask(number: int, _frame: object) -> None:
         event.set()
@@ -23,5 +24,5 @@ def asked_to_stop() -> Iterator[threading.Event]:
     try:
         yield event
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for asked, handler in previous.items():
+            signal.signal(asked, handler)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import tensorflow as tf
 
@@ -73,7 +73,7 @@ class LocatedIds:
     rows: Any
 
 
-Ids = tf.Tensor | LocatedIds
+Ids: TypeAlias = tf.Tensor | LocatedIds
 
 
 class Table(Protocol):

@@ -31,6 +31,7 @@ def make_data(
     workdir: Workdir,
     batches: Batches,
     epoch_size: int,
+    batch_unit: str,
     empty: tf.Tensor | None = None,
 ) -> TrainingData:
     """Return the training data of a task on running text.
@@ -41,6 +42,7 @@ def make_data(
         workdir: The folder of the run.
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
+        batch_unit: See `TrainingData`.
         empty: See `TrainingData`.
     """
     return TrainingData(
@@ -48,6 +50,7 @@ def make_data(
         expected_batches=text.batches,
         steps_per_batch=config.input.steps_per_call,
         epoch_size=epoch_size,
+        batch_unit=batch_unit,
         empty=empty,
         digest=words_data.compute_digest(text),
         summary=_about(text, config),
@@ -70,14 +73,14 @@ def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
 
 
 def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
-    """Return the batch (S, B, L) int32 of a process that has no text left, all `PAD`.
+    """Return a micro-batch (S, B, L) int32 of a process that has no text left, all `PAD`.
 
     Args:
         config: The configuration of the run.
         halo: L - T.
     """
     settings = config.input
-    rows, length = settings.batch_tokens // settings.row_tokens, settings.row_tokens + halo
+    rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens + halo
     return tf.fill((settings.steps_per_call, rows, length), PAD)
 
 

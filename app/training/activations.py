@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,8 +10,8 @@ import tensorflow as tf
 from ..auditing.graphs import CALLS, VIEWS, executed
 from ..models.base import Model
 from ..optimizers.base import Optimizer
-from ..tables.base import Slot, Table
-from ..types import Batch
+from ..tables.device import DeviceTable
+from ..types import HOST, Batch
 from .step import train_step
 
 # The fraction of the ids of a step that are unique. Measured on English text: 0.5 for 4,096 ids,
@@ -20,35 +19,6 @@ from .step import train_step
 _UNIQUE = 0.6
 # Operations whose results take no memory of the step.
 _FREE = ("Placeholder", "Const", "ReadVariableOp")
-
-
-class Outline:
-    """A `tables.base.Table` that takes no memory: it reads zeros and ignores writes.
-
-    Args:
-        rows: The number of rows V.
-        columns: The number of columns D.
-        slots: The optimizer state of each row, by name.
-    """
-
-    device = ""
-
-    def __init__(self, rows: int, columns: int, slots: Mapping[str, Slot]):
-        self.rows, self.columns = rows, columns
-        self.slots = {n: Outline(rows, slot.columns or columns, {}) for n, slot in slots.items()}
-        self._written = tf.Variable(0.0, trainable=False)  # keeps writes in the graph
-
-    def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the ids; see `Table`."""
-        return ids_U
-
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return zeros (U, D); see `Table`."""
-        return tf.zeros((tf.size(ids_U), self.columns))
-
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Use the values without effect on rows; see `Table`."""
-        self._written.assign(tf.reduce_sum(rows_UD))
 
 
 def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
@@ -59,10 +29,11 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         optimizer: Changes the rows.
         data: The data of a batch as a nest of tensor specs.
     """
-    tables: dict[str, Table] = {
-        name: Outline(spec.rows, spec.columns, optimizer.slots)
-        for name, spec in model.tables().items()
-    }
+    with tf.device(HOST):  # a row each: the step is only traced, and reads as many as it asks for
+        tables = {  # made here, as a traced function must not create variables
+            name: DeviceTable(1, spec.columns, tf.zeros, slots=optimizer.slots)
+            for name, spec in model.tables().items()
+        }
     most = 0
 
     @tf.function(autograph=False)

@@ -12,13 +12,6 @@ from . import memory_plan
 from .job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
-# The unit of --batch_tokens, by task.
-_BATCH_UNITS = {
-    "words": "words after subsampling",
-    "language_model": "words that are not held out",
-    "classify": "words and n-grams at most",
-    "recommend": "pairs",
-}
 
 
 def banner(settings: Config, job: Job, strategy: str = "") -> str:
@@ -57,7 +50,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
             f"memory      {totals}",
             *whole,
             f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
-            f"{settings.input.batch_tokens:,} {_BATCH_UNITS[task]}",
+            f"{settings.input.batch_tokens:,} {job.data.batch_unit}",
         )
     )
 

@@ -79,7 +79,9 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
         pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
-    loaded = len(np.setdiff1d(ids_N, pinned_N))
+    is_unpinned_V = np.ones(spec.rows, bool)
+    is_unpinned_V[pinned_N] = False
+    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), max(map(len, lookups)))
+    most = max(int(_HEADROOM * loaded), *map(len, lookups))
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)

@@ -15,7 +15,6 @@ from ..losses import stream
 from ..losses.base import Gather, Part
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
-from ..tables.base import Ids
 from ..tables.row_reads import unique
 from ..types import HOST, PHASES, Batch, Rows
 
@@ -30,7 +29,7 @@ class Lookup(NamedTuple):
         ids_U: The ids of the rows, as the model names them.
     """
 
-    rows_U: Ids
+    rows_U: tf.Tensor
     inverse_N: tf.Tensor
     ids_U: tf.Tensor
 
@@ -46,7 +45,7 @@ class RowGradients(NamedTuple):
         values_UD: The gradients; for a table that is not trained, the new rows. Float32.
     """
 
-    ids_U: Ids
+    ids_U: tf.Tensor
     values_UD: tf.Tensor
 
 

@@ -26,8 +26,9 @@ class TrainingData:
         steps_per_batch: The number of steps S in a batch.
         epoch_size: The number of units in an epoch. Words are counted as in the corpus.
         unit: The unit of `epoch_size`.
-        empty: A batch of padding, for a process that has no data left in an epoch while others
-            have. None where every process has the same number of batches.
+        batch_unit: The unit of --batch_tokens, for the banner.
+        empty: A micro-batch (S, ...) of padding, for a process that has no data left in an epoch
+            while others have. None where every process makes the whole batches.
         is_arranged: Whether the batches of an epoch depend on the number of micro-batches.
         digest: A checksum of everything that gives the ids their meaning.
         summary: Lines for the banner: a title and a text each.
@@ -40,6 +41,7 @@ class TrainingData:
     steps_per_batch: int
     epoch_size: int
     unit: str = "words"
+    batch_unit: str = "words"
     empty: Any = None
     is_arranged: bool = True
     digest: int = 0

@@ -22,7 +22,7 @@ from .metrics import Display, Metrics, Quiet
 from .prefetch import InPlace
 from .profile_hooks import Profiler
 from .progress import expect_batches, is_done, set_micro_batches
-from .runner import LocalRunner, Runner
+from .runner import Runner
 from .scoring import Scoring
 
 
@@ -52,9 +52,9 @@ def train(
         RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
             read, or a checkpoint cannot be written.
     """
-    runner = runner or LocalRunner()
+    runner = runner or Runner()
     staging = job.placed.staging or InPlace(job.placed.tables)
-    state = {**job.placed.tables, **job.extra_state}
+    state: dict[str, Any] = {**job.placed.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
@@ -77,7 +77,6 @@ def train(
         closing(_display(settings.epochs, position, job, runner)) as display,
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
         closing(Scoring(runner.is_asynchronous and not settings.patience)) as scoring,
-        closing(runner),
     ):
         loop = _Loop(
             job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -10,9 +10,13 @@ import tensorflow as tf
 from ..errors import UsageError
 from ..optimizers.base import Optimizer
 from ..tables.base import TableSpec
+from .cache_size import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
+# By part of a row: its columns and its bytes.
+Parts = dict[str, tuple[int, int]]
+Dtypes = tuple[tf.DType, tf.DType]
 
 
 class Item(NamedTuple):
@@ -31,82 +35,68 @@ class Item(NamedTuple):
     bytes: int
 
 
-class Size(NamedTuple):
-    """The number of rows of a host table that are cached on the device.
-
-    Attributes:
-        hot: The rows that stay there.
-        cold: The slots for rows that are loaded and evicted.
-        moving: The rows that are loaded at a time.
-    """
-
-    hot: int
-    cold: int
-    moving: int
-
-
-def table(
-    name: str,
-    spec: TableSpec,
-    optimizer: Optimizer,
-    places: Mapping[str, int],
-    dtypes: tuple[tf.DType, tf.DType],
-) -> list[Item]:
-    """Return the memory of a table and of its optimizer slots.
+def row_parts(name: str, spec: TableSpec, optimizer: Optimizer, dtypes: Dtypes) -> Parts:
+    """Return the parts of a row of a table: its columns, and its optimizer slots.
 
     Args:
         name: The name of the table.
         spec: Its columns.
         optimizer: Has the slots.
-        places: The number of rows in each place.
         dtypes: The dtypes of rows, and of slots of several columns (see `DeviceTable`).
     """
-    columns = {name: (spec.columns, dtypes[0])}
-    if spec.trained:
-        for slot, kind in optimizer.slots.items():
-            width = kind.columns or spec.columns
-            columns[f"{name}.{slot}"] = (width, dtypes[1] if width > 1 else tf.float32)
+    parts = {name: (spec.columns, dtypes[0])}
+    for slot, kind in optimizer.slots.items() if spec.trained else ():
+        width = kind.columns or spec.columns
+        parts[f"{name}.{slot}"] = width, dtypes[1] if width > 1 else tf.float32
+    return {part: (width, width * dtype.size) for part, (width, dtype) in parts.items()}
+
+
+def row_bytes(parts: Parts) -> int:
+    """Return the bytes of a row with its slots.
+
+    Args:
+        parts: See `row_parts`.
+    """
+    return sum(count for _, count in parts.values())
+
+
+def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
+    """Return the memory of a table and of its optimizer slots.
+
+    Args:
+        parts: See `row_parts`.
+        places: The number of rows in each place.
+    """
     return [
-        Item(part, f"{rows:,} x {width}", place, rows * width * dtype.size)
-        for part, (width, dtype) in columns.items()
+        Item(part, f"{rows:,} x {width}", place, rows * count)
+        for part, (width, count) in parts.items()
         for place, rows in places.items()
     ]
 
 
-def staged(
-    name: str,
-    spec: TableSpec,
-    optimizer: Optimizer,
-    size: Size,
-    place: str,
-    dtypes: tuple[tf.DType, tf.DType],
-) -> list[Item]:
+def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> list[Item]:
     """Return the memory that the device cache of a host table takes.
 
     Args:
         name: The name of the table.
-        spec: Its rows and columns.
-        optimizer: Has the slots.
+        parts: See `row_parts`.
+        rows: The number of rows of the table.
         size: The number of cached rows.
         place: The device.
-        dtypes: The dtypes of rows, and of slots of several columns (see `DeviceTable`).
     """
-    hot, cold = (
-        sum(item.bytes for item in table(name, spec, optimizer, {place: rows}, dtypes))
-        for rows in (size.hot, size.cold)
-    )
-    moved = sum(
-        item.bytes
-        for item in table(name, spec, optimizer, {HOST: size.moving}, (tf.float32, tf.float32))
-    )
-    kinds = {
-        "hot rows": (f"{size.hot:,} rows", place, hot),
-        "staged rows": (f"{size.cold:,} rows", place, cold),
+    pinned, moved = len(size.pinned_N), 4 * sum(width for width, _ in parts.values())  # as float32
+    return [
+        Item(f"{name}: hot rows", f"{pinned:,} rows", place, pinned * row_bytes(parts)),
+        Item(
+            f"{name}: staged rows",
+            f"{size.unpinned:,} rows",
+            place,
+            size.unpinned * row_bytes(parts),
+        ),
         # One for the steps, and one for the chunk that is prepared meanwhile.
-        "maps of ids": (f"{spec.rows:,} ids", HOST, 2 * 4 * spec.rows),
-        "rows on their way": (f"{size.moving:,} rows", HOST, moved),
-    }
-    return [Item(f"{name}: {kind}", *rest) for kind, rest in kinds.items()]
+        Item(f"{name}: maps of ids", f"{rows:,} ids", HOST, 2 * 4 * rows),
+        Item(f"{name}: rows on their way", f"{size.loaded:,} rows", HOST, size.loaded * moved),
+    ]
 
 
 def totals(items: Iterable[Item]) -> dict[str, int]:
@@ -121,40 +111,43 @@ def totals(items: Iterable[Item]) -> dict[str, int]:
     return total
 
 
-def too_much(items: Iterable[Item], free: Mapping[str, int]) -> dict[str, int]:
+def too_much(items: Sequence[Item], free: Mapping[str, int]) -> dict[str, int]:
     """Return the planned bytes of each place where they do not fit.
 
     Args:
         items: The memory plan.
         free: The free bytes of each place whose limit is known.
     """
-    planned = totals(items)
-    planned[HOST] = sum(count for place, count in planned.items() if _in_host(place))
-    return {place: planned[place] for place in free if planned.get(place, 0) > free[place]}
+    planned = {place: sum(item.bytes for item in _items_in(place, items)) for place in free}
+    return {place: count for place, count in planned.items() if count > free[place]}
 
 
-def refusal(items: list[Item], free: Mapping[str, int], remedies: list[str]) -> UsageError:
+def _items_in(place: str, items: Sequence[Item]) -> list[Item]:
+    """Return the items in a place; those of CPU devices are in `HOST` as well."""
+    is_host = place == HOST
+    return [i for i in items if i.place == place or (is_host and i.place.startswith("CPU"))]
+
+
+def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[str]) -> UsageError:
     """Return the error for a plan that does not fit.
 
     Args:
         items: The memory plan.
         free: The free bytes of each place whose limit is known.
-        remedies: Flags with which the plan would fit.
+        remedies: Flags with which the plan would fit, or other advice.
     """
     place, planned = min(too_much(items, free).items())
-    parts = [item for item in items if place in (item.place, _in_host(item.place) and HOST)]
-    parts.sort(key=lambda item: -item.bytes)
+    parts = sorted(_items_in(place, items), key=lambda item: -item.bytes)
     largest = ", ".join(
         f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
     )
-    either = "; or ".join(remedies) or "lower --max_vocab_size, --dim or --batch_tokens"
     return UsageError(
         f"the tables do not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
-        f"planned there, of them {largest}; {either}"
+        f"planned there, of them {largest}; {'; or '.join(remedies)}"
     )
 
 
-def lines(items: list[Item]) -> list[str]:
+def lines(items: Sequence[Item]) -> list[str]:
     """Return the lines of the plan as a table, with the total of each place.
 
     Args:
@@ -167,10 +160,6 @@ def lines(items: list[Item]) -> list[str]:
         f"  {name:<{widths[0]}}  {size:>{widths[1]}}  {place:<{widths[2]}}  {count:>{widths[3]}}"
         for name, size, place, count in rows
     ]
-
-
-def _in_host(place: str) -> bool:
-    return place == HOST or place.startswith("CPU")
 
 
 def shown(count: int) -> str:

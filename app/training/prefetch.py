@@ -35,7 +35,7 @@ class InPlace:
     """
 
     def __init__(self, tables: Mapping[str, Table]):
-        self.tables = tables
+        self.tables = dict(tables)
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
         """Yield the batches.
@@ -151,7 +151,7 @@ class Prefetcher(InPlace):
         steps_per_batch: int,
         micro_batches: int = 1,
     ):
-        super().__init__(dict(tables))
+        super().__init__(tables)
         self._device, self._cache_sizes, self._steps = device, cache_sizes, steps_per_batch
         self._calls_per_chunk = calls_per_chunk(stage_steps, steps_per_batch)
         self._lookups = lookup_function(model, seed, micro_batches)

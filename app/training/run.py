@@ -26,7 +26,7 @@ from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
 from ..config import Config, RunConfig, checks
 from ..config.settings import by_name
-from ..distributed import serving
+from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, UsageError
 from ..system import devices
@@ -59,7 +59,7 @@ def train_and_evaluate(config: Config, workdir: str | Path) -> str:
     place = Workdir(settings.workdir or os.devnull)
     try:
         if strategies.is_server(config, hosts):
-            serving.serve(config, hosts, place)
+            tensorflow_server.serve(config, hosts, place)
             return ""
         runner = strategies.make_runner(config, hosts)
     except RunError as error:

@@ -183,29 +183,36 @@ def lookup_function(
 
 
 def split_steps(
-    data_S: Any, first: tf.Tensor, seed: int, micro_batches: int, parts: range | None = None
+    data_S: Any,
+    first: tf.Tensor,
+    seed: int,
+    micro_batches: int,
+    parts: range | None = None,
+    held: range | None = None,
 ) -> Iterator[list[Batch]]:
     """Yield the micro-batches of each of S steps.
 
     Args:
-        data_S: A nest of tensors (S, N, ...), or `LocatedData`. Micro-batches are equal parts along
-            the second dimension.
+        data_S: A nest of tensors (S, N, ...), or `LocatedData`. The held micro-batches are equal
+            parts along the second dimension.
         first: The number of steps before these, an int64 scalar.
         seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
-        parts: The indices of the micro-batches to make, by default all.
+        parts: The indices of the micro-batches to make, by default all that are held.
+        held: The indices of the micro-batches that the data has, by default all of a step.
     """
+    held = held or range(micro_batches)
     with tf.device(HOST):  # the data is there
         by_step = list(zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True))
     for index, tensors in enumerate(by_step):
         batches = []
         with tf.device(HOST):
             split = [
-                tf.split(tensor, micro_batches) if micro_batches > 1 else [tensor]
-                for tensor in tensors
+                tf.split(tensor, len(held)) if len(held) > 1 else [tensor] for tensor in tensors
             ]
-            for part in parts or range(micro_batches):
-                data = tf.nest.pack_sequence_as(data_S, [pieces[part] for pieces in split])
+            for part in parts or held:
+                pieces = [of_tensor[held.index(part)] for of_tensor in split]
+                data = tf.nest.pack_sequence_as(data_S, pieces)
                 data, rows = data if isinstance(data, LocatedData) else (data, {})
                 seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
                 batches.append(Batch(data, tf.stack(seeds), part, rows))

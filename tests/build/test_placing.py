@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
 def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
     memory(OTHERS)
     monkeypatch.setattr(placing, "step_bytes", lambda *_: pytest.fail("traced"))
-    monkeypatch.setattr(placing, "_smaller", lambda _: [{"table": {"table": "host"}}])
+    monkeypatch.setattr(placing, "_smaller", lambda _: [{"table": "host"}])
     with pytest.raises(UsageError, match="^the tables do not fit: host has 10.0 MB free"):
         decide(config())
 
@@ -92,7 +92,7 @@ def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
 def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(memory, monkeypatch):
     memory(1e9)
     monkeypatch.setattr(placing, "step_bytes", lambda *_: 10**9)
-    monkeypatch.setattr(placing.cache_size, "first_lookups", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(placing, "first_lookups", lambda *_: pytest.fail("drawn"))
     with pytest.raises(UsageError, match="; lower --max_vocab_size, --dim or --batch_tokens$"):
         decide(config())
 
@@ -105,6 +105,10 @@ def test_as_many_rows_are_hot_as_fit_the_device(memory):
         found = decide(config(table="host", stage_steps=20), "GPU:0")
         assert not memory_plan.too_much(found.items, {"GPU:0": gpu})
         sizes.append(len(found.rooms["input"].pinned_N))
+        if sizes[-1] < WORDS:  # one more does not fit
+            more = config(table="host", stage_steps=20, hot_rows=str(sizes[-1] + 1))
+            with pytest.raises(UsageError, match="GPU:0 has"):
+                decide(more, "GPU:0")
     assert sizes[0] == WORDS > sizes[1] > sizes[2]
     assert found.rooms["input"].pinned_N.tolist() == list(range(sizes[2]))
     with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -81,15 +83,18 @@ def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
         Checkpoints(tmp_path, {"users": table}).restore()
 
 
-def test_the_plan_counts_the_rows_there_will_be():
-    settings = config(200)
-    optimizer = updates.make_optimizer(settings.optimizer)
-    found = placing._plan(SPECS, optimizer, [], settings, ["CPU:0"], dict, {}).items
+def test_the_plan_counts_the_rows_there_will_be(monkeypatch):
+    monkeypatch.setattr(placing, "step_bytes", lambda *_: 0)
+    rows, model = rows_of(200), types.SimpleNamespace(tables=lambda: SPECS)
+    others = [dynamic_rows.id_map(rows)]
+    found = placing.plan(model, None, None, config(200), ["CPU:0"], others, rows).items
     sizes = {item.name: item.size for item in found}
     assert sizes["users"] == "150 x 8"
     assert sizes["items"] == "50 x 8"
     assert sizes["kernel"] == "8 x 2"
-    assert sum(item.bytes for item in found if not item.name.startswith("kernel")) == 200 * ROW
+    assert sizes["ids and their counts"] == "200 ids"
+    counted = [item for item in found if item.name.startswith(("users", "items", "ids"))]
+    assert sum(item.bytes for item in counted) == 200 * ROW
 
 
 def test_ids_that_have_rows_are_read_in_order(tmp_path):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
-from app.config import checks, settings
+from app.config import Config, checks, settings
 from app.distributed import parameter_server
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
@@ -41,12 +41,11 @@ def hosts():
 @pytest.fixture
 def coordinator(hosts, monkeypatch):
     """One that is connected to nobody."""
-    monkeypatch.setattr(parameter_server.rendezvous, "present", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(parameter_server.rendezvous, "await_all", lambda *_: None)
-    monkeypatch.setattr(parameter_server, "_strategy", lambda _: None)
+    monkeypatch.setattr(parameter_server, "rendezvous", mock.Mock())
+    monkeypatch.setattr(tf.distribute, "ParameterServerStrategy", lambda _: None)
     monkeypatch.setattr(parameter_server, "_shorten_log", lambda _: None)
     monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", lambda _: None)
-    return parameter_server.Coordinator(None, hosts)
+    return parameter_server.Coordinator(Config(), hosts)
 
 
 def unavailable(message):
@@ -63,13 +62,26 @@ def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, host
 
 def test_other_errors_stay_what_they_are(coordinator, hosts):
     with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
-        for error in (unavailable("a worker"), RunError("a loss is not finite")):
+        for error in (
+            tf.errors.InvalidArgumentError(None, None, "shapes differ"),
+            RunError("a loss is not finite"),
+        ):
             with pytest.raises(type(error)) as caught, coordinator.error_context():
                 raise error
             assert caught.value is error
-        with pytest.raises(RunError, match="lost with its rows: one that was started again"):
-            with coordinator.error_context():
-                raise unavailable("on /job:ps/replica:0/task:0: no such context")
+
+
+def test_a_server_that_was_started_again(coordinator, hosts):
+    text = "Unable to find a context_id matching the specified one (17). Perhaps the worker was"
+    with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
+        for error in (
+            unavailable("Connection reset by peer"),
+            tf.errors.AbortedError(None, None, "no session"),
+            tf.errors.InvalidArgumentError(None, None, text),
+        ):
+            with pytest.raises(RunError, match="lost with its rows: one that was started again"):
+                with coordinator.error_context():
+                    raise error
 
 
 def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):

@@ -15,7 +15,7 @@ from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
 from app.training.job import Job, PlacedTables, TrainingData
-from app.training.runner import LocalRunner
+from app.training.runner import Runner
 
 RATE = tf.constant(0.1)
 
@@ -66,7 +66,7 @@ IDS_SN = np.array([[3, 5, 3, 7, 7, 9], [5, 5, 5, 5, 5, 5]], np.int32)
 
 def test_a_replica_alone_does_what_one_device_does(strategy):
     (here, *one), (replicas, *other) = (
-        made(runner, IDS_SN, 10) for runner in (LocalRunner(), Replicas(strategy))
+        made(runner, IDS_SN, 10) for runner in (Runner(), Replicas(strategy))
     )
     np.testing.assert_array_equal(one[1].values, other[1].values)
     assert here.totals([one[0]]) == replicas.totals([other[0]]) == (12.0, 6.0)

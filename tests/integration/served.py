@@ -5,7 +5,6 @@ A RUN is as of `tests.integration.replicas`, with as many workers and two parame
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -18,7 +17,7 @@ from app.checkpoints import checkpoint, stored
 from app.config import Config
 from app.distributed import parameter_server
 from app.system import devices
-from app.training.runner import LocalRunner
+from app.training.runner import Runner
 from tests import in_process
 from tests.integration import replicas
 
@@ -32,16 +31,11 @@ def main() -> None:
     configs = [_in_long_calls(case, replicas.made(case, *rest)) for case, *rest in runs]
     devices.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
-    with (
-        mock.patch.object(
-            parameter_server.rendezvous, "present", lambda *_: contextlib.nullcontext()
-        ),
-        mock.patch.object(parameter_server.rendezvous, "await_all"),
-    ):
+    with mock.patch.object(parameter_server, "rendezvous"):
         coordinator = parameter_server.Coordinator(configs[0], hosts)
     for config in configs:
         served = config.run.strategy == "parameter_server"
-        replicas.train(config, coordinator if served else LocalRunner())
+        replicas.train(config, coordinator if served else Runner())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the servers' destructors would wait for one another

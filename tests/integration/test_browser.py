@@ -73,6 +73,7 @@ def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, 
     assert json.loads(found.text) == [run]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
 def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
     runs = tmp_path / "data/runs"

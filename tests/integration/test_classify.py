@@ -28,6 +28,7 @@ SMALL = (
     "--steps_per_call=2",
     "--device=CPU:0",
     "--log_seconds=0",
+    "--noaudit",
 )
 slow = pytest.mark.slow
 LABELS = {"neg": "bad poor awful", "pos": "good fine great", "x y": "odd strange weird"}

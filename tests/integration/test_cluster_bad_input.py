@@ -100,12 +100,12 @@ def test_workers_that_differ(tmp_path, corpus):
     other = as_task(hosts, "worker", 1)
     for number, (more, pretend, message) in enumerate(
         (
-            (["--negatives=7"], "", "--negatives=7 and the chief 5; start every process with"),
-            ([], "TensorFlow=2.20.0", "TensorFlow 2.20.0 and the chief 2."),
+            (["--negatives=7"], "", "has --negatives=7 and the chief 5; start every process with"),
+            ([], "TensorFlow=2.20.0", "has TensorFlow 2.20.0 and the chief 2."),
             (
                 [f"--workdir={tmp_path}/other"],
                 "",
-                f"left no note in --workdir={tmp_path}/2",
+                f"does not find the note of the chief in --workdir={tmp_path}/other; all processes",
             ),
         )
     ):
@@ -115,7 +115,7 @@ def test_workers_that_differ(tmp_path, corpus):
             Member(folder, other, corpus, *more, pretend=pretend),
         ]
         first, second = (refusal(member.ended()) for member in both)
-        assert f"{hosts.name('worker', 1)} has {message}" in first and second == first
+        assert f"{hosts.name('worker', 1)} {message}" in first and second == first
 
 
 def test_a_server_with_other_flags(tmp_path, corpus):

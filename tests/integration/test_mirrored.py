@@ -33,8 +33,10 @@ def test_a_run_goes_on_with_another_strategy(folder, name):
     assert_same(folder / "none-none", folder / name)
 
 
-def test_what_replicas_send_is_reported(folder):
-    lines = (folder / "none-mirrored" / "metrics.jsonl").read_text().splitlines()
+def test_what_replicas_send_is_reported(tmp_path):
+    write_data(tmp_path)
+    trained(tmp_path, f"adagrad,none,1,{tmp_path}/run", f"adagrad,mirrored,2,{tmp_path}/run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in lines]
     sent = {line["epoch"] > 1: line.get("exchanged_bytes", 0) for line in told}
     assert sent[True] > 0 == sent[False]

@@ -123,14 +123,15 @@ def test_a_worker_that_does_not_come_back_is_named(tmp_path, corpus):
 
 
 def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
-    """The note of the other is not there."""
+    """The note of the chief is not there."""
     configs, commands = cluster(2), []
     for index, config in enumerate(configs):
         (folder := tmp_path / str(index)).mkdir()
         argv = train(folder / "run", corpus, *WORKERS, "--device=")
         commands.append(Command(folder, "tests.integration.in_cluster", config, *argv))
     for command in commands:
-        assert "has left no note in --workdir" in refusal(command.ended())
+        line = refusal(command.ended())
+        assert "worker 1 (127.0.0.1:" in line and "does not find the note of the chief in" in line
 
 
 @pytest.mark.slow

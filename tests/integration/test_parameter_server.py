@@ -107,8 +107,10 @@ def test_every_task_trains_as_in_one_process(tmp_path, case):
     assert_same(tmp_path / "none", tmp_path / "parameter_server")
 
 
-def test_all_calls_are_accounted_for_and_bytes_reported(folder):
-    lines = [line for line in logged(folder / "back") if "calls" in line]
+def test_all_calls_are_accounted_for_and_bytes_reported(tmp_path):
+    write_data(tmp_path)
+    done(tmp_path, "tests.integration.served", "1", f"adagrad,parameter_server,1,{tmp_path}/run")
+    lines = [line for line in logged(tmp_path / "run") if "calls" in line]
     assert lines and all(line["calls"] == line["calls_made"] == line["step"] / 2 for line in lines)
     assert all(line["calls_again"] == 0 < line["exchanged_bytes"] for line in lines)
 

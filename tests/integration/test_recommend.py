@@ -32,6 +32,7 @@ SMALL = (
     "--device=CPU:0",
     "--log_seconds=0",
     "--top=3,5",
+    "--noaudit",
 )
 
 

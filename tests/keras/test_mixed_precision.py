@@ -37,10 +37,15 @@ def test_the_state_of_a_narrow_table_is_float32(dtype):
         layer = RowEmbedding(5, 4, embeddings_initializer="ones", dtype=policy)
         layer.build()
         optimizer = LazyAdam(1e-2)
-        for step in range(200):
-            slope = np.full((1, 4), 1e-3 if step < 100 else -1e-4, policy)
-            gradient = tf.IndexedSlices(tf.constant(slope), [2], [5, 4])
+        optimizer.build(layer.trainable_variables)
+
+        @tf.function(autograph=False)
+        def move(slope, optimizer=optimizer, layer=layer):
+            gradient = tf.IndexedSlices(slope, [2], [5, 4])
             optimizer.apply([gradient], layer.trainable_variables)
+
+        for step in range(200):
+            move(tf.constant(1e-3 if step < 100 else -1e-4, policy, (1, 4)))
         assert {slot.dtype for slot in optimizer._momentums + optimizer._velocities} == {"float32"}
         rows[policy] = layer.get_weights()[0][2].astype("float32")
     np.testing.assert_allclose(rows[dtype], rows["float32"], atol=0.2)

@@ -109,7 +109,7 @@ def test_every_way_to_train_gives_the_numbers_of_the_dense_model(run, compiled):
     ],
 )
 def test_every_optimizer_fits_as_that_of_keras(kind, other, options):
-    model = make_model(kind(0.05, **options))
+    model = make_model(kind(0.05, **options), run_eagerly=True)
     history = fit(model).history["loss"]
     near(model, trained_by_keras(other, **options))
     assert history[1] < history[0]
@@ -161,7 +161,7 @@ def test_a_step_of_keras_does_make_something_as_large_as_a_table():
 
 
 def test_row_wise_adagrad_keeps_one_number_a_row():
-    model = make_model(RowwiseAdagrad(0.1, name="a"))
+    model = make_model(RowwiseAdagrad(0.1, name="a"), run_eagerly=True)
     fit(model)
     shapes = {v.path: tuple(v.shape) for v in model.optimizer.variables}
     assert shapes["a/words_embeddings_accumulator"] == (WORDS, 1)

@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 
 from app.input.pairs import Pairs
+from app.losses.in_batch_softmax import InBatchSoftmax, log_expected
+from app.losses.pair_losses import Bpr, SquaredError
 from app.models.factorization import ItemBiased, MatrixFactorization
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
-from app.models.recommender import Recommender, log_expected
+from app.models.recommender import Recommender
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.tables.row_reads import unique
@@ -39,13 +41,14 @@ def on_the_cpu():
         yield
 
 
-def recommender(name, loss, **more):
-    counts = np.arange(ITEMS, 0, -1)
-    expected = None
-    if loss == "in_batch_softmax":
-        expected = tf.Variable(log_expected(counts, len(PAIRS.users)), trainable=False)
-    more = {"temperature": 0.5, "negatives": 2, "mean": 0.5} | more
-    return Recommender(USERS, ITEMS, SCORERS[name], loss, 1, expected, **more)
+def recommender(name, loss, row_l2=0.0):
+    expected = tf.Variable(log_expected(np.arange(ITEMS, 0, -1), len(PAIRS.users)))
+    losses = {
+        "in_batch_softmax": InBatchSoftmax(expected, temperature=0.5),
+        "bpr": Bpr(negatives=2),
+        "squared_error": SquaredError(mean=0.5),
+    }
+    return Recommender(USERS, ITEMS, SCORERS[name], losses[loss], 1, row_l2)
 
 
 def batch():
@@ -104,17 +107,17 @@ def loss_and_gradients(model, tables):
     return float(total), float(examples), dense
 
 
-def plain_loss(name, model, tables):
+def plain_loss(name, loss, model, tables):
     scores = all_scores(name, tables)
     own = scores[PAIRS.users, PAIRS.items]
-    if model.loss_name == "squared_error":
-        losses = (own + model.mean - PAIRS.ratings) ** 2
-    elif model.loss_name == "bpr":
+    if loss == "squared_error":
+        losses = (own + model.pair_loss.mean - PAIRS.ratings) ** 2
+    elif loss == "bpr":
         drawn = model.lookups(batch())["items"].numpy()[6:].reshape(2, 6)
         losses = np.log1p(np.exp(scores[PAIRS.users, drawn] - own)).mean(axis=0)
     else:
         share = np.arange(ITEMS, 0, -1) / (ITEMS * (ITEMS + 1) / 2)
-        scores = scores / model.temperature - np.log(1 - (1 - share) ** 6)
+        scores = scores / model.pair_loss.temperature - np.log(1 - (1 - share) ** 6)
         there = np.unique(PAIRS.items)
         total = np.log(np.exp(scores[:, there]).sum(axis=1))
         losses = (total[:, None] - scores)[PAIRS.users, PAIRS.items]
@@ -125,7 +128,7 @@ def plain_loss(name, model, tables):
         (penalised[n][ids] ** 2).sum(axis=1)
         for n, ids in (("users", PAIRS.users), ("items", PAIRS.items))
     ]
-    if model.loss_name == "bpr":
+    if loss == "bpr":
         squares += [(tables["items"][ids] ** 2).sum(axis=1) for ids in drawn]
     penalty = (sum(squares) * (PAIRS.weights > 0)).sum() * model.row_l2 / 2
     return (PAIRS.weights * losses).sum() + penalty
@@ -144,12 +147,12 @@ def test_loss_and_gradients(name, loss):
     tables = values(model)
     total, examples, dense = loss_and_gradients(model, tables)
     assert examples == PAIRS.weights.sum()
-    np.testing.assert_allclose(total, plain_loss(name, model, tables), 1e-4)
+    np.testing.assert_allclose(total, plain_loss(name, loss, model, tables), 1e-4)
     random = np.random.default_rng(1)
     for table in tables:  # the derivative in a random direction
         direction = random.normal(size=tables[table].shape) * 1e-3
         ahead, behind = (
-            plain_loss(name, model, tables | {table: tables[table] + sign * direction})
+            plain_loss(name, loss, model, tables | {table: tables[table] + sign * direction})
             for sign in (1, -1)
         )
         np.testing.assert_allclose(
@@ -161,10 +164,8 @@ def test_loss_and_gradients(name, loss):
 def test_every_pair_scores_as_in_a_matrix_of_all(name):
     model = recommender(name, "bpr")
     tables = {key: tf.constant(table) for key, table in values(model).items()}
-    users, items = (
-        model.user_codes(tables["users"], tables),
-        model.item_codes(tables["items"], tables),
-    )
+    users = model.scorer.encode_users(tables["users"], tables)
+    items = model.scorer.encode_items(tables["items"], tables)
     expected = all_scores(name, values(model))
     np.testing.assert_allclose(model.scorer.score_all(users, items, tables), expected, 1e-4, 1e-5)
     pairs = model.scorer.score_pairs(users, items[:USERS], tables)
@@ -186,11 +187,6 @@ def test_a_row_of_padding_alone_stays_as_it_is(loss):
         train_step(model, tables, optimizer, [given], rate, tf.constant(number, tf.int64))
     moved = (tables["users"].gather(tf.range(USERS)).numpy() != before).any(axis=1)
     np.testing.assert_array_equal(moved, [True, True, *[False] * 5])
-
-
-def test_the_chance_of_an_item_to_be_in_a_batch():
-    np.testing.assert_allclose(log_expected(np.array([3, 1]), 2), np.log([1 - 1 / 16, 1 - 9 / 16]))
-    assert log_expected(np.array([5]), 4)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["products", "cosine"])

@@ -24,7 +24,7 @@ from app.types import Rows
 from tests.reference import dense_optimizers, tables
 from tests.reference import optimizers as reference
 
-SIZE, DIM, IDS, STEPS, RATE = 12, 5, 9, 25, 0.1
+SIZE, DIM, IDS, STEPS, RATE = 12, 5, 9, 12, 0.1
 CORRECT = {"correct_skipped": True}
 PENALTIES = {"l1": 0.5, "l2": 0.3, "beta": 0.2, "initial": 0.01}
 

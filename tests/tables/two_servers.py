@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app.distributed import parameter_server
+from app.distributed.tensorflow_server import make_resolver
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.base import Optimizer
@@ -36,7 +36,7 @@ OPTIMIZERS = {
 def main() -> None:
     """Updates by one worker against those of this process, then updates of two that race."""
     hosts, kept = in_process.start(2, 2)
-    strategy = parameter_server._strategy(hosts)
+    strategy = tf.distribute.ParameterServerStrategy(make_resolver(hosts))
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     found = {name: differ(coordinator, OPTIMIZERS[name]) for name in OPTIMIZERS}
     print(json.dumps({**found, **raced(coordinator)}))

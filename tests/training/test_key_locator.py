@@ -23,7 +23,7 @@ from app.tasks.recommend import recommend_job
 from app.training import loop
 from app.training.key_locator import KeyLocator
 from app.training.run import prepare
-from app.training.runner import LocalRunner
+from app.training.runner import Runner
 from app.training.step import train_function
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
 
@@ -107,8 +107,8 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
     oracle = Oracle(32, policy.get("max_age", 0))
     locator = KeyLocator(Squares(), {"rows": table}, 1, micro)
     function = train_function(Squares(), locator.tables, sgd(), 1, micro)
-    for number in range(0, 60, 3):
-        ids_SN = random.choice(KEYS[number % 20 :], (3, 8))
+    for number in range(0, 60, 2):
+        ids_SN = random.choice(KEYS[number % 20 :], (2, 8))
         first = tf.constant(number, tf.int64)
         function(locator.locate(tf.constant(ids_SN), first), first, tf.constant(RATE))
         oracle.call(ids_SN)
@@ -194,7 +194,7 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
         )  # the last step is filled up
 
 
-class Stopping(LocalRunner):
+class Stopping(Runner):
     """Ends a run after two calls."""
 
     calls = 0
@@ -210,7 +210,7 @@ class Stopping(LocalRunner):
 @pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
     ends = []
-    for name, runners in (("whole", [LocalRunner()]), ("ended", [Stopping(), LocalRunner()])):
+    for name, runners in (("whole", [Runner()]), ("ended", [Stopping(), Runner()])):
         values = {"loss": "in_batch_softmax", "table": "dynamic", "epochs": 2, "max_age": 8}
         values |= {"workdir": str(tmp_path / name), "micro_batches": 2}
         for runner in runners:

@@ -16,7 +16,7 @@ from tests.reference import tables
 from tests.reference.batches import make_model, make_tokens
 from tests.reference.graphs import executed
 
-WORDS, STEPS = 60, 3
+WORDS, STEPS = 60, 2
 # The operations by which a table locates ids, and how many a step makes for a table.
 LOCATES = {
     "sharded": ("DynamicPartition", 2),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -8,7 +9,8 @@ from app.tables.base import TableSpec
 from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.training import memory_plan
-from app.training.memory_plan import FILE, HOST, Item, Size
+from app.training.cache_size import CacheSize
+from app.training.memory_plan import FILE, HOST, Item
 
 SPEC = TableSpec(1000, 20, tf.zeros)
 HALF, WHOLE = tf.bfloat16, tf.float32
@@ -17,16 +19,19 @@ HALF, WHOLE = tf.bfloat16, tf.float32
 @pytest.mark.parametrize("optimizer", [adagrad(), rowwise_adagrad()])
 @pytest.mark.parametrize("dtypes", [(WHOLE, WHOLE), (HALF, WHOLE), (HALF, HALF)])
 def test_bytes_are_those_of_the_table_and_slots_that_are_made(optimizer, dtypes):
-    items = memory_plan.table("input", SPEC, optimizer, {HOST: SPEC.rows}, dtypes)
+    parts = memory_plan.row_parts("input", SPEC, optimizer, dtypes)
+    items = memory_plan.table(parts, {HOST: SPEC.rows})
     options = {"slot_dtype": dtypes[1], "slots": optimizer.slots}
     table = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, dtypes[0], **options)
     assert memory_plan.totals(items) == {HOST: table.bytes()}
+    assert memory_plan.row_bytes(parts) * SPEC.rows == table.bytes()
     assert [item.name for item in items] == ["input", "input.accumulator"]
 
 
 def test_what_is_not_trained_has_no_slots():
     spec = TableSpec(10, 20, tf.zeros, trained=False)
-    (item,) = memory_plan.table("state", spec, adagrad(), {"GPU:0": 10}, (WHOLE, WHOLE))
+    parts = memory_plan.row_parts("state", spec, adagrad(), (WHOLE, WHOLE))
+    (item,) = memory_plan.table(parts, {"GPU:0": 10})
     assert item == Item("state", "10 x 20", "GPU:0", 800)
 
 
@@ -34,7 +39,9 @@ def test_bytes_on_the_device_are_those_of_a_staged_table():
     home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, slots=adagrad().slots)
     table = CachedTable(home, "CPU:0")
     table.allocate(CacheMap(1000, tf.range(100).numpy(), 50))
-    items = memory_plan.staged("input", SPEC, adagrad(), Size(100, 50, 30), "CPU:0", (WHOLE, WHOLE))
+    parts = memory_plan.row_parts("input", SPEC, adagrad(), (WHOLE, WHOLE))
+    size = CacheSize(np.arange(100), 50, 30)
+    items = memory_plan.cache("input", parts, SPEC.rows, size, "CPU:0")
     assert memory_plan.totals(items)["CPU:0"] == table.bytes()
     assert memory_plan.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()
 
@@ -59,9 +66,6 @@ def test_a_refusal_tells_sizes_and_what_would_help():
     assert str(memory_plan.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
         "the tables do not fit: host has 0.0 MB free, and 0.0 MB are planned there, of them input "
         "10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
-    )
-    assert "lower --max_vocab_size, --dim or --batch_tokens" in str(
-        memory_plan.refusal(ITEMS, free, [])
     )
     assert "hot 3 rows" in str(memory_plan.refusal(ITEMS, {"GPU:0": 1}, []))
 

@@ -16,7 +16,7 @@ from app.errors import UsageError
 from app.training import loop, progress
 from app.training.job import Evaluator
 from app.training.run import prepare
-from app.training.runner import LocalRunner
+from app.training.runner import Runner
 from tests.training.test_loop import Run
 
 
@@ -93,7 +93,7 @@ def test_without_patience_the_newest_epoch_counts(tmp_path):
 
 
 def test_the_score_of_the_chief_decides_for_all(tmp_path):
-    class Worker(LocalRunner):
+    class Worker(Runner):
         chief = False
         scores = [1.0, 3.0, 2.0, 1.0, 9.0]
 

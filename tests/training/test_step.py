@@ -222,11 +222,10 @@ def trained(name, tokens_SBL, calls, size=SIZE, dim=DIM, counts=COUNTS, first=0)
 @both
 def test_steps_in_one_call_equal_the_same_steps_one_by_one_bit_for_bit(name):
     tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(4)])
-    one, loss = trained(name, tokens_SBL, calls=1, first=2**33)
-    for calls in (2, 4):
-        others, other_loss = trained(name, tokens_SBL, calls=calls, first=2**33)
-        assert_same_bits(one, others)
-        assert loss == other_loss
+    one, loss = trained(name, tokens_SBL, calls=2, first=2**33)
+    others, other_loss = trained(name, tokens_SBL, calls=4, first=2**33)
+    assert_same_bits(one, others)
+    assert loss == other_loss
 
 
 @both
@@ -243,7 +242,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(name):
     tokens_SBL = np.stack(
         [make_tokens(range(400), size=16, centres=32, seed=number) for number in range(16)]
     )
-    runs = [trained(name, tokens_SBL, 2, 400, 48, counts)[0] for _ in range(2)]
+    runs = [trained(name, tokens_SBL, 8, 400, 48, counts)[0] for _ in range(2)]
     assert_same_bits(*runs)
 
 
@@ -277,8 +276,8 @@ def test_training_learns_which_words_come_together(name):
     words_SB72[..., 0] = ~words_SB72[..., 0]
     tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)
     losses = []
-    for first in range(0, 200, 5):
-        part = tokens_SBL[first : first + 5]
+    for first in range(0, 200, 2):
+        part = tokens_SBL[first : first + 2]
         total, examples = train(part, tf.constant(first, tf.int64), tf.constant(0.1))
         losses.append(float(total / examples))
     assert losses[-1] < 0.7 * losses[0]

@@ -1,24 +1,23 @@
-"""Labels of texts: `app.train --task=classify` beside fastText on the same texts and split.
+"""Labels of texts: app.train --task=classify beside fastText, with the same texts and split.
 
-A tenth of the texts, drawn anew at each repeat, is held out; both sides train on the rest and
-predict the label of those, each in processes of its own, one at a time, for each length of n-grams.
-Texts are written as `__label__` lines first; this is not timed. Of each side is measured:
+A tenth of the texts, drawn for each repeat, is held out. Both sides train on the rest and predict
+the labels of the tenth, for each length of n-grams. Each run is a process of its own, one at a
+time. Texts are first written as `__label__` lines; this is not timed. The figures of a side:
 
-- accuracy: the share of the texts held out whose predicted label is one of theirs;
-- examples/s and words/s: of the training loop: ours by `train_seconds` of metrics.jsonl, in which
-  TensorFlow's compilation counts; fastText's by its own progress line, without the reading of the
-  dictionary and the making of the table. fastText reads and splits the text at every epoch, ours
-  before the first. And without what comes before our first report, half a second or the first call
-  after the start, in which TensorFlow compiles;
+- accuracy: the share of held-out texts whose predicted label is one of theirs;
+- examples/s and words/s of the training loop. Lexrow's is `train_seconds` of metrics.jsonl, with
+  TensorFlow's compilation. fastText's is from its own progress line, without reading the dictionary
+  and making the table. fastText reads and splits the text in every epoch, Lexrow before the first;
+- examples/s, once compiled: without the time before Lexrow's first report, which comes after half a
+  second or the first call;
 - training without the import, s: the whole training process, with reading the texts and saving the
-  model, less a process that only imports the side's library;
-- seconds end to end: both processes, imports included;
-- peak memory: the most that a process had resident, and that less the peak of the import.
+  model, without the time of a process that only imports the library;
+- seconds end to end: training and prediction, with imports;
+- peak memory: the most resident memory of a process, and the same without the peak of the import.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Sequence
@@ -29,10 +28,12 @@ import numpy as np
 
 from ... import __name__ as PACKAGE
 from ...errors import RunError
-from ..harness import child_processes, labelled_corpora, machine, trainer, trials
+from ...system import processes
+from ..harness import labelled_corpora, machine, programs, report, trainer, trials
 from ..harness.labelled_corpora import PREFIX, Split
-from ..harness.options import ClassifyOptions, numbers
-from ..harness.report import Measure, Panel, Report, panels, results, table
+from ..harness.option_values import numbers
+from ..harness.options import ClassifyOptions
+from ..harness.report import Measure, Result
 from ..harness.trainer import OURS, Peer
 
 MEASURES = (
@@ -52,8 +53,8 @@ _DRAWN = (
     "beyond_import_seconds",
     "peak_bytes_above_import",
 )
-_KINDS = {1: "words", 2: "pairs"}  # short, for the titles of panels
-# A side that counts fewer examples than this share has not trained on the texts.
+_KINDS = {1: "words", 2: "pairs"}  # short names for the titles of panels
+# A side with fewer examples than this share has not trained on the texts.
 _ENOUGH = 0.9
 _FIXED = {
     "task": "classify",
@@ -68,12 +69,20 @@ _FIXED = {
     "patience": 0,
     "plan_only": False,
 }
-# Of fastText's last progress line: words, labels and line ends that a thread goes through.
+# In fastText's progress line: words, labels and ends of lines that a thread reads.
 _SPEED = re.compile(r"words/sec/thread:\s*(\d+)")
 
 
 class Job(NamedTuple):
-    """One run of one side. settings: what both sides share, by the names of our flags."""
+    """One run of one side.
+
+    Attributes:
+        folder: The folder for the files of the run.
+        split: The texts.
+        settings: The settings of both sides, by flags of app.train.
+        train_flags: Further flags of app.train.
+        rate: The learning rate of fastText.
+    """
 
     folder: Path
     split: Split
@@ -83,34 +92,43 @@ class Job(NamedTuple):
 
     @property
     def predictions(self) -> Path:
-        """Where the run leaves a line for each text: a label, and its probability."""
+        """The file with a line for each text: a label, and its probability."""
         return self.folder / "predictions.txt"
 
 
-class Took(NamedTuple):
-    """What a run took: seconds of the training loop, and its two processes.
+class Times(NamedTuple):
+    """The times of a run.
 
-    later: the examples after the first report, and their seconds; None if there was one report.
+    Attributes:
+        train_seconds: The seconds of the training loop.
+        later: The examples after the first report, and their seconds; None with one report.
+        trained: The process that trains.
+        predicted: The process that predicts.
     """
 
     train_seconds: float
     later: tuple[float, float] | None
-    trained: child_processes.Usage
-    predicted: child_processes.Usage
+    trained: processes.Usage
+    predicted: processes.Usage
 
 
-def run(options: ClassifyOptions) -> Report:
-    """Runs both sides `options.repeats` times with each length of n-grams, and reports.
+def run(options: ClassifyOptions) -> Result:
+    """Run both sides `options.repeats` times with each length of n-grams.
 
-    UsageError for a peer, a text or a flag that cannot be; RunError when a side fails.
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A peer, a text or a flag is not possible.
+        RunError: A side failed.
     """
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "classify")]
     lengths = numbers("word_ngrams", options.word_ngrams, "words")
     fixed = {*_shared(options, 1, 0), *_FIXED, "corpus", "workdir"}
     train_flags = trainer.flags(options.train_flags, fixed)
-    texts = labelled_corpora.texts(options.corpus, options.labelled)
+    texts = labelled_corpora.read(options.corpus, options.labelled)
     described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
-    bare = {side: child_processes.importing(_LIBRARIES[side]) for side in sides}
+    bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
     names = {f"{side}, {length}": (side, length) for length in lengths for side in sides}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         kept = Path(options.keep or scratch)
@@ -122,24 +140,38 @@ def run(options: ClassifyOptions) -> Report:
             folder.mkdir(exist_ok=True)
             settings = _shared(options, length, repeat)
             job = Job(folder, splits[repeat], settings, train_flags, options.fasttext_rate)
-            return _measured(side, job, bare[side])
+            return _measure(side, job, bare[side])
 
         runs = trials.alternate(list(names), options.repeats, run_one)
-    found = {
-        length: results({side: runs[f"{side}, {length}"] for side in sides}, MEASURES)
+    by_length = {
+        length: report.make_table(
+            {side: runs[f"{side}, {length}"] for side in sides}, MEASURES, _heading(length)
+        )
         for length in lengths
     }
-    settings = {"epochs": options.epochs, "dim": options.dim, "train_flags": train_flags}
-    record = {
-        "case": "classify",
-        "machine": described,
-        "settings": settings | {"fasttext_rate": options.fasttext_rate},
+    settings = {
+        "epochs": options.epochs,
+        "dim": options.dim,
+        "train_flags": train_flags,
+        "fasttext_rate": options.fasttext_rate,
+    }
+    figures = {
         "texts": len(texts),
         "imports": {side: usage._asdict() for side, usage in bare.items()},
-        "word_ngrams": found,
+        "word_ngrams": {length: report.sides_record(table) for length, table in by_length.items()},
     }
-    text = "\n\n".join(f"{_about(n)}\n{table(own, MEASURES)}" for n, own in found.items())
-    return Report(_title(options, len(texts)), record, text, _panels(found))
+    drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
+    panels = [
+        panel
+        for length, table in by_length.items()
+        for panel in report.make_panels(table, drawn, f"{_KINDS.get(length, length)}: {{}}")
+    ]
+    title = (
+        f"{len(texts):,} texts, a tenth held out, epochs {options.epochs}, dim {options.dim}; "
+        f"{options.count_runs('split')}"
+    )
+    tables = list(by_length.values())
+    return Result("classify", title, described, settings, tables, figures, panels)
 
 
 def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any]:
@@ -147,7 +179,7 @@ def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any
     return shared | {"min_count": 1, "buckets": 2_000_000, "seed": repeat + 1}
 
 
-def _lexrow(job: Job) -> Took:
+def _lexrow(job: Job) -> Times:
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = _FIXED | job.settings | {"corpus": job.split.train, "workdir": workdir}
         log = job.folder / "train.log"
@@ -158,19 +190,19 @@ def _lexrow(job: Job) -> Took:
                 f"{OURS} trained on {metrics[-1]['examples']:,} examples, not on {wanted:,}, so "
                 "its speed means nothing; --keep=DIR keeps its log"
             )
-        predicted = child_processes.run(
-            f"{PACKAGE}.predict",
-            ["-m", f"{PACKAGE}.predict", f"--workdir={workdir}"],
+        predicted = trainer.run(
+            [f"{PACKAGE}.predict"],
+            {"workdir": workdir},
             job.folder / "predict.log",
             job.split.test,
             job.predictions,
         )
     first, last = metrics[0], metrics[-1]
     later = [last[name] - first[name] for name in ("examples", "train_seconds")]
-    return Took(last["train_seconds"], tuple(later) if later[1] else None, trained, predicted)
+    return Times(last["train_seconds"], tuple(later) if later[1] else None, trained, predicted)
 
 
-def _fasttext(job: Job) -> Took:
+def _fasttext(job: Job) -> Times:
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as folder:
         settings = {
             "lr": job.rate,
@@ -183,20 +215,15 @@ def _fasttext(job: Job) -> Took:
             "thread": machine.cores(),
         }
         spec = {"model": f"{folder}/model.bin", "text": str(job.split.train), "settings": settings}
-        program, log = (
-            ["-m", f"{PACKAGE}.benchmarks.classify.fasttext_classifier"],
-            job.folder / "train.log",
-        )
-        trained = child_processes.run("fasttext", [*program, json.dumps(spec)], log)
+        program, log = "classify.fasttext_classifier", job.folder / "train.log"
+        _, trained = programs.run("fasttext", program, spec, log)
         spec |= {"text": str(job.split.test), "predictions": str(job.predictions)}
-        predicted = child_processes.run(
-            "fasttext", [*program, json.dumps(spec)], job.folder / "predict.log"
-        )
+        _, predicted = programs.run("fasttext", program, spec, job.folder / "predict.log")
     speeds = _SPEED.findall(log.read_text(encoding="utf-8", errors="replace"))
     tokens = len(job.split.train.read_bytes().split()) + job.split.examples
     seconds = tokens * job.settings["epochs"] / (int(speeds[-1]) * settings["thread"])
     examples = job.split.examples * job.settings["epochs"]
-    return Took(seconds, (examples, seconds), trained, predicted)
+    return Times(seconds, (examples, seconds), trained, predicted)
 
 
 SIDES = {OURS: _lexrow, "fasttext": _fasttext}
@@ -204,45 +231,39 @@ _PEERS = {"fasttext": Peer("fasttext", "fasttext-wheel")}
 _LIBRARIES = {OURS: "tensorflow", "fasttext": "fasttext"}
 
 
-def _measured(side: str, job: Job, bare: child_processes.Usage) -> dict[str, Any]:
-    took, split = SIDES[side](job), job.split
-    peak = max(took.trained.peak_bytes, took.predicted.peak_bytes)
+def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
+    times, split = SIDES[side](job), job.split
+    peak = max(times.trained.peak_bytes, times.predicted.peak_bytes)
     epochs = job.settings["epochs"]
     return {
         "accuracy": accuracy(job.predictions, split.labels),
-        "examples_per_second": split.examples * epochs / took.train_seconds,
-        "later_examples_per_second": took.later and took.later[0] / took.later[1],
-        "words_per_second": split.words * epochs / took.train_seconds,
-        "train_seconds": took.train_seconds,
-        "beyond_import_seconds": took.trained.seconds - bare.seconds,
-        "total_seconds": took.trained.seconds + took.predicted.seconds,
+        "examples_per_second": split.examples * epochs / times.train_seconds,
+        "later_examples_per_second": times.later and times.later[0] / times.later[1],
+        "words_per_second": split.words * epochs / times.train_seconds,
+        "train_seconds": times.train_seconds,
+        "beyond_import_seconds": times.trained.seconds - bare.seconds,
+        "total_seconds": times.trained.seconds + times.predicted.seconds,
         "peak_bytes": peak,
         "peak_bytes_above_import": peak - bare.peak_bytes,
     }
 
 
 def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
-    """The share of texts whose predicted label is one of theirs; RunError for a line too few."""
-    found = predictions.read_text(encoding="utf-8").split("\n")[:-1]
-    if len(found) != len(labels):
-        raise RunError(f"{predictions}: {len(found)} lines for {len(labels)} texts")
-    named = [PREFIX + line.partition(" ")[0].removeprefix(PREFIX) for line in found]
+    """Return the share of texts whose predicted label is one of theirs.
+
+    Args:
+        predictions: The file with a line for each text.
+        labels: The labels of each text.
+
+    Raises:
+        RunError: The file has another number of lines.
+    """
+    lines = predictions.read_text(encoding="utf-8").split("\n")[:-1]
+    if len(lines) != len(labels):
+        raise RunError(f"{predictions}: {len(lines)} lines for {len(labels)} texts")
+    named = [PREFIX + line.partition(" ")[0].removeprefix(PREFIX) for line in lines]
     return float(np.mean([name in own for name, own in zip(named, labels, strict=True)]))
 
 
-def _panels(found: dict[int, dict[str, Any]]) -> list[Panel]:
-    drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
-    return [
-        panel._replace(title=f"{_KINDS.get(length, length)}: {panel.measure.title.strip()}")
-        for length, own in found.items()
-        for panel in panels(own, drawn)
-    ]
-
-
-def _about(length: int) -> str:
+def _heading(length: int) -> str:
     return "single words" if length == 1 else f"n-grams of up to {length} words"
-
-
-def _title(options: ClassifyOptions, texts: int) -> str:
-    runs = f"medians of {options.repeats} splits" if options.repeats > 1 else "one split"
-    return f"{texts:,} texts, a tenth held out, epochs {options.epochs}, dim {options.dim}; {runs}"

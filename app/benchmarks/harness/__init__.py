@@ -1,1 +1,1 @@
-"""What the benchmark cases share: runs, peers, reports and pictures."""
+"""The parts that all benchmarks share: runs, peers, reports and pictures."""

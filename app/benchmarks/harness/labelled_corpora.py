@@ -1,4 +1,4 @@
-"""Labelled texts, and those of them to train on and to predict, as files that every side reads."""
+"""Labelled texts, split into files to train on and to predict, which every side reads."""
 
 from __future__ import annotations
 
@@ -12,23 +12,36 @@ import numpy as np
 from ...config import CorpusConfig
 from ...errors import UsageError
 from ...text import corpus
-from . import lines
-from .options import items
+from . import corpus_lines
+from .option_values import items
 
 PREFIX = "__label__"  # fastText's
-_HELDOUT = 10  # one text in so many
+_HELDOUT = 10  # one text of this many is held out
 _FEWEST = 2 * _HELDOUT
 
 
 class Text(NamedTuple):
-    """labels: with their prefix. words: all others of the line."""
+    """A text.
+
+    Attributes:
+        labels: Its labels, with their prefix.
+        words: Its other words.
+    """
 
     labels: list[str]
     words: list[str]
 
 
 class Split(NamedTuple):
-    """train: `__label__` lines, with so many examples and words. test: texts, and their labels."""
+    """Texts to train on and to predict.
+
+    Attributes:
+        train: The file of `__label__` lines to train on.
+        examples: The number of its lines.
+        words: The number of its words without labels.
+        test: The file of texts to predict, without labels.
+        labels: The labels of each of these texts.
+    """
 
     train: Path
     examples: int
@@ -37,29 +50,40 @@ class Split(NamedTuple):
     labels: list[list[str]]
 
 
-def texts(files: str, labelled: str) -> list[Text]:
-    """The texts of --corpus, or of --labelled=LABEL:FILE,..., in order; no empty lines.
+def read(files: str, labelled: str) -> list[Text]:
+    """Return the texts in order, without empty lines.
 
-    UsageError for values that cannot be, and for a line without a label.
+    Args:
+        files: The value of --corpus, or empty.
+        labelled: The value of --labelled, LABEL:FILE,..., or empty.
+
+    Raises:
+        UsageError: Both flags or none are given, a file cannot be read, or a line has no label.
     """
     if bool(files) == bool(labelled):
         raise UsageError("give either --corpus, of `__label__` lines, or --labelled=LABEL:FILE,...")
     if files:
-        found = [_of_line(words) for words in _words("corpus", files)]
+        texts = [_parse(words) for words in _words("corpus", files)]
     else:
-        found = []
+        texts = []
         for item in items(labelled):
             label, _, name = item.partition(":")
             if not (label and name):
                 raise UsageError(f"--labelled={labelled}: {item} is no LABEL:FILE")
-            found += [Text([PREFIX + label], words) for words in _words("labelled", name)]
-    if len(found) < _FEWEST:
-        raise UsageError(f"{len(found)} texts are too few to hold some out; give {_FEWEST}")
-    return found
+            texts += [Text([PREFIX + label], words) for words in _words("labelled", name)]
+    if len(texts) < _FEWEST:
+        raise UsageError(f"{len(texts)} texts are too few to hold some out; give {_FEWEST}")
+    return texts
 
 
 def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
-    """Writes a tenth of the texts, drawn by the number of the repeat, and the others."""
+    """Write a tenth of the texts, drawn at random, and the others, as two files.
+
+    Args:
+        texts: The texts.
+        folder: The folder for the files.
+        repeat: The number of the repeat, from which the tenth is drawn.
+    """
     order = np.random.default_rng(repeat + 1).permutation(len(texts))
     test, train = ([texts[i] for i in part] for part in np.split(order, [len(texts) // _HELDOUT]))
     paths = [folder / f"{name}-{repeat + 1}.txt" for name in ("train", "test")]
@@ -72,10 +96,10 @@ def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
 
 def _words(flag: str, files: str) -> list[list[str]]:
     sources = corpus.resolve(CorpusConfig(corpus=files), flag)
-    return [words for words in lines.read(sources, sys.maxsize) if words]
+    return [words for words in corpus_lines.read(sources, sys.maxsize) if words]
 
 
-def _of_line(words: list[str]) -> Text:
+def _parse(words: list[str]) -> Text:
     labels = [word for word in words if word.startswith(PREFIX)]
     if not labels:
         raise UsageError(f"no label in `{' '.join(words)[:60]}`; begin a line with {PREFIX}LABEL")

@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on; a number without it means nothing."""
+"""The machine that a benchmark runs on: its description, its cores and its memory."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from typing import Any
 
 from absl import logging
 
+from ...system import host_memory
 from ...system.host_memory import memory_bytes, read_field
 
-# Above this share of the cores, whatever else runs would show in the timings.
+# Load of the last minute, as a share of the cores. Above it, other work disturbs the timings.
 _BUSY = 0.25
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def describe(packages: Sequence[str]) -> dict[str, Any]:
-    """Processor, memory, accelerators, system, and versions of Python and of the packages.
+    """Return a description of the machine, and warn if it is busy.
 
-    load: processes that were running, on average over the last minute; says so if they are many.
+    Args:
+        packages: The packages whose versions are named, beside Python's.
+
+    Returns:
+        `processor`, `cores`, `memory_bytes`, `accelerators`, `system`, `load` (running processes on
+        average over the last minute) and `versions`.
     """
     load = os.getloadavg()[0]
     if load > _BUSY * cores():
@@ -44,7 +50,11 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def line(machine: dict[str, Any]) -> str:
-    """The description in one line."""
+    """Return a description in one line.
+
+    Args:
+        machine: The description by `describe`.
+    """
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
         f"{'; '.join([machine['processor'], *machine['accelerators']])}; {machine['cores']} cores, "
@@ -52,11 +62,24 @@ def line(machine: dict[str, Any]) -> str:
     )
 
 
+def missing_memory(needed: float, share: float = 1.0) -> str | None:
+    """Return a sentence if there is too little free memory, else None.
+
+    Args:
+        needed: The bytes that are needed.
+        share: The share of the free memory that may be used.
+    """
+    free = host_memory.free_bytes()
+    if needed <= share * free:
+        return None
+    return f"needs {needed / 1e9:,.1f} GB, {free / 1e9:.1f} are free"
+
+
 def _processor() -> str:
     return read_field(Path("/proc/cpuinfo"), "model name") or platform.processor() or "processor ?"
 
 
 def _accelerators() -> list[str]:
-    """GPUs, by what NVIDIA's driver for Linux says of itself."""
+    """Return the names of the GPUs, as NVIDIA's driver for Linux lists them."""
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return [name for name in (read_field(file, "Model") for file in files) if name]

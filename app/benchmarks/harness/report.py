@@ -1,18 +1,28 @@
-"""The result of a case: numbers for programs, a table for people, bars for a picture."""
+"""The result of a benchmark, one type for all cases: as text for people and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from . import machine
 from .trials import compare, medians
+
+# Characters of a line of a table. A wider table is turned: a line for each measure.
+_WIDTH = 120
 
 
 class Measure(NamedTuple):
-    """A number that runs have under `key`, and how it is shown.
+    """A figure that is measured of every side.
 
-    spec: format of the number divided by `per`. better: `higher`, `lower`, or empty where neither
-    is meant. by_difference: compare by difference, not by ratio.
+    Attributes:
+        key: Its name in the runs.
+        title: Its name for people.
+        spec: The format of the value divided by `per`.
+        per: The unit in which people read it.
+        better: `higher`, `lower`, or empty where neither is better.
+        by_difference: Whether two sides are compared by difference, not by ratio.
     """
 
     key: str
@@ -23,11 +33,50 @@ class Measure(NamedTuple):
     by_difference: bool = False
 
 
-class Panel(NamedTuple):
-    """Bars of one measure: a value by side, and the values of its single runs.
+class Row(NamedTuple):
+    """All runs of one side.
 
-    title: instead of the measure's. ours: how many sides, the first ones, are ours. log: whether
-    bars are drawn on a logarithmic scale, which all panels that ask for it share.
+    Attributes:
+        name: The name for people.
+        runs: The figures of each run by key, or the reason under `left_out`.
+        median: The medians of the figures by key; None for a figure that a run lacks.
+        left_out: The first reason why a run was left out, or None.
+        job: The settings of the side, for JSON.
+    """
+
+    name: str
+    runs: list[dict[str, Any]]
+    median: dict[str, float | None]
+    left_out: str | None
+    job: dict[str, Any]
+
+
+class Table(NamedTuple):
+    """Sides with the same measures.
+
+    Attributes:
+        title: The heading, or empty.
+        measures: The figures to show.
+        rows: The sides.
+        compared: Pairs of sides: a name, the first and the second.
+    """
+
+    title: str
+    measures: Sequence[Measure]
+    rows: Sequence[Row]
+    compared: Sequence[tuple[str, Row, Row]] = ()
+
+
+class Panel(NamedTuple):
+    """A part of a picture: the bars of one measure.
+
+    Attributes:
+        measure: The measure.
+        values: The median of each side by name.
+        runs: The values of its single runs by name.
+        title: The title; by default the title of the measure.
+        ours: The number of sides that are Lexrow's, which come first.
+        log: Whether the scale is logarithmic; all panels with such a scale share it.
     """
 
     measure: Measure
@@ -38,20 +87,14 @@ class Panel(NamedTuple):
     log: bool = False
 
 
-class Curve(NamedTuple):
-    """A measure of ours against a size: values and those of single runs by size, in its order."""
-
-    measure: Measure
-    values: dict[int, float]
-    runs: dict[int, list[float]]
-    title: str
-    size: str
-
-
 class Lines(NamedTuple):
-    """Several sides against a size, both on logarithmic scales: side -> size -> value above 0.
+    """A part of a picture: several sides over a size, both on logarithmic scales.
 
-    peers: the sides that are not ours.
+    Attributes:
+        values: Side -> size -> value, above 0.
+        title: The title.
+        size: The name of the size.
+        peers: The sides that are not Lexrow's.
     """
 
     values: dict[str, dict[int, float]]
@@ -60,83 +103,180 @@ class Lines(NamedTuple):
     peers: frozenset[str] = frozenset()
 
 
-class Report(NamedTuple):
-    """title: what was compared. record: for JSON. table: for people. panels: for `picture.draw`.
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The result of a case.
 
-    The record has the machine's description under `machine`.
+    Attributes:
+        case: The name of the case.
+        title: What was compared.
+        machine: The description by `machine.describe`.
+        settings: The settings of the case by name.
+        tables: The measured sides.
+        figures: Further entries of the JSON file: the tables in its layout, and sizes of the data.
+        panels: The parts of the picture.
+        notes: Paragraphs after the tables.
     """
 
+    case: str
     title: str
-    record: dict[str, Any]
-    table: str
-    panels: list[Panel | Curve | Lines]
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    tables: Sequence[Table]
+    figures: dict[str, Any]
+    panels: Sequence[Panel | Lines]
+    notes: Sequence[str] = ()
 
 
-def results(runs: dict[str, list[dict[str, Any]]], measures: Sequence[Measure]) -> dict[str, Any]:
-    """Runs and medians by side, and the first side (ours) compared with each other one.
+def make_row(
+    name: str,
+    runs: list[dict[str, Any]],
+    measures: Sequence[Measure],
+    job: Mapping[str, Any] | None = None,
+) -> Row:
+    """Return the row of a side.
 
-    {"sides": {side: {"runs", "median"}}, "compared": {peer: {key: {"ratio", "difference"}}}}
+    Args:
+        name: The name for people.
+        runs: The figures of each run by key, or the reason under `left_out`.
+        measures: The figures of which medians are taken.
+        job: The settings of the side, for JSON.
     """
     keys = [measure.key for measure in measures]
-    sides = {
-        side: {"runs": own, "median": medians([{key: run.get(key) for key in keys} for run in own])}
-        for side, own in runs.items()
-    }
-    ours, *peers = sides
-    compared = {peer: compare(sides[ours]["median"], sides[peer]["median"]) for peer in peers}
+    median = medians([{key: run.get(key) for key in keys} for run in runs])
+    reasons = [run["left_out"] for run in runs if "left_out" in run]
+    return Row(name, runs, median, reasons[0] if reasons else None, dict(job or {}))
+
+
+def make_table(
+    runs: Mapping[str, list[dict[str, Any]]], measures: Sequence[Measure], title: str = ""
+) -> Table:
+    """Return the table of some sides, with the first one (ours) compared with each other one.
+
+    Args:
+        runs: The figures of each run by side.
+        measures: The figures to show.
+        title: The heading.
+    """
+    ours, *peers = (make_row(side, own, measures) for side, own in runs.items())
+    compared = [(f"{ours.name} : {peer.name}", ours, peer) for peer in peers]
+    return Table(title, measures, [ours, *peers], compared)
+
+
+def sides_record(table: Table) -> dict[str, Any]:
+    """Return a table of `make_table` for JSON.
+
+    Returns:
+        {"sides": {side: {"runs", "median"}}, "compared": {peer: {key: {"ratio", "difference"}}}}
+    """
+    sides = {row.name: {"runs": row.runs, "median": row.median} for row in table.rows}
+    compared = {peer.name: compare(ours.median, peer.median) for _, ours, peer in table.compared}
     return {"sides": sides, "compared": compared}
 
 
-def table(results: dict[str, Any], measures: Sequence[Measure]) -> str:
-    """A row a measure: the median of each side, then ours against each peer, then every run."""
-    sides, compared = results["sides"], results["compared"]
-    ours = next(iter(sides))
-    several = len(sides[ours]["runs"]) > 1
-    rows = [["", *sides, *(f"{ours} : {peer}" for peer in compared)]]
-    if several:
-        rows[0][0] = "median"
-        rows[0] += [f"{side} {n}" for side in sides for n, _ in enumerate(sides[side]["runs"], 1)]
-    for measure in measures:
-        key = measure.key
-        row = [measure.title, *(show(measure, side["median"][key]) for side in sides.values())]
-        row += [_comparison(measure, peer.get(key)) for peer in compared.values()]
-        if several:
-            row += [show(measure, run.get(key)) for side in sides.values() for run in side["runs"]]
-        rows.append(row)
-    return aligned(rows)
+def row_record(row: Row) -> dict[str, Any]:
+    """Return a row for JSON: the settings of the side, `left_out`, `runs` and `median`.
+
+    Args:
+        row: The row.
+    """
+    return row.job | {"left_out": row.left_out, "runs": row.runs, "median": row.median}
 
 
-def panels(results: dict[str, Any], measures: Sequence[Measure]) -> list[Panel]:
-    """A panel for each measure that has a value on some side."""
-    found = []
+def make_panels(
+    table: Table, measures: Sequence[Measure], title: str = "{}", ours: int = 1, log: bool = False
+) -> list[Panel]:
+    """Return a panel for each measure that a side has.
+
+    Args:
+        table: The sides.
+        measures: The measures to draw.
+        title: The title, with `{}` for the title of the measure.
+        ours: The number of rows that are Lexrow's, which come first.
+        log: Whether the scale is logarithmic.
+    """
+    panels = []
     for measure in measures:
-        middle = {side: own["median"][measure.key] for side, own in results["sides"].items()}
-        values = {side: value for side, value in middle.items() if value is not None}
-        runs = {
-            side: [run[measure.key] for run in results["sides"][side]["runs"]] for side in values
-        }
-        if values:
-            found.append(Panel(measure, values, runs))
-    return found
+        rows = [row for row in table.rows if row.median[measure.key] is not None]
+        first = sum(row in table.rows[:ours] for row in rows)
+        values = {row.name: row.median[measure.key] for row in rows}
+        runs = {row.name: [run[measure.key] for run in row.runs] for row in rows}
+        if rows:
+            heading = title.format(measure.title.strip())
+            panels.append(Panel(measure, values, runs, heading, first, log))
+    return panels
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """Return a result as JSON values.
+
+    Args:
+        result: The result.
+    """
+    names = ("case", "machine", "settings")
+    return {name: getattr(result, name) for name in names} | result.figures
+
+
+def to_text(result: Result) -> str:
+    """Return a result for people: the title, the machine, the tables and the notes.
+
+    Args:
+        result: The result.
+    """
+    tables = map(table_text, result.tables)
+    return "\n\n".join([f"{result.title}\n{machine.line(result.machine)}", *tables, *result.notes])
+
+
+def table_text(table: Table) -> str:
+    """Return a table for people: medians, single runs, comparisons, and the sides left out.
+
+    Args:
+        table: The table.
+    """
+    known = {key for row in table.rows for key, value in row.median.items() if value is not None}
+    shown = [measure for measure in table.measures if measure.key in known] or table.measures
+    lines = [["", *(measure.title for measure in shown)]]
+    for row in table.rows:
+        runs = enumerate(row.runs, 1) if len(row.runs) > 1 else ()
+        named = [(row.name, row.median), *((f"run {number}", run) for number, run in runs)]
+        lines += [[name, *(show(m, own.get(m.key)) for m in shown)] for name, own in named]
+    for name, first, second in table.compared:
+        found = compare(first.median, second.median)
+        lines.append([name, *(_comparison(m, found.get(m.key)) for m in shown)])
+    text = aligned(lines)
+    if len(text.partition("\n")[0]) > _WIDTH:
+        text = aligned([list(column) for column in zip(*lines, strict=True)])
+    left_out = [f"left out: {row.name}: {row.left_out}" for row in table.rows if row.left_out]
+    return "\n".join([*filter(None, [table.title]), text, *left_out])
 
 
 def show(measure: Measure, value: float | None) -> str:
-    """The number as people read it."""
+    """Return a value as people read it.
+
+    Args:
+        measure: Its measure.
+        value: The value, or None for n/a.
+    """
     return "n/a" if value is None else format(value / measure.per, measure.spec)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of equal length as lines: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        [row[0].ljust(widths[0])]
-        + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        for row in rows
-    ]
-    return "\n".join("  ".join(cells).rstrip() for cells in lines)
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return the cells of a table as text, the first column to the left, the others to the right.
+
+    Args:
+        lines: The cells of each line; all lines are of equal length.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
 
 
-def _comparison(measure: Measure, compared: dict[str, float | None] | None) -> str:
+def _comparison(measure: Measure, compared: Mapping[str, float | None] | None) -> str:
     if compared is None:
         return "n/a"
     if measure.by_difference:

@@ -1,4 +1,4 @@
-"""Our side of a case that trains: its flags, its run and what that logs; and who the peers are."""
+"""Run app.train as a side of a benchmark, and check its flags and the peers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,35 @@ from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
 from ...errors import UsageError
-from . import child_processes
-from .options import chosen
+from ...system import processes
+from .option_values import chosen
 
 OURS = "lexrow"
 
 
 class Peer(NamedTuple):
-    """What a peer is imported as, and what `pip install` calls it."""
+    """A peer.
+
+    Attributes:
+        module: The module to import.
+        package: Its package for `pip install`.
+    """
 
     module: str
     package: str
 
 
 def peers(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
-    """The peers that --peers names. UsageError for one that is unknown or not installed."""
+    """Return the peers to run.
+
+    Args:
+        value: The value of --peers.
+        known: The peers of the case by name.
+        case: The name of the case.
+
+    Raises:
+        UsageError: A peer is unknown or not installed.
+    """
     names = chosen("peers", value, known, f"peer of {case}")
     for name in names:
         if importlib.util.find_spec(known[name].module) is None:
@@ -36,24 +50,37 @@ def peers(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
 
 
 def packages(names: Sequence[str], known: Mapping[str, Peer]) -> list[str]:
-    """What is installed of these peers, as `importlib.metadata` calls it, each once."""
+    """Return the installed packages of some peers, each once, as `importlib.metadata` names them.
+
+    Args:
+        names: The peers.
+        known: All peers by name.
+    """
     providers = importlib.metadata.packages_distributions()
     return list(dict.fromkeys(providers[known[name].module][0] for name in names))
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:
-    """The flags of our side alone, of --train_flags; those in `fixed` are refused."""
+    """Return the further flags of app.train.
+
+    Args:
+        value: The value of --train_flags.
+        fixed: The flags that the benchmark sets itself.
+
+    Raises:
+        UsageError: Quotes are wrong, or a flag is one of `fixed`.
+    """
     try:
-        found = shlex.split(value)
+        arguments = shlex.split(value)
     except ValueError as error:
         raise UsageError(f"--train_flags={value}: {error}; mend the quotes") from None
-    for flag in found:
+    for flag in arguments:
         name = flag.lstrip("-").partition("=")[0]
         if flag.startswith("-") and name in fixed:
             raise UsageError(
                 f"--train_flags={value}: --{name} is for the benchmark to set; leave it out here"
             )
-    return found
+    return arguments
 
 
 def train(
@@ -62,14 +89,55 @@ def train(
     settings: Mapping[str, Any],
     log: Path,
     program: Sequence[str] = (f"{PACKAGE}.train",),
-) -> tuple[child_processes.Usage, list[dict[str, float]]]:
-    """Runs app.train with the flags of configs/TASK.cfg; what it took, and its metrics.jsonl.
+) -> tuple[processes.Usage, list[dict[str, float]]]:
+    """Run app.train with the flags of configs/TASK.cfg.
 
-    settings: flags by name, `workdir` among them, which come last. program: what to run instead,
-    with what it is given before those flags.
+    Args:
+        task: The name of the configuration.
+        train_flags: Further flags.
+        settings: The flags that come last, by name; one is `workdir`.
+        log: The file for its output.
+        program: The module to run, and its arguments before the flags.
+
+    Returns:
+        The time and memory of the process, and the rows of its metrics.jsonl.
     """
-    arguments = ["-m", *program, f"--flagfile=configs/{task}.cfg", *train_flags]
-    arguments += [f"--{name}={value}" for name, value in settings.items()]
-    usage = child_processes.run(program[0], arguments, log)
+    program = [*program, f"--flagfile=configs/{task}.cfg", *train_flags]
+    usage = run(program, settings, log)
     rows = (Path(settings["workdir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return usage, [json.loads(row) for row in rows]
+
+
+def run(
+    program: Sequence[str],
+    settings: Mapping[str, Any],
+    log: Path,
+    input: Path | None = None,
+    output: Path | None = None,
+) -> processes.Usage:
+    """Run a command of Lexrow to its end.
+
+    Args:
+        program: The module to run, and its first arguments.
+        settings: The flags that come last, by name.
+        log: The file for its output.
+        input: The file for its stdin; by default it is empty.
+        output: The file for its stdout; by default `log`.
+    """
+    arguments = ["-m", *program, *(f"--{name}={value}" for name, value in settings.items())]
+    return processes.run(program[0], arguments, log, input, output)
+
+
+def input_wait(rows: Sequence[Mapping[str, float]], start: float = 0.0) -> float:
+    """Return the share of the training time in which steps waited for input.
+
+    Args:
+        rows: The rows of metrics.jsonl. The `input_wait` of a row is a share of the time since the
+            row before.
+        start: The training seconds before the first row.
+    """
+    waited, previous = 0.0, start
+    for row in rows:
+        waited += row["input_wait"] * (row["train_seconds"] - previous)
+        previous = row["train_seconds"]
+    return waited / (previous - start)

@@ -1,22 +1,31 @@
-"""Runs of several sides in turn, their medians, and how ours compares with a peer's."""
+"""Runs of several sides in turn, their medians, and the comparison of two sides."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import logging
 
 Values = Mapping[str, float | None]
+Job = TypeVar("Job")
 
 
 def alternate(
     sides: Sequence[str], repeats: int, run: Callable[[str, int], dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """What `run(side, repeat)` gives for every side, by repeat.
+    """Run every side several times, one after the other.
 
-    The order is turned round at each repeat, so that a drift of the machine favours no side.
+    The order is reversed at each repeat, so that a drift of the machine favours no side.
+
+    Args:
+        sides: The names of the sides.
+        repeats: The number of runs of each.
+        run: Called as `run(side, repeat)`; returns the figures of a run.
+
+    Returns:
+        The figures of each run by side.
     """
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for repeat in range(repeats):
@@ -26,9 +35,38 @@ def alternate(
     return runs
 
 
+def run_jobs(
+    jobs: Mapping[str, Job],
+    repeats: int,
+    reason_against: Callable[[Job], str | None],
+    measure: Callable[[Job, int], dict[str, Any]],
+) -> dict[str, list[dict[str, Any]]]:
+    """Run every job several times, but those that cannot run here.
+
+    Args:
+        jobs: The jobs by name.
+        repeats: The number of runs of each.
+        reason_against: Returns why a job cannot run, or None.
+        measure: Called as `measure(job, seed)`; returns the figures of a run.
+
+    Returns:
+        The figures of each run by job, or the reason under `left_out`.
+    """
+
+    def run_one(name: str, repeat: int) -> dict[str, Any]:
+        reason = reason_against(jobs[name])
+        return {"left_out": reason} if reason else measure(jobs[name], repeat + 1)
+
+    return alternate(list(jobs), repeats, run_one)
+
+
 def medians(runs: Sequence[Values]) -> dict[str, float | None]:
-    """The median over the runs of every value; None where a run has none."""
-    columns = {key: [run.get(key) for run in runs] for key in runs[0]}
+    """Return the median of every figure over the runs, or None where a run lacks it.
+
+    Args:
+        runs: The figures of each run by key; all runs have the same keys.
+    """
+    columns = {key: [run[key] for run in runs] for key in runs[0]}
     return {
         key: None if None in values else statistics.median(values)
         for key, values in columns.items()
@@ -36,7 +74,12 @@ def medians(runs: Sequence[Values]) -> dict[str, float | None]:
 
 
 def compare(ours: Values, peer: Values) -> dict[str, dict[str, float | None]]:
-    """Ratio ours / peer and difference ours - peer of every value that both have."""
+    """Return ratio (ours / peer) and difference (ours - peer) of every figure that both have.
+
+    Args:
+        ours: The figures of one side by key.
+        peer: The figures of the other.
+    """
     return {
         key: {"ratio": value / peer[key] if peer[key] else None, "difference": value - peer[key]}
         for key, value in ours.items()

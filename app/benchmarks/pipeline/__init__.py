@@ -1,1 +1,1 @@
-"""Input pipelines, beside the usual ways to write one."""
+"""Input pipelines, beside usual ways to write one."""

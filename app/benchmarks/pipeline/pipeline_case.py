@@ -1,54 +1,71 @@
-"""Input pipelines: what people write beside ours, and whether a training waits for them.
+"""Input pipelines: usual ways to write one beside Lexrow's, and whether training waits for them.
 
-Three parts; each side is a process of its own, one at a time.
+There are three parts. Each side is a process of its own, one at a time.
 
-classifier: a case often asked about in public: 10,000 examples of 20 words, an embedding of
+classifier: a case from many public questions: 10,000 examples of 20 words, an embedding of
 1,000 x 100, their mean, a sigmoid, Adam at 0.001 (see `pipeline_examples`, `pipeline_classifier`).
 
-- naive: split and look up an example at a time, batches of 32, nothing ahead; keras.fit;
-- prefetch: the same in batches of 128, with a prefetch;
-- parallel: the same with a parallel map of a preprocessing that is heavy on the processor
-  (Unicode normalisation, case folding, a tokenizer of scripts, regular expressions);
-- ours: that heavy preprocessing, of 1,024 examples at a time; ids kept from the first epoch;
-  batches of 128; the trainer's steps on a table, 16 a call.
+- naive: split and look up an example at a time, batches of 32, no prefetch; keras.fit;
+- prefetch: the same with batches of 128 and a prefetch;
+- parallel: the same with a parallel map of a preprocessing that needs much processor time (Unicode
+  normalization, case folding, a tokenizer by scripts, regular expressions);
+- ours: the same preprocessing for 1,024 examples at a time; ids are cached in the first epoch;
+  batches of 128; the trainer's steps on a table, 16 in a call.
 
-Examples/s are the median over epochs, the first left out. Accuracy is that of the classifier in the
-end, on the examples that it was trained on: a batch of 32 makes four times the steps an epoch. Ours
-in batches of 32, 64 steps a call, made 101 to 189 thousand examples/s where naive made 10 to 17 by
-turns, and came to 0.988 where naive came to 0.991 (three runs, two cores that others used too).
+Examples/s are the median over epochs without the first. Accuracy is that of the final classifier on
+the examples that it was trained on: a batch of 32 makes four times the steps of an epoch. With
+batches of 32 and 64 steps in a call, ours made 101,000 to 189,000 examples/s and naive 10,000 to
+17,000, run alternately; accuracy was 0.988 and 0.991 (three runs, two cores with other work).
 
-text: from text to ids, unknown words dropped: by a Python generator and by a map, a line at a time;
-vectorised, by blocks of text in a parallel map, as the trainer does; from cached ids. All read the
-same plain file. Words/s are of passes that take seconds together, after a first one. A generator or
-a map costs so much a line; lines are those of the corpus, cut where they have more than 20 words.
-With lines of 1,000 words vectorised is but about four times as fast as a generator.
+text: from text to ids, without unknown words: by a Python generator and by a map, a line at a time;
+vectorised, by blocks of text in a parallel map, as in the trainer; from cached ids. All read the
+same plain file. Words/s are of passes that take seconds together, after a first one. Lines are
+those of the corpus, cut after 20 words, and a generator or a map costs a fixed time for each line:
+with lines of 1,000 words, vectorised is only about four times as fast as a generator.
 
-trainer: `app.train` on the corpus, which is read and tokenised at every epoch.
+trainer: app.train on the corpus, which is read and tokenized in every epoch.
 
-Waiting is the share of the time that a loop spends asking for the next batch, without the first
-epoch or, of the trainer, the first interval of metrics.jsonl, in which it traces.
+Waiting is the share of the time in which a loop waits for the next batch, without the first epoch
+or, for the trainer, without the first interval of metrics.jsonl, in which it traces.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
 from ...errors import RunError, UsageError
 from ...text import corpus
-from ..harness import child_processes, lines, machine, trials
-from ..harness.options import PipelineOptions, chosen
-from ..harness.report import Report, results
-from . import pipeline_report
+from ..harness import corpus_lines, machine, programs, report, trainer, trials
+from ..harness.option_values import chosen
+from ..harness.options import PipelineOptions
+from ..harness.report import Measure, Panel, Result, Table
 
-# Part -> its sides, ours first.
+SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher")
+WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher")
+WAITING = Measure("waiting", "waiting for input", ".1%", better="lower")
+FIRST = Measure("first_seconds", "first, with tracing, s", ",.2f", better="lower")
+# Part -> the measures of its sides.
+MEASURES = {
+    "classifier": (
+        SPEED,
+        WAITING,
+        Measure("accuracy", "accuracy in training", ".3f", better="higher", by_difference=True),
+        FIRST,
+    ),
+    "text": (WORDS, Measure("known", "tokens with an id", ",.0f"), FIRST),
+    "trainer": (WORDS, WAITING),
+}
+_TITLES = {
+    "classifier": "classifier: embedding 1,000 x 100, mean over 20 tokens, sigmoid, Adam",
+    "text": "text to ids",
+    "trainer": "word trainer",
+}
+
+# Part -> its sides, those of Lexrow first.
 SIDES = {
     "trainer": ("trainer",),
     "classifier": ("ours", "naive", "prefetch", "parallel"),
@@ -56,15 +73,22 @@ SIDES = {
 }
 PEERS = ("naive", "prefetch", "parallel", "generator", "map")
 
-# Text without lines gets such as the examples of the classifier have, and as the docstrings have on
-# average (21 words a line).
+# Words of a line: as many as the examples of the classifier have, and about as many as the lines of
+# the docstrings have on average (21).
 _LINE_WORDS = 20
-# So short an interval leaves little out with the first one.
+# A short interval, as the first one does not count.
 _LOG_SECONDS = 1
 
 
 class Text(NamedTuple):
-    """What all the ways from text to ids take. vocabulary: that of the trainer, once it has run."""
+    """The text that is converted to ids.
+
+    Attributes:
+        file: The file of lines.
+        words: The number of its words.
+        bytes: Its size.
+        vocabulary: The vocabulary of the trainer, once it has run.
+    """
 
     file: Path
     words: int
@@ -72,14 +96,19 @@ class Text(NamedTuple):
     vocabulary: Path
 
 
-def run(options: PipelineOptions) -> Report:
-    """Runs every side `options.repeats` times and reports.
+def run(options: PipelineOptions) -> Result:
+    """Run every side `options.repeats` times.
 
-    UsageError for a peer, a corpus or a flag that cannot be; RunError when a side fails, and when
-    two ways give different numbers of tokens.
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A peer, the corpus or a flag is not possible.
+        RunError: A side failed, or two sides return different numbers of tokens.
     """
     peers = chosen("peers", options.peers, PEERS, "peer of pipeline")
-    train_flags = _train_flags(options)
+    fixed = {*_shared(options, 0), "workdir", "plan_only"}
+    train_flags = trainer.flags(options.train_flags, fixed)
     sources = corpus.resolve(CorpusConfig(corpus=options.corpus))
     parts = {
         part: [side for side in sides if side not in PEERS or side in peers]
@@ -93,7 +122,7 @@ def run(options: PipelineOptions) -> Report:
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
             if side == "trainer":
-                return _trained(options, train_flags, repeat, text, folder)
+                return _train(options, train_flags, repeat, text)
             job: dict[str, Any] = {"side": side}
             if part_of[side] == "classifier":
                 job |= {"examples": options.examples, "epochs": options.example_epochs}
@@ -101,70 +130,65 @@ def run(options: PipelineOptions) -> Report:
             else:
                 job |= {"text": str(text.file), "words": text.words}
                 job |= {"tokenizer": options.tokenizer, "vocabulary": str(text.vocabulary)}
-            return _measured(f"{PACKAGE}.benchmarks.pipeline.pipeline_{part_of[side]}", job, folder)
+            return programs.run(f"pipeline, {side}", f"pipeline.pipeline_{part_of[side]}", job)[0]
 
         runs = trials.alternate(list(part_of), options.repeats, run_one)
     _check(runs, parts["text"])
-    found = {
-        part: results({side: runs[side] for side in sides}, pipeline_report.MEASURES[part])
+    tables = {
+        part: report.make_table({side: runs[side] for side in sides}, MEASURES[part], _TITLES[part])
         for part, sides in parts.items()
     }
-    record = {
-        "case": "pipeline",
-        "machine": described,
-        "settings": _settings(options) | {"train_flags": train_flags},
+    figures = {
         "corpus": {
             "files": [Path(source).name for source in sources],
             "words": text.words,
             "bytes": text.bytes,
             "line_words": _LINE_WORDS,
         },
-        **found,
+        **{part: report.sides_record(table) for part, table in tables.items()},
     }
-    title = _title(options, text)
-    return Report(title, record, pipeline_report.text(found), pipeline_report.panels(found))
+    settings = options.measured() | {"train_flags": train_flags}
+    del settings["corpus"]
+    title = (
+        f"Input pipelines: {options.examples:,} examples, {text.words:,} words of text "
+        f"({options.tokenizer}); {options.count_runs()} a side"
+    )
+    panels = _make_panels(tables)
+    return Result("pipeline", title, described, settings, list(tables.values()), figures, panels)
 
 
-def _settings(options: PipelineOptions) -> dict[str, Any]:
-    """What was measured, and not where it was or where the results went."""
-    settings = dataclasses.asdict(options)
-    return {name: settings[name] for name in settings if name not in ("json", "plot", "corpus")}
-
-
-def _train_flags(options: PipelineOptions) -> list[str]:
-    """More flags of the trainer; those that the benchmark sets are refused."""
-    value = options.train_flags
-    try:
-        flags = shlex.split(value)
-    except ValueError as error:
-        raise UsageError(f"--train_flags={value}: {error}; mend the quotes") from None
-    for flag in flags:
-        name = flag.lstrip("-").partition("=")[0]
-        if flag.startswith("-") and name in {*_shared(options, 0), "workdir", "plan_only"}:
-            raise UsageError(
-                f"--train_flags={value}: --{name} is for the benchmark to set; leave it out here"
-            )
-    return flags
+def _make_panels(tables: dict[str, Table]) -> list[Panel]:
+    """Return examples/s, words/s, and the waiting of every side that has it."""
+    speeds = report.make_panels(tables["classifier"], [SPEED], "classifier: {}", log=True)
+    speeds += report.make_panels(tables["text"], [WORDS], "text to ids: {}", ours=2, log=True)
+    waiting = [
+        panel
+        for part in ("trainer", "classifier")
+        for panel in report.make_panels(tables[part], [WAITING])
+    ]
+    values = {side: value for panel in waiting for side, value in panel.values.items()}
+    runs = {side: own for panel in waiting for side, own in panel.runs.items()}
+    return [*speeds, Panel(WAITING, values, runs, ours=len(waiting))]
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
     names = ("corpus", "tokenizer", "min_count", "epochs")
     shared = {name: getattr(options, name) for name in names}
-    # Whatever the configuration says: the vocabulary is that of the text, which is read each time.
+    # The vocabulary is that of the text, and the text is read each time.
     return shared | {"vocab": "", "cache": "none", "task": "words", "seed": repeat + 1}
 
 
 def _text(sources: Sequence[str], options: PipelineOptions, folder: Path) -> Text:
-    """The first words of the corpus, as plain lines."""
+    """Write the first words of the corpus as plain lines."""
     file = folder / "corpus.txt"
-    if not lines.write(sources, file, _LINE_WORDS):
-        raise UsageError(f"--corpus={options.corpus}: no word in it; name files that hold text")
+    if not corpus_lines.write(sources, file, _LINE_WORDS):
+        raise UsageError(f"--corpus={options.corpus}: no word in these files; give files with text")
     words = _cut(file, options.words)
     return Text(file, words, file.stat().st_size, folder / "vocab.tsv")
 
 
 def _cut(file: Path, words: int) -> int:
-    """Cuts a file of lines after the one with so many words reached; how many it has then."""
+    """Cut a file after the line that has a given word; return the number of words left."""
     kept = 0
     with open(file, "r+b") as text:
         while kept < words and (line := text.readline()):
@@ -173,58 +197,38 @@ def _cut(file: Path, words: int) -> int:
     return kept
 
 
-def _measured(module: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    result = folder / "result.json"
-    arguments = ["-m", module, json.dumps(job | {"result": str(result)})]
-    child_processes.run(f"pipeline, {job['side']}", arguments, folder / "log")
-    return json.loads(result.read_text(encoding="utf-8"))
-
-
-def _trained(
-    options: PipelineOptions, train_flags: list[str], repeat: int, text: Text, folder: Path
+def _train(
+    options: PipelineOptions, train_flags: list[str], repeat: int, text: Text
 ) -> dict[str, Any]:
-    """Trains word vectors on the corpus, and leaves the vocabulary for the ways from text."""
+    """Train word vectors on the corpus, and keep the vocabulary for the sides of `text`."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
-        train = [
-            "-m",
-            f"{PACKAGE}.train",
-            "--flagfile=configs/words.cfg",
-            f"--log_seconds={_LOG_SECONDS}",
-        ]
-        train += [*train_flags, f"--workdir={workdir}"]
-        train += [f"--{name}={value}" for name, value in _shared(options, repeat).items()]
-        child_processes.run(f"{PACKAGE}.train", train, folder / "log")
-        metrics = (Path(workdir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        flags = [f"--log_seconds={_LOG_SECONDS}", *train_flags]
+        settings = {"workdir": workdir, **_shared(options, repeat)}
+        _, metrics = trainer.train("words", flags, settings, text.file.with_name("log"))
         text.vocabulary.write_bytes((Path(workdir) / "vocab.tsv").read_bytes())
-    return steady([json.loads(row) for row in metrics])
+    return steady(metrics)
 
 
 def steady(metrics: Sequence[dict[str, float]]) -> dict[str, float | None]:
-    """Words/s and the share of waiting, from the rows of metrics.jsonl without the first interval.
+    """Return words/s and the share of waiting, without the first interval.
 
-    A row's `input_wait` is a share of the time since the row before. None where a run is so short
-    that it has one interval only.
+    Args:
+        metrics: The rows of metrics.jsonl.
+
+    Returns:
+        `words_per_second` and `waiting`, both None if there is one interval only.
     """
-    times = [row["train_seconds"] for row in metrics]
-    seconds = [end - start for start, end in zip(times, times[1:], strict=False)]
-    if not seconds:
+    first, last = metrics[0], metrics[-1]
+    if len(metrics) == 1:
         return {"words_per_second": None, "waiting": None}
-    waited = sum(row["input_wait"] * took for row, took in zip(metrics[1:], seconds, strict=True))
-    words = metrics[-1]["words"] - metrics[0]["words"]
-    return {"words_per_second": words / sum(seconds), "waiting": waited / sum(seconds)}
+    speed = (last["words"] - first["words"]) / (last["train_seconds"] - first["train_seconds"])
+    waiting = trainer.input_wait(metrics[1:], first["train_seconds"])
+    return {"words_per_second": speed, "waiting": waiting}
 
 
 def _check(runs: dict[str, list[dict[str, Any]]], sides: Sequence[str]) -> None:
-    """RunError when one way from text to ids gives other tokens, for then no speed compares."""
+    # The speeds of sides with different tokens cannot be compared.
     known = {side: run["known"] for side in sides for run in runs[side]}
     if len(set(known.values())) > 1:
         counts = ", ".join(f"{side} {count:,}" for side, count in known.items())
-        raise RunError(f"the ways from text to ids differ in how many they give: {counts}")
-
-
-def _title(options: PipelineOptions, text: Text) -> str:
-    runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
-    return (
-        f"Input pipelines: {options.examples:,} examples, {text.words:,} words of text "
-        f"({options.tokenizer}); {runs} a side"
-    )
+        raise RunError(f"the sides of text return different numbers of ids: {counts}")

@@ -1,17 +1,14 @@
-"""Run one side of the classifier of the benchmark `pipeline`: python -m MODULE JOB
+"""Run one side of the classifier of the benchmark `pipeline`, as a program of its own.
 
 An embedding of 1,000 x 100, the mean over 20 tokens, a sigmoid; Adam, binary cross-entropy.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -26,22 +23,27 @@ from ...tables.device import DeviceTable
 from ...tables.row_reads import take
 from ...training.step import train_function
 from ...types import Batch, Rows
-from . import pipeline_examples as pipelines
+from ..harness import programs
+from . import pipeline_examples
 from .pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 
 DIM = 100
 # The default of keras.optimizers.Adam.
 RATE = 0.001
-# As the trainer's --steps_per_call.
+# The default of --steps_per_call.
 _STEPS = 16
 _WAITING_EPOCHS = 2
 
 
 class Trained(NamedTuple):
-    """A side when it has trained.
+    """A trained side.
 
-    seconds: of each epoch. waiting: share of the time in which the next batch was waited for.
-    vectors_VD, weights_D, bias: the classifier.
+    Attributes:
+        seconds: The seconds of each epoch.
+        waiting: The share of the time in which steps waited for the next batch.
+        vectors_VD: The embedding.
+        weights_D: The weights of the classifier.
+        bias: Its bias.
     """
 
     seconds: list[float]
@@ -51,36 +53,43 @@ class Trained(NamedTuple):
     bias: float
 
 
-def main(job: dict[str, Any]) -> None:
-    """Trains, and writes what it measured.
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train one side.
 
-    job: `side`, `examples` and `epochs` (how many), `seed`, and `result` (JSON, to write):
-    `examples_per_second` (the median over epochs but the first), `first_seconds` (the first epoch,
-    with its tracing), `epoch_seconds`, `waiting` (a share), and `accuracy` (of the classifier in
-    the end, on the examples that it was trained on).
+    Args:
+        job: `side`, `examples` and `epochs` (their numbers) and `seed`.
+
+    Returns:
+        `examples_per_second` (the median over epochs without the first), `first_seconds` (the first
+        epoch, with its tracing), `epoch_seconds`, `waiting` (a share) and `accuracy` (of the final
+        classifier on the examples that it was trained on).
     """
-    examples = pipelines.make(job["examples"], job["seed"])
+    examples = pipeline_examples.make(job["examples"], job["seed"])
     trained = SIDES[job["side"]](examples, job["epochs"], job["seed"])
     first, *others = trained.seconds
-    values = {
+    return {
         "examples_per_second": job["examples"] / statistics.median(others),
         "first_seconds": first,
         "epoch_seconds": others,
         "waiting": trained.waiting,
         "accuracy": accuracy(trained, examples),
     }
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
 
 
 def accuracy(trained: Trained, examples: Examples) -> float:
-    """The share of the examples that get their label."""
+    """Return the share of examples that get their label.
+
+    Args:
+        trained: The classifier.
+        examples: The examples.
+    """
     mean_ND = trained.vectors_VD[examples.ids_NT].mean(axis=1)
     scores_N = mean_ND @ trained.weights_D + trained.bias
     return float(np.mean((scores_N > 0) == examples.labels_N))
 
 
 def _initial(seed: int) -> tuple[keras.Initializer, keras.Initializer]:
-    """Of the vectors and of the weights: what Keras' layers draw from, the same for every side."""
+    """Return the initializers of the embedding and of the weights, those of Keras's layers."""
     return (
         keras.initializers.RandomUniform(-0.05, 0.05, seed=seed),
         keras.initializers.GlorotUniform(seed=seed),
@@ -88,15 +97,18 @@ def _initial(seed: int) -> tuple[keras.Initializer, keras.Initializer]:
 
 
 class Bag(NamedTuple):
-    """The classifier as a model of ours (`models.base.Model`).
+    """The classifier (`models.base.Model`).
 
-    A batch is (B, 1 + 20): a label, -1 where there is no example, and ids.
+    A batch is (B, 1 + 20): a label, or -1 without an example, and ids.
+
+    Attributes:
+        seed: The seed of the initial values.
     """
 
     seed: int
 
     def tables(self) -> dict[str, TableSpec]:
-        """`vectors`, a row a word; `head`, one row of weights and bias."""
+        """Return `vectors`, a row for each word, and `head`, one row of weights and bias."""
         uniform, glorot = _initial(self.seed)
 
         def head(shape: tuple[int, int]) -> tf.Tensor:
@@ -108,11 +120,11 @@ class Bag(NamedTuple):
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The words; the one row of the head."""
+        """Return the words, and the row of the head."""
         return {"vectors": batch.data[:, 1:], "head": tf.zeros(1, tf.int32)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The mean over the batch, as Keras has it."""
+        """Return the mean over the batch, as in Keras."""
         labels_B = tf.cast(batch.data[:, 0], tf.float32)
         real_B = tf.cast(labels_B >= 0, tf.float32)
         words_BTD = tf.reshape(take(rows["vectors"], tf.float32), (-1, WORDS, DIM))
@@ -125,11 +137,10 @@ class Bag(NamedTuple):
 
 
 def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
-    """The trainer's compiled steps, 16 a call, on tables of ours with lazy Adam.
+    """Train by the trainer's compiled steps, 16 in a call, on tables with lazy Adam.
 
-    Of what a user of ours can choose today this is the fastest. Measured for it, two cores, before
-    anything else was: a step a call 40 thousand examples/s, 16 steps a call 78, and with the
-    threads that the trainer sets 147.
+    This is the fastest choice of Lexrow. On two cores, one step in a call made 40,000 examples/s,
+    16 steps 78,000, and with the trainer's threads 147,000.
     """
     devices.use_machine(RunConfig())
     model = Bag(seed)
@@ -141,7 +152,7 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
     calls = math.ceil(len(examples.texts) / (_STEPS * BATCH))
     rate = tf.constant(RATE)
     seconds, waited = [], []
-    batches = iter(pipelines.ours(examples, epochs, _STEPS, seed))
+    batches = iter(pipeline_examples.ours(examples, epochs, _STEPS, seed))
     for epoch in range(epochs):
         began, waiting = time.perf_counter(), 0.0
         for call in range(calls):
@@ -159,7 +170,7 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
 
 
 def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Trained]:
-    """A side that trains by keras.fit."""
+    """Return a side that trains by keras.fit."""
 
     def side(examples: Examples, epochs: int, seed: int) -> Trained:
         uniform, glorot = _initial(seed)
@@ -182,47 +193,49 @@ def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Traine
 
 
 def _fit(model: keras.Model, batches: tf.data.Dataset, epochs: int) -> list[float]:
-    """Trains as people do, progress bar included; the seconds of each epoch."""
+    """Train with the usual progress bar, and return the seconds of each epoch."""
     ends: list[float] = []
 
     def mark(*_: Any) -> None:
         ends.append(time.perf_counter())
 
     clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)
-    model.fit(batches, epochs=epochs, callbacks=[clock], shuffle=False)  # a dataset does that
+    model.fit(
+        batches, epochs=epochs, callbacks=[clock], shuffle=False
+    )  # fit cannot shuffle a dataset
     return np.diff(ends).tolist()
 
 
 def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
-    """The share of the time of keras.fit, in more epochs, in which it waits for a batch.
+    """Return the share of the time of keras.fit, in further epochs, in which it waits for a batch.
 
-    fit asks for a batch within its compiled step, where no clock is. So the step is given a batch
-    from outside, as fit does where batches do not come from tf.data; the rest of fit stays.
+    fit gets a batch within its compiled step, where no clock can be read. Here a batch is passed to
+    the step, as fit does with batches that do not come from tf.data. The rest of fit is the same.
     """
     step = model.train_function
     waited = 0.0
 
-    def asking(iterator: Iterator[Any]) -> Any:
+    def timed_step(iterator: Iterator[Any]) -> Any:
         nonlocal waited
         began = time.perf_counter()
-        batch = next(iterator)  # StopIteration ends the epoch, as fit expects
+        batch = next(iterator)  # StopIteration ends the epoch of fit
         waited += time.perf_counter() - began
         return step([batch])
 
-    model.train_function = asking
-    _fit(model, batches, 1)  # traces the step anew
+    model.train_function = timed_step
+    _fit(model, batches, 1)  # traces the step again
     waited = 0.0
     seconds = sum(_fit(model, batches, _WAITING_EPOCHS))
     return waited / seconds
 
 
 SIDES = {
-    "naive": _in_fit(pipelines.naive),
-    "prefetch": _in_fit(pipelines.prefetched),
-    "parallel": _in_fit(pipelines.parallel),
+    "naive": _in_fit(pipeline_examples.naive),
+    "prefetch": _in_fit(pipeline_examples.prefetched),
+    "parallel": _in_fit(pipeline_examples.parallel),
     "ours": _ours,
 }
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure)

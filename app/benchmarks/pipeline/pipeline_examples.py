@@ -1,9 +1,9 @@
-"""The examples of `pipeline`'s classifier, and the ways from their text to batches of ids.
+"""Make the examples of the classifier of `pipeline`, and their input pipelines.
 
-An example is 20 words of a vocabulary of 1,000, which is the case's own; how often a word comes
-goes by Zipf's law. Its label says whether its words weigh more than those of the median example,
-each word having a weight that nobody is told: so a classifier on the mean of the words' vectors can
-learn it. The words are of ASCII letters, so that every preprocessing gives the same ids.
+An example is 20 words of a vocabulary of 1,000, drawn by Zipf's law. Each word has a hidden weight,
+and the label says whether the words of the example weigh more than those of the median example. A
+classifier on the mean of the words' vectors can learn it. The words have ASCII letters only, so
+that every preprocessing returns the same ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS = 20
 VOCABULARY = 1000
 NAIVE_BATCH, BATCH = 32, 128
 
-# Texts that are tokenised together.
+# Texts that are tokenized together.
 _BLOCK = 1024
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -31,7 +31,14 @@ Preprocessing = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Examples(NamedTuple):
-    """N examples. texts: strings. labels_N: int32, 0 or 1. ids_NT: int32, the 20 words of each."""
+    """N examples.
+
+    Attributes:
+        texts: The texts.
+        labels_N: The labels, int32, 0 or 1.
+        ids_NT: The 20 words of each, int32.
+        vocabulary: The vocabulary.
+    """
 
     texts: list[str]
     labels_N: np.ndarray
@@ -40,7 +47,12 @@ class Examples(NamedTuple):
 
 
 def make(count: int, seed: int) -> Examples:
-    """So many examples."""
+    """Make examples.
+
+    Args:
+        count: Their number.
+        seed: The seed of all random values.
+    """
     random = np.random.default_rng(seed)
     words: dict[str, None] = {}
     while len(words) < VOCABULARY:
@@ -56,15 +68,22 @@ def make(count: int, seed: int) -> Examples:
 
 
 def light(examples: Examples) -> Preprocessing:
-    """Texts (M,) to ids (M, 20) int32: split at white space, look up."""
+    """Return a function that splits texts (M,) at white space, and returns ids (M, 20) int32.
+
+    Args:
+        examples: The examples.
+    """
     return _preprocessing(examples, tf.strings.split)
 
 
 def heavy(examples: Examples) -> Preprocessing:
-    """Texts (M,) to ids (M, 20) int32: what `--tokenizer=unicode` does to text, and look up.
+    """Return a function that tokenizes texts (M,) by `--tokenizer=unicode`, to ids (M, 20) int32.
 
-    That is NFKC, folding of case, a regular expression for white space, UnicodeScriptTokenizer, and
-    a regular expression for punctuation at the ends of each token.
+    That is NFKC, case folding, a regular expression for white space, UnicodeScriptTokenizer, and a
+    regular expression for punctuation at both ends of a token.
+
+    Args:
+        examples: The examples.
     """
     return _preprocessing(examples, make_tokenizer(CorpusConfig(tokenizer="unicode")))
 
@@ -79,17 +98,29 @@ def _preprocessing(examples: Examples, tokenize: Tokenizer) -> Preprocessing:
 
 
 def naive(examples: Examples) -> tf.data.Dataset:
-    """Batches of 32, (ids, labels): an example at a time, nothing ahead of the step."""
+    """Return batches of 32, (ids, labels): an example at a time, no prefetch.
+
+    Args:
+        examples: The examples.
+    """
     return _one_by_one(examples, light(examples)).batch(NAIVE_BATCH)
 
 
 def prefetched(examples: Examples) -> tf.data.Dataset:
-    """`naive`, with batches of 128 that are made ahead of the step."""
+    """Return `naive` with batches of 128 and a prefetch.
+
+    Args:
+        examples: The examples.
+    """
     return _one_by_one(examples, light(examples)).batch(BATCH).prefetch(tf.data.AUTOTUNE)
 
 
 def parallel(examples: Examples) -> tf.data.Dataset:
-    """`prefetched`, with the heavy preprocessing of several examples at a time."""
+    """Return `prefetched` with the heavy preprocessing, of several examples in parallel.
+
+    Args:
+        examples: The examples.
+    """
     ids = _one_by_one(examples, heavy(examples), tf.data.AUTOTUNE)
     return ids.batch(BATCH).prefetch(tf.data.AUTOTUNE)
 
@@ -97,8 +128,7 @@ def parallel(examples: Examples) -> tf.data.Dataset:
 def _one_by_one(
     examples: Examples, preprocessing: Preprocessing, parallel_calls: int | None = None
 ) -> tf.data.Dataset:
-    # Shuffled before the preprocessing, so that an epoch's first step does not wait for that of
-    # every example.
+    # Shuffled before the preprocessing, so that the first step does not wait for all examples.
     texts = tf.data.Dataset.from_tensor_slices((examples.texts, examples.labels_N))
     return texts.shuffle(len(examples.texts)).map(
         lambda text, label: (preprocessing(text[tf.newaxis])[0], label),
@@ -107,11 +137,17 @@ def _one_by_one(
 
 
 def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Dataset:
-    """What so many steps train on, (S, 128, 1 + 20) int32, for all epochs: labels, then ids.
+    """Return the batches of calls, (S, 128, 1 + 20) int32: labels, then ids.
 
-    The heavy preprocessing of 1,024 texts at a time, in a parallel map; from the second epoch on
-    the ids that were kept from the first. One epoch follows the other in the same pipeline, each in
-    an order of its own. The last batches of an epoch are filled up: a label of -1 is none.
+    The heavy preprocessing runs on 1,024 texts at a time in a parallel map; its ids are cached in
+    the first epoch. All epochs are in one pipeline, each in another order. The last batches of an
+    epoch are padded with labels of -1.
+
+    Args:
+        examples: The examples.
+        epochs: The number of epochs.
+        steps: The steps S of a call.
+        seed: The seed of the orders.
     """
     ids = heavy(examples)
     count = len(examples.texts)
@@ -121,7 +157,7 @@ def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Data
         return tf.concat([labels_M[:, tf.newaxis], ids(texts_M)], axis=1)
 
     texts = tf.data.Dataset.from_tensor_slices((examples.texts, examples.labels_N)).batch(_BLOCK)
-    kept = texts.map(rows, num_parallel_calls=tf.data.AUTOTUNE).cache()
+    cached = texts.map(rows, num_parallel_calls=tf.data.AUTOTUNE).cache()
 
     def shuffled(rows_NL: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         padding = [[-1] + [0] * WORDS] * missing
@@ -131,7 +167,7 @@ def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Data
         return tf.reshape(filled, (-1, steps, BATCH, 1 + WORDS))
 
     def calls(epoch: tf.Tensor) -> tf.data.Dataset:
-        return kept.rebatch(count).map(lambda rows_NL: shuffled(rows_NL, epoch)).unbatch()
+        return cached.rebatch(count).map(lambda rows_NL: shuffled(rows_NL, epoch)).unbatch()
 
-    found = tf.data.Dataset.range(epochs).flat_map(calls).prefetch(tf.data.AUTOTUNE)
-    return without_tuning_thread(found)
+    batches = tf.data.Dataset.range(epochs).flat_map(calls).prefetch(tf.data.AUTOTUNE)
+    return without_tuning_thread(batches)

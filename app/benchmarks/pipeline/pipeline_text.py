@@ -1,16 +1,13 @@
-"""Run one way from text to ids of the benchmark `pipeline`: python -m MODULE JOB
+"""Run one side of the text part of the benchmark `pipeline`, as a program of its own.
 
-Every way takes the same file of lines, splits it into tokens as --tokenizer says, looks them up and
-drops the unknown ones. A pass is taken within tf.data, so that no way pays for Python at its end.
+Every side reads the same file of lines, splits it into tokens by --tokenizer, looks them up and
+drops unknown ones. A pass runs within tf.data, so that no side has a final step in Python.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,20 +20,25 @@ from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
 from ...text.tokenize import make_tokenizer
 from ...text.vocabulary import Vocabulary, lookup_table
+from ..harness import programs
 
-# Passes are doubled until they take so long together.
+# The number of passes is doubled until they take this time together.
 _SECONDS = 2.0
 
 Make = Callable[[CorpusConfig, Vocabulary, Progress], tf.data.Dataset]
 
 
-def main(job: dict[str, Any]) -> None:
-    """Passes over the text, and writes what it measured.
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure passes of one side over the text.
 
-    job: `side`, `text` (a file of lines), `words` (in it), `tokenizer`, `vocabulary` (a vocab.tsv),
-    and `result` (JSON, to write): `words_per_second`, of `passes` that took `seconds`;
-    `first_seconds`, of a pass before them, which traces, and fills the cache where there is one;
-    and `known`, the tokens of a pass that have an id.
+    Args:
+        job: `side`, `text` (a file of lines), `words` (their number), `tokenizer` and `vocabulary`
+            (a vocab.tsv).
+
+    Returns:
+        `words_per_second` of `passes` that took `seconds`; `first_seconds` of a pass before them,
+        which traces, and fills the cache if there is one; and `known`, the tokens of a pass that
+        have an id.
     """
     corpus = CorpusConfig(corpus=job["text"], tokenizer=job["tokenizer"])
     progress = Progress.make((job["text"],))
@@ -47,21 +49,28 @@ def main(job: dict[str, Any]) -> None:
         passes = 2 * passes or 1
         seconds, count = timed(ids, passes, progress)
         assert count == passes * known, (count, passes, known)
-    values = {
+    return {
         "words_per_second": passes * job["words"] / seconds,
         "first_seconds": first,
         "passes": passes,
         "seconds": seconds,
         "known": known,
     }
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
 
 
 def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float, int]:
-    """The seconds of some passes, and how many ids they gave.
+    """Return the seconds of some passes, and the number of their ids.
 
-    One pass follows the other in the same pipeline, as epochs do in training: to build one takes
-    from a tenth of a second to a second.
+    All passes are in one pipeline, as epochs are in training. Building a pipeline takes from a
+    tenth of a second to a second.
+
+    Args:
+        ids: The ids of a pass.
+        passes: The number of passes.
+        progress: The progress of the reader.
+
+    Raises:
+        RunError: The text cannot be read.
     """
     began = time.perf_counter()
     with raise_read_errors(progress):
@@ -72,7 +81,7 @@ def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float,
 
 
 def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Python reads, splits and looks up; a line an element."""
+    """Read, split and look up in Python; an element is a line."""
     split = _in_python(corpus)
     ids = {token: number for number, token in enumerate(known.tokens)}
 
@@ -87,7 +96,7 @@ def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> t
 def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
     if corpus.tokenizer == "whitespace":
         return str.split
-    tokenize = make_tokenizer(corpus)  # which Python has no counterpart of
+    tokenize = make_tokenizer(corpus)  # Python has no such tokenizer
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
     def tokens(line: tf.Tensor) -> tf.Tensor:
@@ -100,23 +109,23 @@ def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
 
 
 def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """A line at a time."""
+    """Convert a line at a time."""
     tokenize, table = make_tokenizer(corpus), lookup_table(known)
 
     def ids(line: tf.Tensor) -> tf.Tensor:
-        found = table.lookup(tokenize(line[tf.newaxis]).flat_values)
-        return tf.boolean_mask(found, found >= 0)
+        ids_T = table.lookup(tokenize(line[tf.newaxis]).flat_values)
+        return tf.boolean_mask(ids_T, ids_T >= 0)
 
     return tf.data.TextLineDataset(corpus.corpus).map(ids)
 
 
 def _vectorised(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Ours: a block of text at a time, several blocks at once."""
+    """Convert a block of text at a time, several blocks in parallel, as the trainer does."""
     return pipeline.token_blocks((corpus.corpus,), known, corpus, InputConfig(), progress)
 
 
 def _cached(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Ours, from the ids that the first pass has kept."""
+    """Read the ids that the first pass has cached."""
     return cache.cache_in_memory(_vectorised(corpus, known, progress), progress)
 
 
@@ -129,4 +138,4 @@ SIDES: dict[str, Make] = {
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure)

@@ -1,26 +1,28 @@
-"""Run implicit's side of the benchmark `recommend`, as a program: python -m MODULE JOB
+"""Run implicit's side of the benchmark `recommend`, as a program of its own.
 
-JOB is what it is given: alternating least squares, or Bayesian personalised ranking, as they come.
+The models are alternating least squares (ALS) and Bayesian personalized ranking (BPR).
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
+from ..harness import programs
 
-def main(job: dict[str, Any]) -> None:
-    """Trains, and saves the factors, users.npy and items.npy, in a folder.
 
-    job: `model` (als or bpr), `pairs` (.npz of `users`, `items` and the `shape` of their matrix),
-    `settings` (of the model), `folder`, and `result` (JSON, to write): `train_seconds` (of `fit`)
-    and `pairs` (of all iterations).
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train, and save the factors as users.npy and items.npy.
+
+    Args:
+        job: `model` (als or bpr), `pairs` (.npz of `users`, `items` and the `shape` of their
+            matrix), `settings` (of the model) and `folder`.
+
+    Returns:
+        `train_seconds` (of `fit`) and `pairs` (of all iterations).
     """
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as implicit asks for, before OpenBLAS is loaded
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # implicit asks for this before OpenBLAS is loaded
     import numpy as np
     import scipy.sparse
     from implicit.als import AlternatingLeastSquares  # optional
@@ -29,17 +31,16 @@ def main(job: dict[str, Any]) -> None:
     models = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}
     with np.load(job["pairs"]) as pairs:
         ones = np.ones(len(pairs["users"]), np.float32)
-        places = pairs["users"], pairs["items"]
-        matrix = scipy.sparse.csr_matrix((ones, places), shape=pairs["shape"])
+        ids = pairs["users"], pairs["items"]
+        matrix = scipy.sparse.csr_matrix((ones, ids), shape=pairs["shape"])
     model = models[job["model"]](**job["settings"])
     clock = time.perf_counter()
     model.fit(matrix, show_progress=False)
     train_seconds = time.perf_counter() - clock
     np.save(f"{job['folder']}/users.npy", model.user_factors)
     np.save(f"{job['folder']}/items.npy", model.item_factors)
-    values = {"train_seconds": train_seconds, "pairs": matrix.nnz * model.iterations}
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
+    return {"train_seconds": train_seconds, "pairs": matrix.nnz * model.iterations}
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure)

@@ -1,22 +1,21 @@
-"""Items for users: `app.train --task=recommend` beside implicit's ALS and BPR on the same pairs.
+"""Items for users: app.train --task=recommend beside implicit's ALS and BPR on the same pairs.
 
-Every run is a process of its own, one at a time. Ours reads the files; implicit gets the same pairs
-as arrays, which is not timed. Each trains with its own settings, but for the columns, and for the
-confidence of ALS (--alpha), and leaves vectors of users and items. Of each side is measured:
+Every run is a process of its own, one at a time. Lexrow reads the files; implicit gets the same
+pairs as arrays, which is not timed. Each side trains with its own settings, but for the columns and
+the confidence of ALS (--alpha), and saves the vectors of users and items. The figures of a side:
 
-- recall, NDCG, hit rate, MRR and coverage of all items, those that a user has in training left out,
-  by `app.tasks.recommend.ranking_metrics` from the vectors of either side;
-- seconds of training: of the loop, TensorFlow's compilation included; of implicit's `fit`;
-- pairs/s: of all epochs, or iterations; an iteration of ALS solves for all vectors;
-- seconds end to end: from the start of the process to its end, with the vectors saved (ours are two
-  processes, app.train and app.export);
-- peak memory: the most that a process had resident, and that less the peak of one that only imports
-  the side's library.
+- recall, NDCG, hit rate, MRR and coverage over all items but the training items of a user,
+  by `app.tasks.recommend.ranking_metrics` from the saved vectors;
+- seconds of training: of the loop, with TensorFlow's compilation; of `fit` of implicit;
+- pairs/s over all epochs or iterations; an iteration of ALS solves for all vectors;
+- seconds end to end: from the start of the process to its end, with the vectors saved. Lexrow has
+  two processes, app.train and app.export;
+- peak memory: the most resident memory of a process, and the same without the peak of a process
+  that only imports the library.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,9 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ... import __name__ as PACKAGE
-from ..harness import child_processes, machine, trainer, trials
-from ..harness.options import RecommendOptions, numbers
-from ..harness.report import Measure, Report, panels, results, table
+from ..harness import machine, programs, report, trainer, trials
+from ..harness.option_values import numbers
+from ..harness.options import RecommendOptions
+from ..harness.report import Measure, Result
 from ..harness.trainer import OURS, Peer
 
 if TYPE_CHECKING:
@@ -46,7 +46,16 @@ _FIXED = {
 
 
 class Job(NamedTuple):
-    """One run of one side, which leaves users.npy and items.npy in the folder."""
+    """One run of one side.
+
+    Attributes:
+        folder: The folder for users.npy, items.npy and logs.
+        data: The pairs.
+        dim: Columns of a vector.
+        alpha: The confidence of ALS in a pair.
+        seed: The seed of the side.
+        train_flags: Further flags of app.train.
+    """
 
     folder: Path
     data: Data
@@ -56,10 +65,15 @@ class Job(NamedTuple):
     train_flags: list[str]
 
 
-def run(options: RecommendOptions) -> Report:
-    """Runs every side `options.repeats` times and reports.
+def run(options: RecommendOptions) -> Result:
+    """Run every side `options.repeats` times.
 
-    UsageError for a peer, a file or a flag that cannot be; RunError when a side fails.
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A peer, a file or a flag is not possible.
+        RunError: A side failed.
     """
     from . import recommend_ratings
 
@@ -67,9 +81,7 @@ def run(options: RecommendOptions) -> Report:
     tops = numbers("top", options.top, "items")
     train_flags = trainer.flags(options.train_flags, {*_FIXED, "dim", "seed", "corpus", "workdir"})
     described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
-    bare = {
-        library: child_processes.importing(library) for library in {_LIBRARIES[s] for s in sides}
-    }
+    bare = {library: programs.import_usage(library) for library in {_LIBRARIES[s] for s in sides}}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         arrays = Path(scratch) / "pairs.npz"
         data = recommend_ratings.read(options.corpus, options.heldout, arrays)
@@ -86,7 +98,7 @@ def run(options: RecommendOptions) -> Report:
 
         runs = trials.alternate(sides, options.repeats, run_one)
     measures = _measures(tops)
-    found = results(runs, measures)
+    table = report.make_table(runs, measures)
     sizes = {
         "users": len(data.split.users.tokens),
         "items": len(data.split.items.tokens),
@@ -94,27 +106,24 @@ def run(options: RecommendOptions) -> Report:
         "heldout": len(data.split.heldout.users_N),
         "heldout_left_out": data.split.left_out,
     }
-    record = {
-        "case": "recommend",
-        "machine": described,
-        "settings": {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags},
+    settings = {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags}
+    figures = {
         "data": sizes,
         "imports": {library: usage._asdict() for library, usage in bare.items()},
-        **found,
+        **report.sides_record(table),
     }
     drawn = {f"{name}@{tops[-1]}" for name in ("recall", "ndcg", "coverage")}
     drawn |= {"train_seconds", "total_seconds", "peak_bytes_above_import"}
-    shown = [measure for measure in measures if measure.key in drawn]
-    text = (
-        f"{table(found, measures)}\n\n{sizes['heldout']:,} pairs held out, but for "
-        f"{sizes['heldout_left_out']:,} of users or items that nothing is known of"
+    panels = report.make_panels(table, [m for m in measures if m.key in drawn])
+    note = (
+        f"{sizes['heldout']:,} held-out pairs, without {sizes['heldout_left_out']:,} of users or "
+        "items that are not in training"
     )
-    times = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
     title = (
         f"{sizes['pairs']:,} pairs of {sizes['users']:,} users and {sizes['items']:,} items, "
-        f"{options.dim} columns; {times} a side"
+        f"{options.dim} columns; {options.count_runs()} a side"
     )
-    return Report(title, record, text, panels(found, shown))
+    return Result("recommend", title, described, settings, [table], figures, panels, [note])
 
 
 def _measures(tops: Sequence[int]) -> list[Measure]:
@@ -139,15 +148,14 @@ def _lexrow(job: Job) -> dict[str, Any]:
         log = job.folder / "train.log"
         trained, metrics = trainer.train("recommend", job.train_flags, settings, log)
         output = Path(workdir) / "vectors"
-        export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={output}"]
-        log = job.folder / "export.log"
-        exported = child_processes.run(f"{PACKAGE}.export", [*export, "--format=vectors"], log)
+        export = {"workdir": workdir, "output": output, "format": "vectors"}
+        exported = trainer.run([f"{PACKAGE}.export"], export, job.folder / "export.log")
         split = job.data.split
-        for name, wanted in (("users", split.users.tokens), ("items", split.items.tokens)):
+        for name, tokens in (("users", split.users.tokens), ("items", split.items.tokens)):
             keys = (output / f"{name}.tsv").read_text(encoding="utf-8").split("\n")
-            places = {key: place for place, key in enumerate(keys)}
-            rows = np.load(output / f"{name}.npy")[[places[key] for key in wanted]]
-            np.save(job.folder / f"{name}.npy", rows)
+            rows = {key: row for row, key in enumerate(keys)}
+            vectors = np.load(output / f"{name}.npy")[[rows[key] for key in tokens]]
+            np.save(job.folder / f"{name}.npy", vectors)
     return {
         "pairs": metrics[-1]["pairs"],
         "train_seconds": metrics[-1]["train_seconds"],
@@ -157,19 +165,15 @@ def _lexrow(job: Job) -> dict[str, Any]:
 
 
 def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
-    """implicit, as it comes but for the settings."""
-    result = job.folder / "result.json"
     common = {"factors": job.dim, "random_state": job.seed, "num_threads": machine.cores()}
     spec = {
         "model": model,
         "pairs": str(job.data.arrays),
         "settings": common | settings,
         "folder": str(job.folder),
-        "result": str(result),
     }
-    arguments = ["-m", f"{PACKAGE}.benchmarks.recommend.implicit_ranking", json.dumps(spec)]
-    usage = child_processes.run(model, arguments, job.folder / "train.log")
-    values = json.loads(result.read_text(encoding="utf-8"))
+    program, log = "recommend.implicit_ranking", job.folder / "train.log"
+    values, usage = programs.run(model, program, spec, log)
     return values | {"total_seconds": usage.seconds, "peak_bytes": usage.peak_bytes}
 
 

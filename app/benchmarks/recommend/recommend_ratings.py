@@ -1,4 +1,4 @@
-"""The pairs of `recommend`, and the one scorer of all sides."""
+"""Read the pairs of `recommend`, and score the vectors of all sides."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 from ...config import Config, CorpusConfig, VocabularyConfig
 from ...input import pairs, ratings
 from ...input.pairs import KnownItems, Split
+from ...losses.pair_losses import PairLoss
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...tables.device import DeviceTable
@@ -21,7 +22,14 @@ from ...text import corpus
 
 
 class Data(NamedTuple):
-    """The pairs: ours reads the files of `corpus`, peers `arrays`, by the ids of `split`."""
+    """The pairs.
+
+    Attributes:
+        corpus: The files to train on, which Lexrow reads.
+        split: The pairs by ids.
+        heldout: The held-out items of each user.
+        arrays: The file of arrays to train on, which peers read.
+    """
 
     corpus: str
     split: Split
@@ -30,26 +38,41 @@ class Data(NamedTuple):
 
 
 def read(train: str, heldout: str, arrays: Path) -> Data:
-    """The pairs of files, named as by --corpus and --heldout; arrays: where to write some."""
-    named = {"corpus": train, "heldout": heldout}
+    """Read the pairs, and write those to train on as arrays.
+
+    Args:
+        train: The value of --corpus.
+        heldout: The value of --heldout.
+        arrays: The file to write, .npz.
+
+    Raises:
+        UsageError: A file is not possible.
+    """
+    values = {"corpus": train, "heldout": heldout}
     sources = {
-        flag: corpus.resolve(CorpusConfig(corpus=value), flag) for flag, value in named.items()
+        flag: corpus.resolve(CorpusConfig(corpus=value), flag) for flag, value in values.items()
     }
     config = Config(vocabulary=VocabularyConfig(min_count=1))
     read = {flag: ratings.read(paths, config.ratings) for flag, paths in sources.items()}
-    found = pairs.split_pairs(read["corpus"], read["heldout"], config)
-    shape = len(found.users.tokens), len(found.items.tokens)
-    np.savez(arrays, users=found.train.users_N, items=found.train.items_N, shape=shape)
-    known = pairs.group_by_user(found.heldout, shape[0])
-    return Data(",".join(sources["corpus"]), found, known, arrays)
+    split = pairs.split_pairs(read["corpus"], read["heldout"], config)
+    shape = len(split.users.tokens), len(split.items.tokens)
+    np.savez(arrays, users=split.train.users_N, items=split.train.items_N, shape=shape)
+    known = pairs.group_by_user(split.heldout, shape[0])
+    return Data(",".join(sources["corpus"]), split, known, arrays)
 
 
 def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:
-    """The metrics of the vectors in a folder, whose inner products are scores."""
+    """Return the metrics of saved vectors, whose inner products rank the items.
+
+    Args:
+        folder: The folder with users.npy and items.npy.
+        data: The pairs.
+        tops: The lengths of the lists.
+    """
     matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
     users, items = matrices.values()
     inner = MatrixFactorization(users.shape[1], biased=False)
-    model = Recommender(len(users), len(items), inner, "bpr", seed=0)
+    model = Recommender(len(users), len(items), inner, PairLoss(), seed=0)
     tables = {
         name: DeviceTable(*matrix.shape, lambda shape, matrix=matrix: tf.convert_to_tensor(matrix))
         for name, matrix in matrices.items()

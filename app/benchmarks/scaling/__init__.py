@@ -1,1 +1,1 @@
-"""Training over several processes."""
+"""Training by several processes, beside one process."""

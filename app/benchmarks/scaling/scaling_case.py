@@ -1,35 +1,32 @@
-"""Word vectors by each strategy of distribution, all processes on this one machine.
+"""Word vectors by each strategy of distribution, with all processes on this machine.
 
-Sides train on the same text, in the same batches but for their order, one side at a time:
+All sides train on the same text, in the same batches but for their order, one side at a time:
 
 - none: one process;
-- mirrored: one process with a replica on each GPU, where there are several;
-- multi_worker N: N processes in step, through app.cluster;
-- parameter_server N: N workers at their own pace, a chief, which also scores after each epoch while
-  they go on, and the servers, through app.cluster.
+- mirrored: one process with a replica on each GPU, if there are several;
+- multi_worker N: N processes that train in step, by app.cluster;
+- parameter_server N: by app.cluster, N workers at their own pace, the servers, and a chief that
+  scores after each epoch.
 
-Of each is measured:
+The figures of a side:
 
 - words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
-  metrics.jsonl); and without what comes before the first report, in which TensorFlow compiles;
-- processor seconds of all its processes for a million words, once compiled (Linux). They share the
-  cores here, so that words/s cannot grow with workers: what the exchange costs is seen here;
-- bytes: what a process sends in a step (`exchanged_bytes` of metrics.jsonl), and what all links
+  metrics.jsonl); and the same without the time before the first report, in which TensorFlow
+  compiles;
+- processor seconds of all its processes for a million words, after compilation (Linux). All
+  processes share the cores of this machine, so that words/s cannot grow with workers: the processor
+  seconds show the cost of the exchange;
+- bytes that a process sends in a step (`exchanged_bytes` of metrics.jsonl), and that all links
   carry for a word;
-- calls that were made again, and the scores of the vectors.
+- the number of repeated calls, and the scores of the vectors.
 
-Then, on the text and with the settings of the first side:
-
-- the bytes that two replicas in one process exchange in a step, for several V: the same batches, on
-  tables of few columns;
-- a cost model: what one of N workers computes in a step is measured, without the others, for a
-  batch that they share and for one that is N times as large; what a message takes is measured
-  between two processes. The network is reckoned (see `scaling_model`).
+Two further parts use the text and the settings of the first side: the bytes that two replicas in
+one process exchange in a step, for several sizes V of the vocabulary; and a model of the speed of N
+workers on machines of their own (see `scaling_model`).
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,34 +35,69 @@ from typing import Any
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
 from ...errors import RunError, UsageError
-from ...evaluation import score_report as scoring
-from ...system import host_memory
+from ...evaluation import score_report
 from ...tasks import trained_vectors
 from ...text import corpus
-from ..harness import child_processes, machine, trainer, trials
-from ..harness.options import ScalingOptions, numbers
-from ..harness.report import Report, results
-from ..words.words_case import input_wait
-from . import scaling_meter, scaling_model, scaling_report
-from .scaling_meter import Mark
-from .scaling_model import Reckoned
+from ..harness import machine, programs, report, trainer, trials
+from ..harness.option_values import numbers
+from ..harness.options import ScalingOptions
+from ..harness.report import Lines, Measure, Result, Table
+from . import scaling_meter
+from .scaling_model import predict
 
 ONE = "none"
+MEASURES = (
+    Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
+    Measure("later_words_per_second", "words/s, once compiled", ",.0f", better="higher"),
+    Measure("of_one", "  of one process", ".2f", better="higher"),
+    Measure("processor_seconds", "processor s a million words", ",.2f", better="lower"),
+    Measure("input_wait", "waiting for input", ".1%", better="lower"),
+    Measure("exchanged_bytes", "KB a step", ",.0f", per=1e3, better="lower"),
+    Measure("bytes_per_word", "bytes a word", ",.0f", better="lower"),
+    Measure("calls_again", "repeated calls", ",.0f", better="lower"),
+    Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
+    *(
+        Measure(name, name, ".3f", better="higher", by_difference=True)
+        for name in score_report.benchmarks
+    ),
+    Measure("words", "words", ",.0f"),
+    Measure("step_words", "words a step", ",.0f"),
+)
+_DRAWN = ("later_words_per_second", "processor_seconds", "ws353", "analogy")
+_EXCHANGED = (
+    Measure("exchanged_bytes", "bytes a step of a replica", ",.0f"),
+    Measure("step_ms", "ms a step", ",.1f"),
+    Measure("table_bytes", "tables of one, GB", ",.2f", per=1e9),
+    Measure("zipf_bytes", "bytes, if all words occur", ",.0f"),
+)
+_PREDICTED = (
+    Measure("seconds", "ms without network", ",.2f", per=1e-3),
+    Measure("bytes_per_word", "bytes a word", ",.0f"),
+    Measure("break_even_gigabits", "break even, Gbit/s", ",.1f"),
+)
 _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
-# So that something is left after the first report of a short run.
+# Short, so that a short run has several reports.
 _LOG_SECONDS = 2.0
 _FIXED = {"task", "workdir", "strategy", "micro_batches", "log_seconds", "plan_only", "seed"}
-# Of the in-process comparison: steps of a call and calls that are timed.
+# An empty message of TensorFlow between two processes of one machine with two cores of an AMD EPYC
+# (data/benchmarks/scaling.json).
+_MESSAGE_US = 1400.0
+# Of the exchange: steps of a call, and timed calls.
 _EXCHANGE = {"steps": 4, "calls": 20}
-# Tables that two replicas have, with an accumulator a row; and what is beside them, with what the
-# making of a table takes for the while (TensorFlow 2.21.0).
+# Memory of the exchange: the tables of two replicas, with an accumulator for each row; and all
+# else, with temporary memory of a new table (TensorFlow 2.21.0).
 _TABLES, _REPLICAS, _FLOAT, _BESIDE_BYTES = 2, 2, 4, 1.5e9
 
 
-def run(options: ScalingOptions) -> Report:
-    """Runs every side `options.repeats` times, then the rest, and reports.
+def run(options: ScalingOptions) -> Result:
+    """Run every side `options.repeats` times, then the exchange and the model.
 
-    UsageError for a number, a corpus or a flag that cannot be; RunError when a side fails.
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A number, the corpus or a flag is not possible.
+        RunError: A side failed.
     """
     workers = numbers("workers", options.workers, "workers")
     sizes = numbers("vocabularies", options.vocabularies, "rows", least=2)
@@ -74,7 +106,7 @@ def run(options: ScalingOptions) -> Report:
     if modelled and not gigabits:
         raise UsageError("--gigabits= is empty; give at least one number, or --modelled=")
     train_flags = trainer.flags(options.train_flags, {*_SETTINGS, *_FIXED})
-    sources = corpus.resolve(CorpusConfig(corpus=options.corpus))  # which may extract it
+    sources = corpus.resolve(CorpusConfig(corpus=options.corpus))  # may extract the corpus
     described = machine.describe(["tensorflow", "numpy"])
     sides = _sides(workers, options.servers, len(described["accelerators"]))
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
@@ -93,53 +125,53 @@ def run(options: ScalingOptions) -> Report:
             folder.mkdir(parents=True)
             settings = {name: getattr(options, name) for name in _SETTINGS}
             settings |= {"seed": repeat + 1, "log_seconds": _LOG_SECONDS}
-            return _trained(side, sides[side], train_flags, settings, folder)
+            return _train(side, sides[side], train_flags, settings, folder)
 
-        found = results(
-            trials.alternate(list(sides), options.repeats, run_one), scaling_report.MEASURES
-        )
+        runs = trials.alternate(list(sides), options.repeats, run_one)
+        table = report.make_table(runs, MEASURES)
+        _compare_with_one(table)
         workdir = folders[ONE, 0] / "workdir"
-        exchanged = [_exchanged(options, workdir, rows, kept) for rows in sizes]
-        step_words = found["sides"][ONE]["median"]["step_words"]
-        model = _model(options, workdir, modelled, gigabits, step_words, kept) if modelled else None
+        exchanged = [_exchange(options, workdir, rows, kept) for rows in sizes]
+        step_words = table.rows[0].median["step_words"]
+        model = _predict(options, workdir, modelled, gigabits, step_words) if modelled else None
     settings = {name: getattr(options, name) for name in (*_SETTINGS, "servers", "columns")}
     settings |= {"corpus": [Path(source).name for source in sources], "train_flags": train_flags}
-    record = {
-        "case": "scaling",
-        "machine": described,
-        "settings": settings,
-        **found,
-        "exchange": exchanged,
-        "model": model,
-    }
-    words = found["sides"][ONE]["median"]["words"]
-    return Report(
-        scaling_report.title(options, words, described["cores"]),
-        record,
-        scaling_report.text(record),
-        scaling_report.panels(record),
+    figures = {**report.sides_record(table), "exchange": exchanged, "model": model}
+    title = (
+        f"{table.rows[0].median['words'] / options.epochs:,.0f} words, epochs {options.epochs}, "
+        f"dim {options.dim}, {options.batch_tokens:,} tokens a step; all processes of a side share "
+        f"{described['cores']} cores; {options.count_runs()} a side"
     )
+    panels = report.make_panels(table, [m for m in MEASURES if m.key in _DRAWN], ours=len(sides))
+    tables = [table._replace(measures=MEASURES[:-2], compared=())]
+    if exchanged:
+        tables.append(_exchange_table(exchanged))
+        panels += _exchange_panel(exchanged)
+    if model:
+        tables.append(_model_table(model, gigabits))
+        panels += _model_panels(model, options.batch_tokens)
+    return Result("scaling", title, described, settings, tables, figures, panels)
 
 
 def _sides(workers: Sequence[int], servers: int, gpus: int) -> dict[str, list[str]]:
-    """What to run for each side, before the flags of app.train."""
-    found = {ONE: [f"{PACKAGE}.train"]}
+    """Return the module and its arguments for each side, before the flags of app.train."""
+    sides = {ONE: [f"{PACKAGE}.train"]}
     if gpus > 1:
-        found["mirrored"] = [f"{PACKAGE}.train", "--strategy=mirrored"]
+        sides["mirrored"] = [f"{PACKAGE}.train", "--strategy=mirrored"]
     cluster = [f"{PACKAGE}.cluster"]
     for count in workers:
-        found[f"multi_worker {count}"] = [*cluster, f"--workers={count}", "--"]
+        sides[f"multi_worker {count}"] = [*cluster, f"--workers={count}", "--"]
     for count in workers if servers else ():
-        found[f"parameter_server {count}"] = [
+        sides[f"parameter_server {count}"] = [
             *cluster,
             f"--workers={count}",
             f"--ps={servers}",
             "--",
         ]
-    return found
+    return sides
 
 
-def _trained(
+def _train(
     side: str,
     program: Sequence[str],
     train_flags: Sequence[str],
@@ -147,10 +179,10 @@ def _trained(
     folder: Path,
 ) -> dict[str, Any]:
     workdir = folder / "workdir"
-    given = settings | {"workdir": workdir}
+    settings = settings | {"workdir": workdir}
     with scaling_meter.measuring(workdir / "metrics.jsonl") as marks:
-        usage, rows = trainer.train("words", train_flags, given, folder / "train.log", program)
-    values = of_rows(rows, marks)
+        usage, rows = trainer.train("words", train_flags, settings, folder / "train.log", program)
+    values = scaling_meter.read_metrics(rows, marks)
     if values["epoch"] < settings["epochs"]:
         raise RunError(
             f"{side} ended at epoch {values['epoch']} of {settings['epochs']}, so its speed means "
@@ -159,130 +191,107 @@ def _trained(
     replicas = int(side.partition(" ")[2] or 1)
     carried = values["exchanged_bytes"]
     if carried is not None and side.startswith("multi_worker"):
-        carried *= replicas * (replicas - 1)  # each sends its vector to all others
-    scores = scoring.run(trained_vectors.load(workdir))
+        carried *= replicas * (replicas - 1)  # each replica sends its vector to all others
+    scores = score_report.run(trained_vectors.load(workdir))
     return {
         **values,
         "bytes_per_word": None if carried is None else carried / values["step_words"],
         "total_seconds": usage.seconds,
         **{score.name: score.value for score in scores},
-        "scores": scoring.summary(scores),
+        "scores": score_report.summary(scores),
     }
 
 
-def of_rows(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
-    """What metrics.jsonl tells of a run, and the processor's time as its lines came."""
-    logged = [row for row in rows if "train_seconds" in row]  # others have scores
-    first, last = logged[0], logged[-1]
-    later = {name: last[name] - first[name] for name in ("words", "train_seconds")}
-    return {
-        "epoch": last["epoch"],
-        "words": last["words"],
-        "step_words": last["words"] / last["step"],
-        "train_seconds": last["train_seconds"],
-        "words_per_second": last["words"] / last["train_seconds"],
-        "later_words_per_second": (
-            later["words"] / later["train_seconds"] if later["train_seconds"] else None
-        ),
-        "processor_seconds": _processor_seconds(rows, marks),
-        "input_wait": input_wait(logged),
-        "exchanged_bytes": _mean_by_step(logged, "exchanged_bytes"),
-        "calls_again": last.get("calls_again"),  # since the start
-    }
+def _compare_with_one(table: Table) -> None:
+    """Add the speed as a share of one process's, once compiled if both speeds are known."""
+    one = table.rows[0].median
+    for row in table.rows:
+        pairs = [
+            (row.median[key], one[key]) for key in ("later_words_per_second", "words_per_second")
+        ]
+        row.median["of_one"] = next((own / base for own, base in pairs if own and base), None)
 
 
-def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
-    """For a million words, between the first mark and the last."""
-    known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
-    if not known:
-        return None
-    # Of processes that have ended nothing is seen.
-    first, last = known[0], max(known, key=lambda mark: mark.seconds)
-    words = rows[last.lines - 1]["words"] - rows[first.lines - 1]["words"]
-    return 1e6 * (last.seconds - first.seconds) / words if words else None
-
-
-def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """The mean over steps of a value that every row has for the steps since the one before."""
-    if any(name not in row for row in rows):
-        return None
-    total, previous = 0.0, 0
-    for row in rows:
-        total += row[name] * (row["step"] - previous)
-        previous = row["step"]
-    return total / previous
-
-
-def _program(name: str, job: dict[str, Any], kept: Path) -> Any:
-    """What a program of this case measured."""
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
-        result = Path(folder) / "result.json"
-        spec = json.dumps(job | {"result": str(result)})
-        arguments = ["-m", f"{PACKAGE}.benchmarks.scaling.{name}", spec]
-        child_processes.run(name, arguments, kept / f"{name}.log")
-        return json.loads(result.read_text(encoding="utf-8"))
-
-
-def _exchanged(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
-    """What replicas exchange with so many rows, or the reason under `left_out`."""
+def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
+    """Return the exchange of replicas for a number of rows, or `left_out` with the reason."""
     own = (workdir / "vocab.tsv").read_bytes().count(b"\n")
     needed = _TABLES * _REPLICAS * rows * _FLOAT * (options.columns + 1) + _BESIDE_BYTES
-    free = host_memory.free_bytes()
     if rows < own:
         return {"rows": rows, "left_out": f"the text has {own:,} words"}
-    if needed > free:
-        needs = f"would need {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free"
-        return {"rows": rows, "left_out": f"{needs}; give fewer --columns"}
+    if missing := machine.missing_memory(needed):
+        return {"rows": rows, "left_out": f"{missing}; give fewer --columns"}
     job = {"workdir": str(workdir), "rows": rows, "columns": options.columns}
     job |= {"batch_tokens": options.batch_tokens, **_EXCHANGE}
-    return {"rows": rows, **_program("scaling_exchange", job, kept)}
+    log = kept / "scaling_exchange.log"
+    return {"rows": rows, **programs.run("exchange", "scaling.scaling_exchange", job, log)[0]}
 
 
-def _model(
+def _exchange_table(exchanged: Sequence[dict[str, Any]]) -> Table:
+    rows = [report.make_row(f"{one['rows']:,} rows", [one], _EXCHANGED) for one in exchanged]
+    title = "two replicas on the same batches, for tables of several sizes"
+    known = [row for row in rows if not row.left_out]
+    compared = [("largest : smallest", known[-1], known[0])] if len(known) > 1 else []
+    return Table(title, _EXCHANGED, rows, compared)
+
+
+def _exchange_panel(exchanged: Sequence[dict[str, Any]]) -> list[Lines]:
+    known = [one for one in exchanged if "left_out" not in one]
+    sizes = {one["rows"]: one["exchanged_bytes"] / 1e3 for one in known}
+    lines = Lines({"exchanged": sizes}, "KB a step of a replica", "rows of a table")
+    return [lines] if known else []
+
+
+def _predict(
     options: ScalingOptions,
     workdir: Path,
     workers: Sequence[int],
-    gigabits: list[int],
+    gigabits: Sequence[int],
     step_words: float,
-    kept: Path,
 ) -> dict[str, Any]:
-    """What is measured for the cost model, and what follows from that."""
+    """Measure the costs of a step, and predict the speeds of workers."""
     batch = options.batch_tokens
-    shares = [(1, batch), *((n, tokens) for n in workers for tokens in (batch, n * batch))]
-    job = {"workdir": str(workdir), "columns": options.dim, "shares": shares}
-    measured = _program("scaling_share", job, kept)
-    message = options.message_us * 1e-6
-    if not message:
-        message = _program("scaling_message", {}, kept)["message_seconds"]
-    reckoned = reckon(measured, batch, step_words, options.dim)
+    job = {"workdir": str(workdir), "batch_tokens": batch, "columns": options.dim}
+    costs, _ = programs.run("model", "scaling.scaling_model", job | {"workers": list(workers)})
+    message = 1e-6 * (options.message_us or _MESSAGE_US)
     return {
         "is_measured": False,
         "message_seconds": message,
         "step_words": step_words,
-        "shares": measured,
-        "reckoned": [one.record(gigabits, message) for one in reckoned],
+        **costs,
+        "reckoned": predict(costs, batch, step_words, options.dim, gigabits, message),
     }
 
 
-def reckon(
-    shares: Sequence[Mapping[str, Any]], batch: int, step_words: float, columns: int
-) -> list[Reckoned]:
-    """From what `scaling_share` measured, each strategy with each number of workers.
-
-    batch: tokens of a step of one process; step_words: the words of the corpus in it.
-    """
-    alone = next(share for share in shares if share["workers"] == 1)
-    found = []
-    for share in shares:
-        workers, tokens = share["workers"], share["step_tokens"]
-        if workers > 1 and "left_out" not in share:
-            words = step_words * tokens / batch
-            found.append(
-                scaling_model.in_step(workers, tokens, words, share["seconds"], share["bytes"])
-            )
-    for workers in dict.fromkeys(share["workers"] for share in shares if share["workers"] > 1):
-        of_rows = alone["rows"], columns
-        found.append(
-            scaling_model.at_own_pace(workers, batch, step_words, alone["seconds"], *of_rows)
+def _model_table(model: Mapping[str, Any], gigabits: Sequence[int]) -> Table:
+    speeds = [Measure(f"speed_{g}", f"words/s, {g} Gbit/s", ",.0f") for g in gigabits]
+    measures = (*_PREDICTED, *speeds)
+    rows = [
+        report.make_row(
+            f"{one['strategy']} {one['workers']}, {one['step_tokens']:,} tokens a step",
+            [one | {f"speed_{g}": speed for g, speed in one["words_per_second"].items()}],
+            measures,
         )
-    return found
+        for one in model["reckoned"]
+    ]
+    alone = model["step_seconds"]
+    title = (
+        "a model, not a measurement: workers on machines of their own, each like this one\n"
+        f"measured for it: a step of one process, {1e3 * alone:.2f} ms "
+        f"({model['step_words'] / alone:,.0f} words/s), {1e3 * model['gradient_seconds']:.2f} ms "
+        f"of it for the gradients; taken for a message: {1e3 * model['message_seconds']:.2f} ms"
+    )
+    return Table(title, measures, rows)
+
+
+def _model_panels(model: Mapping[str, Any], batch: int) -> list[Lines]:
+    """Return words/s over the workers, a panel for each strategy and batch."""
+    alone = model["step_words"] / model["step_seconds"] / 1e6
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for one in model["reckoned"]:
+        kind = one["strategy"]
+        if kind == "multi_worker":
+            kind += f", {batch:,} a {'step' if one['step_tokens'] == batch else 'worker'}"
+        for speed, words in one["words_per_second"].items():
+            lines = panels.setdefault(kind, {}).setdefault(f"{speed} Gbit/s", {1: alone})
+            lines[one["workers"]] = words / 1e6
+    return [Lines(lines, f"model, M words/s: {k}", "workers") for k, lines in panels.items()]

@@ -1,9 +1,10 @@
-"""What the programs of `scaling` have in common: the text and the model of a run that was made."""
+"""Make the text, the model and the batches of an earlier run, for the programs of `scaling`."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,16 @@ from ...tasks.words.words_job import MODELS
 from ...training.job import Job
 from ...training.step import split_steps
 
-_NUMBER = 4  # bytes
 
+def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) -> Config:
+    """Return the settings of a run, with other batches.
 
-def of_run(folder: str, batch_tokens: int, steps: int, micro_batches: int) -> Config:
-    """The settings of the run in a workdir, but for the batches."""
+    Args:
+        folder: The workdir of the run.
+        batch_tokens: Tokens of a step.
+        steps: Steps of a call.
+        micro_batches: Micro-batches of a step.
+    """
     fields = settings.fields()
     flags = read_flags(Workdir(folder).flags)
     config = settings.from_names(
@@ -44,20 +50,27 @@ def _typed(kind: type, text: str) -> Any:
     return text == "true" if kind is bool else kind(text)
 
 
-def text_of(config: Config) -> Text:
-    """The text of that run, with the vocabulary that it has counted."""
+def load_text(config: Config) -> Text:
+    """Return the text of the run, with its vocabulary.
+
+    Args:
+        config: The settings.
+    """
     return words_data.load_text(config, Workdir(config.run.workdir), finished=False)
 
 
 def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
-    """To train so many rows on this text, of which it has the first ones; the others never occur.
+    """Make a job on the current device, or by the current strategy.
 
-    The tables are made on the current device, or by the current strategy. Batches are as without
-    micro-batches, into which a step then cuts them.
+    Args:
+        config: The settings. Its micro-batches divide the batches within a step.
+        text: The text.
+        rows: Rows of the tables. Those after the vocabulary of the text never occur.
+        columns: Columns of the tables.
     """
     counts_V = np.zeros(rows, np.int64)
     counts_V[: len(text.vocabulary.counts)] = text.vocabulary.counts
-    model = make_model(config, counts_V, columns)
+    model = _make_model(config, counts_V, columns)
     optimizer = updates.make_optimizer(config.optimizer)
     specs = model.tables()
     tables: dict[str, Table] = {
@@ -81,8 +94,7 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
     )
 
 
-def make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
-    """The model of that run, for words that occur so often."""
+def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
     return MODELS[config.model.model](
         size=len(counts_V),
         dim=columns,
@@ -94,30 +106,52 @@ def make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
 
 
 def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
-    """What a micro-batch tells of its rows, of a text of so many words: ids and gradients, bytes.
+    """Return the bytes of ids and gradients of a micro-batch, if all words of a vocabulary occur.
 
-    The n-th word occurs in proportion to 1 / n, the rarest ten times; frequent ones are dropped as
-    in that run. The mean over `count` micro-batches.
+    The n-th word occurs in proportion to 1 / n, the rarest ten times. Frequent words are dropped as
+    in the run.
+
+    Args:
+        config: The settings.
+        size: Words of the vocabulary.
+        columns: Columns of the tables.
+        count: The number of micro-batches to draw.
     """
     settings = config.input
     counts_V = 10 * size // np.arange(1, size + 1)
-    model = make_model(config, counts_V, columns)
+    model = _make_model(config, counts_V, columns)
     kept_V = np.cumsum(counts_V * token_rows.keep_probability(counts_V, settings.subsample))
     random = np.random.default_rng(config.run.seed)
     length = settings.row_tokens + 2 * config.model.window
     shape = (count, settings.micro_tokens // settings.row_tokens, length)
     tokens = np.searchsorted(kept_V, random.random(shape) * kept_V[-1], side="right")
-    data_S = tf.constant(tokens, tf.int32)
+    rows = count_rows(model, [tf.constant(tokens, tf.int32)], config.run.seed)
+    return 4 * (1 + columns) * rows  # ids and values of 4 bytes
+
+
+def count_rows(model: Model, calls: Sequence[Any], seed: int) -> float:
+    """Return the mean number of unique rows of all tables in a step.
+
+    Args:
+        model: The model.
+        calls: The data of each call.
+        seed: The seed of the run.
+    """
     rows = [
-        tf.size(unique(ids)[0]).numpy()
-        for (batch,) in split_steps(data_S, tf.constant(0, tf.int64), config.run.seed, 1)
-        for ids in model.lookups(batch).values()
+        [tf.size(unique(ids)[0]).numpy() for ids in model.lookups(batch).values()]
+        for data_S in calls
+        for (batch,) in split_steps(data_S, tf.constant(0, tf.int64), seed, 1)
     ]
-    return _NUMBER * (1 + columns) * float(sum(rows)) / count
+    return float(np.mean(np.sum(rows, axis=1)))
 
 
-def calls(job: Job, count: int) -> list[tuple[Any, tf.Tensor]]:
-    """The data and the first step of so many calls, or of those that an epoch has."""
+def first_calls(job: Job, count: int) -> list[tuple[Any, tf.Tensor]]:
+    """Return the data and the first step of the first calls of an epoch.
+
+    Args:
+        job: The job.
+        count: The number of calls; an epoch may have fewer.
+    """
     taken = itertools.islice(job.data.batches(range(1), 0), count)
     return [
         (data, tf.constant(number * job.data.steps_per_batch, tf.int64))

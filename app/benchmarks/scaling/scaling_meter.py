@@ -1,21 +1,28 @@
-"""The processor time of what this process has started, while a training run goes on (Linux)."""
+"""Measure a training run: its metrics, and the processor time of its processes (Linux)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_LOOK_SECONDS = 0.1
-# Of /proc/PID/stat after the name: the parent, and user and system time, in ticks (proc(5)).
+from ..harness.trainer import input_wait
+
+_POLL_SECONDS = 0.1
+# Fields of /proc/PID/stat after the name: the parent, user time, system time, in ticks (proc(5)).
 _PARENT, _USER, _SYSTEM = 1, 11, 12
 
 
 class Mark(NamedTuple):
-    """Processor seconds when metrics.jsonl was seen to have so many lines."""
+    """A moment of a run.
+
+    Attributes:
+        lines: The lines of metrics.jsonl.
+        seconds: The processor seconds of all child processes.
+    """
 
     lines: int
     seconds: float
@@ -23,23 +30,26 @@ class Mark(NamedTuple):
 
 @contextlib.contextmanager
 def measuring(metrics: Path) -> Iterator[list[Mark]]:
-    """A list that gets a mark whenever the file has got lines, in the length of the block.
+    """Add a mark to a list whenever the file has new lines, until the end of the block.
 
-    It stays empty where the system does not tell.
+    The list stays empty on other systems than Linux.
+
+    Args:
+        metrics: The file metrics.jsonl.
     """
     marks: list[Mark] = []
     ended = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         seen = 0
-        while not ended.wait(_LOOK_SECONDS):
+        while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError):
                 lines = metrics.read_bytes().count(b"\n")
                 if lines > seen:
-                    marks.append(Mark(lines, started_seconds(os.getpid())))
+                    marks.append(Mark(lines, descendant_seconds(os.getpid())))
                     seen = lines
 
-    thread = threading.Thread(target=look, name="meter", daemon=True)
+    thread = threading.Thread(target=poll, name="meter", daemon=True)
     thread.start()
     try:
         yield marks
@@ -48,18 +58,23 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
         thread.join()
 
 
-def started_seconds(root: int, folder: Path = Path("/proc")) -> float:
-    """Processor seconds of all processes that came from `root`, directly or not, and are there.
+def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:
+    """Return the processor seconds of the descendants of a process that still run.
 
-    OSError where there is no such folder.
+    Args:
+        root: The process id.
+        folder: The folder of the proc filesystem.
+
+    Raises:
+        OSError: There is no such folder.
     """
     parents, ticks = {}, {}
-    for place in folder.iterdir():
-        if place.name.isdecimal():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+    for entry in folder.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # the process has ended
                 # The name, in brackets, may hold spaces and brackets.
-                fields = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                number = int(place.name)
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                number = int(entry.name)
                 parents[number] = int(fields[_PARENT])
                 ticks[number] = int(fields[_USER]) + int(fields[_SYSTEM])
     return sum(ticks[number] for number in _below(root, parents)) / os.sysconf("SC_CLK_TCK")
@@ -69,7 +84,55 @@ def _below(root: int, parents: dict[int, int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for number, parent in parents.items():
         children.setdefault(parent, []).append(number)
-    found = list(children.get(root, ()))
-    for number in found:  # which grows on the way
-        found += children.get(number, ())
-    return found
+    below = list(children.get(root, ()))
+    for number in below:  # the list grows in the loop
+        below += children.get(number, ())
+    return below
+
+
+def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
+    """Return the figures of a run.
+
+    Args:
+        rows: The rows of metrics.jsonl.
+        marks: The processor time when these rows were written.
+    """
+    logged = [row for row in rows if "train_seconds" in row]  # the others have scores
+    first, last = logged[0], logged[-1]
+    later = {name: last[name] - first[name] for name in ("words", "train_seconds")}
+    return {
+        "epoch": last["epoch"],
+        "words": last["words"],
+        "step_words": last["words"] / last["step"],
+        "train_seconds": last["train_seconds"],
+        "words_per_second": last["words"] / last["train_seconds"],
+        "later_words_per_second": (
+            later["words"] / later["train_seconds"] if later["train_seconds"] else None
+        ),
+        "processor_seconds": _processor_seconds(rows, marks),
+        "input_wait": input_wait(logged),
+        "exchanged_bytes": _mean_by_step(logged, "exchanged_bytes"),
+        "calls_again": last.get("calls_again"),  # since the start
+    }
+
+
+def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
+    """Return the processor seconds for a million words, between the first mark and the last."""
+    known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
+    if not known:
+        return None
+    # Later marks lack the processes that have ended.
+    first, last = known[0], max(known, key=lambda mark: mark.seconds)
+    words = rows[last.lines - 1]["words"] - rows[first.lines - 1]["words"]
+    return 1e6 * (last.seconds - first.seconds) / words if words else None
+
+
+def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Return the mean over steps of a value of the steps since the row before."""
+    if any(name not in row for row in rows):
+        return None
+    total, previous = 0.0, 0
+    for row in rows:
+        total += row[name] * (row["step"] - previous)
+        previous = row["step"]
+    return total / previous

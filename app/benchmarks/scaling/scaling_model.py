@@ -1,88 +1,146 @@
-"""What N workers would do over a network: reckoned from measured times and bytes, not measured.
+"""Predict the speed of N workers on machines of their own, from the costs of one step here.
 
-Each worker is taken to be a machine like the one that was measured, with a link of its own that
-sends and receives at once. Its processor and its link take turns. There are as many parameter
-servers as workers, so that the busiest link is a worker's.
+A step of one process is timed here: all of it, and its gradients alone. The rest is the update of
+its rows. So one of N replicas takes its share of the gradients, and the update of the rows of all
+N. This neglects the packing of rows, and counts a row again for each replica that has it.
+Every worker has a link that sends and receives at once; processor and link take turns. There are as
+many parameter servers as workers.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import tensorflow as tf
+
+from ...config import checks
+from ...errors import RunError, UsageError
+from ...system import devices
+from ...training.gradients import compute_gradients
+from ...training.step import split_steps, train_function
+from ..harness import programs
+from . import scaling_jobs
+
+_STEPS, _POOL, _ROUNDS = 4, 4, 20  # steps of a call; calls to use in turn; timed calls
 _BITS = 8e-9  # gigabits of a byte
-_NUMBER = 4  # bytes of an id, and of a number of a row
-# Messages of a step that wait for one another: a vector at each hop of the ring (the lengths of all
-# vectors of a call go round once before); or ids, then rows, then gradients.
-OF_HOP, OF_STEP = 1, 3
 
 
-class Reckoned(NamedTuple):
-    """Workers that each make a step in the same time.
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure the costs of a step.
 
-    strategy: --strategy. step_tokens: of a step of all workers, or where they do not share it of
-    one. words: of the corpus, that all of them get through meanwhile. seconds: of the step without
-    the network. bytes: that a worker's link carries in it, one way. messages: that it waits for.
+    Args:
+        job: `workdir` (of a run), `batch_tokens`, `columns` and `workers` (a list of numbers).
+
+    Returns:
+        `step_seconds`, `gradient_seconds`, and `rows` by number of workers: the unique rows of all
+        tables in a share of a batch, as a list of pairs; None if the batch cannot be divided.
     """
+    config = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, 1)
+    devices.use_machine(config.run)
+    text = scaling_jobs.load_text(config)
+    made = scaling_jobs.make_job(config, text, len(text.vocabulary.tokens), job["columns"])
+    calls = scaling_jobs.first_calls(made, _POOL)
+    if not calls:
+        raise RunError("the text has no whole call; give more text as --corpus")
+    train = train_function(made.model, made.placed.tables, made.optimizer, config.run.seed)
+    devices_of = {name: table.device for name, table in made.placed.tables.items()}
 
-    strategy: str
-    workers: int
-    step_tokens: int
-    words: float
-    seconds: float
-    bytes: float
-    messages: int
+    @tf.function(autograph=False)
+    def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
+        return [
+            compute_gradients(
+                made.model,
+                lambda name, ids_U: made.placed.tables[name].gather(ids_U),
+                batches,
+                devices_of,
+            ).gradients
+            for batches in split_steps(data_S, first, config.run.seed, 1)
+        ]
 
-    @property
-    def bytes_per_word(self) -> float:
-        """What all links carry for a word of the corpus."""
-        return self.workers * self.bytes / self.words
+    def share_rows(count: int) -> float | None:
+        parts = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, count)
+        try:
+            checks.check_micro_batches(parts)
+        except UsageError:
+            return None
+        data = [tf.split(data, count, axis=1)[0] for data, _ in calls]
+        return scaling_jobs.count_rows(made.model, data, config.run.seed)
 
-    @property
-    def break_even(self) -> float:
-        """Gbit/s of a link that is busy for as long as the processor is."""
-        return _BITS * self.bytes / self.seconds
+    return {
+        "step_seconds": _seconds(lambda data, first: train(data, first, tf.constant(0.01)), calls),
+        "gradient_seconds": _seconds(gradients, calls),
+        "rows": [(count, share_rows(count)) for count in [1, *job["workers"]]],
+    }
 
-    def words_per_second(self, gigabits: float, message_seconds: float) -> float:
-        """Of all workers. gigabits: of a link, each second. message_seconds: of an empty one."""
-        travel = self.messages * message_seconds + _BITS * self.bytes / gigabits
-        return self.words / (self.seconds + travel)
 
-    def record(self, gigabits: list[int], message_seconds: float) -> dict[str, Any]:
-        """For JSON, with the words a second by the speed of the links."""
-        return self._asdict() | {
-            "bytes_per_word": self.bytes_per_word,
-            "break_even_gigabits": self.break_even,
-            "words_per_second": {
-                speed: self.words_per_second(speed, message_seconds) for speed in gigabits
-            },
+def _seconds(run: Callable[..., Any], calls: Sequence) -> float:
+    """Return the median seconds of a step."""
+    seconds = []
+    for number in range(_POOL + _ROUNDS):  # the first compile, and use memory for the first time
+        start = time.perf_counter()
+        tf.nest.flatten(run(*calls[number % len(calls)]))[0].numpy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[_POOL:]) / _STEPS
+
+
+def predict(
+    costs: Mapping[str, Any],
+    batch: int,
+    step_words: float,
+    columns: int,
+    gigabits: Sequence[int],
+    message_seconds: float,
+) -> list[dict[str, Any]]:
+    """Predict the speed of each number of workers.
+
+    Args:
+        costs: The result of `measure`.
+        batch: Tokens of a step of one process.
+        step_words: Words of the corpus in such a step.
+        columns: Columns of the tables.
+        gigabits: Speeds of a link, in Gbit/s.
+        message_seconds: Seconds of an empty message.
+
+    Returns:
+        For `multi_worker`, with the batch shared by all workers and with a batch each, and for
+        `parameter_server`: `workers`, `step_tokens`, `words` of all workers in a step, `seconds`
+        without the network, `bytes` that a link carries one way, `messages` one after the other,
+        `bytes_per_word`, `break_even_gigabits` at which link and processor take the same time, and
+        `words_per_second` by speed of the link.
+    """
+    rows = dict(costs["rows"])
+    alone, step, gradient = rows[1], costs["step_seconds"], costs["gradient_seconds"]
+    row_seconds = max(0.0, step - gradient) / alone
+    cases = []
+    for n in (n for n in rows if n > 1):
+        # The vectors of all replicas go round a ring, a message for each hop.
+        for tokens, part in ((batch, rows[n]), (n * batch, alone)):
+            if part is not None:
+                share = tokens / n / batch
+                seconds = share * gradient + n * part * row_seconds
+                words, sent = n * share * step_words, (n - 1) * _row_bytes(part, columns)
+                cases.append(("multi_worker", n, tokens, words, seconds, sent, n - 1))
+        # Ids, then rows, then gradients with their ids.
+        sent = 2 * _row_bytes(alone, columns)
+        cases.append(("parameter_server", n, batch, n * step_words, step, sent, 3))
+    keys = ("strategy", "workers", "step_tokens", "words", "seconds", "bytes", "messages")
+    predicted = [dict(zip(keys, case, strict=True)) for case in cases]
+    for one in predicted:
+        bits, fixed = _BITS * one["bytes"], one["seconds"] + one["messages"] * message_seconds
+        one["bytes_per_word"] = one["workers"] * one["bytes"] / one["words"]
+        one["break_even_gigabits"] = bits / one["seconds"]
+        one["words_per_second"] = {
+            speed: one["words"] / (fixed + bits / speed) for speed in gigabits
         }
+    return sorted(predicted, key=lambda one: one["strategy"])
 
 
-def in_step(
-    workers: int, step_tokens: int, words: float, seconds: float, vector_bytes: float
-) -> Reckoned:
-    """Replicas that share each step: a vector of each goes round a ring to all others."""
-    hops = workers - 1
-    carried = hops * vector_bytes
-    return Reckoned("multi_worker", workers, step_tokens, words, seconds, carried, OF_HOP * hops)
+def _row_bytes(rows: float, columns: int) -> float:
+    return 4 * rows * (1 + columns)  # ids and values of 4 bytes
 
 
-def at_own_pace(
-    workers: int, step_tokens: int, words: float, seconds: float, rows: float, columns: int
-) -> Reckoned:
-    """Workers that fetch the rows of each step from servers, and send gradients there.
-
-    words: of a step of one. rows: that it touches, of all tables.
-    """
-    carried = rows_there_and_back(rows, columns)
-    return Reckoned(
-        "parameter_server", workers, step_tokens, workers * words, seconds, carried, OF_STEP
-    )
-
-
-def rows_there_and_back(rows: float, columns: int) -> float:
-    """Bytes of so many rows that are asked for by their ids and come, and of their gradients.
-
-    Those go with the ids. One after the other, so that they count as if they went the same way.
-    """
-    return 2 * rows * _NUMBER * (1 + columns)
+if __name__ == "__main__":
+    programs.answer(measure)

@@ -1,1 +1,1 @@
-"""Output layers for large vocabularies, beside TensorFlow's."""
+"""Steps of an output layer, beside plain TensorFlow."""

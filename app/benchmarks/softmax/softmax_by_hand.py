@@ -1,4 +1,4 @@
-"""The peers of `softmax`: output layers as one writes them in TensorFlow without Lexrow."""
+"""The peers of `softmax`: output layers in plain TensorFlow, without Lexrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from ...tables.row_reads import unique
 
 
 def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
-    """A row a word, with an accumulator of Adagrad for each of its numbers."""
+    """Return a table with a row for each word, and an accumulator of Adagrad for each value.
+
+    Args:
+        words: The size of the vocabulary.
+        columns: Columns of the table.
+    """
     slots = {"accumulator": Slot(columns, 0.1)}  # TensorFlow's initial value
     return {"output": DeviceTable(words, columns, tf.zeros, slots=slots)}
 
@@ -27,9 +32,17 @@ def dense(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
+    """Make a step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
 
-    Gives the loss, summed, and its gradient by the hidden vectors, (N, D).
+    Args:
+        tables: The tables of `dense_tables`.
+        hidden_ND: The hidden vectors.
+        targets_N: The words to predict, int32.
+        rate: The learning rate.
+        number: The number of the step.
+
+    Returns:
+        The summed loss, and its gradient by the hidden vectors, (N, D).
     """
     values = tables["output"].values
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -49,12 +62,22 @@ def dense(
 
 
 def class_size(words: int) -> int:
-    """Words of a class of which there are about as many as words in each."""
+    """Return the words of a class, if there are about as many classes as words in each.
+
+    Args:
+        words: The size of the vocabulary.
+    """
     return math.isqrt(words - 1) + 1
 
 
 def copies_tables(words: int, columns: int, slots: Mapping[str, Slot]) -> dict[str, DeviceTable]:
-    """A row a word, to whole classes; and a row a class."""
+    """Return a table with a row for each word of whole classes, and one with a row for each class.
+
+    Args:
+        words: The size of the vocabulary.
+        columns: Columns of the tables.
+        slots: The optimizer state of each row, by name.
+    """
     size = class_size(words)
     classes = -(-words // size)
     return {
@@ -72,10 +95,22 @@ def copies(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A step of the two-level class softmax in which every target has a copy of its class.
+    """Make a step of the class softmax of two levels, with a copy of its class for each target.
 
-    The gradient of the words comes as `tf.IndexedSlices` do: one for each copied row, which are
-    then summed by row for the optimizer. Gives what `dense` does.
+    There is a gradient for each copied row, as in `tf.IndexedSlices`. They are summed by row for
+    the optimizer.
+
+    Args:
+        tables: The tables of `copies_tables`.
+        words: The size of the vocabulary.
+        optimizer: Changes the rows.
+        hidden_ND: The hidden vectors.
+        targets_N: The words to predict, int32.
+        rate: The learning rate.
+        number: The number of the step.
+
+    Returns:
+        The summed loss, and its gradient by the hidden vectors, (N, D).
     """
     size = class_size(words)
     classes_N, places_N = targets_N // size, targets_N % size

@@ -1,43 +1,47 @@
 """One step of an output layer as the vocabulary grows, loss by loss, beside two peers.
 
-Targets are drawn by Zipf's law, anew for each step; hidden vectors are given. These sides each run
-in a process of their own, one at a time:
+Targets are drawn by Zipf's law for each step; hidden vectors are given. Each side is a process of
+its own, one at a time:
 
-- ours, for each loss: the trainer's step, with row-wise Adagrad;
-- dense: the full softmax of plain TensorFlow: all scores at once, a dense gradient, dense Adagrad;
-- copies: the two-level class softmax of plain TensorFlow, classes of equal size, in which every
-  target gathers its own copy of its class's rows; row-wise Adagrad as ours.
+- each loss of Lexrow: the trainer's step, with row-wise Adagrad;
+- dense: the full softmax in plain TensorFlow: all scores at once, a dense gradient, dense Adagrad;
+- copies: the class softmax of two levels in plain TensorFlow, with classes of equal size. Every
+  target gathers its own copy of the rows of its class. Row-wise Adagrad.
 
-Of each side is measured:
+The figures of a side:
 
-- ms a step: the median over steps, once shapes have been compiled and memory touched;
-- rows that a step writes, and the bytes that it reads and writes of tables and slots;
-- peak memory: the most that the process had resident (of a GPU where there is one), and that less
-  its tables and slots.
+- ms a step: the median over steps, after compilation and the first use of memory;
+- the rows that a step writes, and the bytes of tables and slots that it reads and writes;
+- peak memory: the most resident memory of the process (of a GPU, if there is one), and the same
+  without tables and slots.
 
-A side that does not fit the memory, or that takes too much arithmetic to wait for, is left out, and
-the report says what it would need.
+A side is left out if it does not fit the memory, or if a step would take minutes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import tempfile
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ... import __name__ as PACKAGE
 from ...errors import UsageError
-from ...system import host_memory
-from ..harness import child_processes, machine, trials
-from ..harness.options import SoftmaxOptions, chosen, numbers
-from ..harness.report import Report
-from . import softmax_report
+from ..harness import machine, programs, report, trials
+from ..harness.option_values import chosen, numbers
+from ..harness.options import SoftmaxOptions
+from ..harness.report import Lines, Measure, Result, Row, Table
 from .softmax_by_hand import class_size
-from .softmax_report import Job, Result
 
-# What to call a loss -> the settings of the model.
+STEP = Measure("step_ms", "ms a step", ",.1f", better="lower")
+PEAK = Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower")
+MEASURES = (
+    STEP,
+    Measure("rows", "rows written", ",.0f"),
+    Measure("read_bytes", "MB read", ",.1f", per=1e6),
+    Measure("written_bytes", "MB written", ",.1f", per=1e6),
+    PEAK,
+    Measure("above_table_bytes", "above tables, GB", ",.2f", per=1e9, better="lower"),
+)
+# A peer, and the loss of Lexrow that computes the same.
+_RATIOS = (("dense", "softmax"), ("copies", "class_softmax"))
+# Name -> the settings of the model.
 LOSSES: dict[str, dict[str, Any]] = {
     "softmax": {"loss": "softmax"},
     "sampled_softmax": {"loss": "sampled_softmax"},
@@ -52,63 +56,91 @@ LOSSES: dict[str, dict[str, Any]] = {
 PEERS = ("dense", "copies")
 
 _FLOAT = 4  # bytes
-# What every process takes beside rows of a table: TensorFlow and compiled code; and for each word,
-# its count, the sum of those before it, and a place in a tree of words.
+# Memory of every process beside rows of a table: TensorFlow and compiled code; and for each word
+# its count, a cumulative count, and a node of a tree of words.
 _BESIDE_BYTES = 1.3e9
 _WORD_BYTES = 100
-# How often a target's vector is held at once, with what is computed from it.
+# Copies of a target's vector in memory at once, with what is computed from it.
 _VECTORS = 10
-# How often all copies are: they, their gradients, and part of the sum of these.
+# Copies of the rows of each target's class: they, their gradients, and part of their sums.
 _COPIES = 3.5
-# Of the free memory, as a process that takes all of it is ended.
+# A share of the free memory, as the system ends a process that takes all of it.
 _SHARE = 0.9
-# Products that a step makes of all targets with all words: the scores and two gradients; in tiles
-# the scores twice. The adaptive softmax makes a share of these (`adaptive_softmax.choose_cutoffs`:
-# 3 % of them with ten million words, 6 % with 10,000).
+# Products of all targets with all words in a step: the scores and two gradients; the streamed
+# softmax computes the scores twice. The adaptive softmax computes a share of them
+# (`adaptive_softmax.choose_cutoffs`: 3 % with ten million words, 6 % with 10,000).
 _PRODUCTS = {"dense": 3, "softmax": 4, "adaptive_softmax": 0.15}
-# Of more a step would take minutes on a few cores.
+# With more, a step takes minutes on a few cores.
 _MOST_OPERATIONS = 1e13
 
 
-def run(options: SoftmaxOptions) -> Report:
-    """Runs every side `options.repeats` times and reports.
+class Job(NamedTuple):
+    """One side.
 
-    UsageError for a loss, a peer or a size that cannot be; RunError when a side fails.
+    Attributes:
+        side: A loss of `LOSSES`, or a peer.
+        words: The size of the vocabulary.
+        targets: Targets of a step.
+        dim: Hidden units.
+        compute_dtype: The dtype of the matrix products of Lexrow.
+        steps: The most timed steps.
     """
-    jobs = {job.name: job for job in _jobs(options)}
+
+    side: str
+    words: int
+    targets: int
+    dim: int
+    compute_dtype: str
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+        return f"{self.side}, {self.words:,} words, {self.targets:,} targets"
+
+
+def run(options: SoftmaxOptions) -> Result:
+    """Run every side `options.repeats` times, but those that take too much memory or time.
+
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A loss, a peer or a size is not possible.
+        RunError: A side failed.
+    """
+    jobs = {job.name: job for job in _make_jobs(options)}
     described = machine.describe(["tensorflow", "numpy"])
-
-    def run_one(name: str, repeat: int) -> dict[str, Any]:
-        lacking = _lacking(jobs[name], bool(described["accelerators"]))
-        return {"left_out": lacking} if lacking else _measured(jobs[name], repeat + 1)
-
-    runs = trials.alternate(list(jobs), options.repeats, run_one)
-    results = [Result.of(job, runs[name]) for name, job in jobs.items()]
-    record = {
-        "case": "softmax",
-        "machine": described,
-        "settings": _settings(options),
-        "results": [result.record() for result in results],
-    }
+    on_gpu = bool(described["accelerators"])
+    runs = trials.run_jobs(
+        jobs, options.repeats, lambda job: _reason_against(job, on_gpu), _measure
+    )
+    by_targets: dict[int, list[Row]] = {}
+    records = []
+    for name, job in jobs.items():
+        title = f"{job.side}, {job.words:,} words"
+        row = report.make_row(title, runs[name], MEASURES, job._asdict())
+        by_targets.setdefault(job.targets, []).append(row)
+        records.append(report.row_record(row))
+    tables = [_make_table(targets, rows) for targets, rows in by_targets.items()]
+    panels = [
+        panel for table in tables for measure in (STEP, PEAK) for panel in _lines(table, measure)
+    ]
     title = f"One step of an output layer of {options.dim} hidden units"
-    return Report(title, record, softmax_report.text(results), softmax_report.panels(results))
+    title += f"; {options.count_runs()} a side"
+    figures = {"results": records}
+    return Result("softmax", title, described, options.measured(), tables, figures, panels)
 
 
-def _settings(options: SoftmaxOptions) -> dict[str, Any]:
-    """What was measured, and not where the results went."""
-    settings = dataclasses.asdict(options)
-    return {name: value for name, value in settings.items() if name not in ("json", "plot")}
-
-
-def _jobs(options: SoftmaxOptions) -> list[Job]:
+def _make_jobs(options: SoftmaxOptions) -> list[Job]:
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
     sizes = numbers("vocabularies", options.vocabularies, "words", least=2)
     targets = numbers("targets", options.targets, "targets")
     if not losses and not peers:
         raise UsageError("--losses= and --peers= are empty; give one of them")
-    for name, found in (("vocabularies", sizes), ("targets", targets)):
-        if not found:
+    for name, values in (("vocabularies", sizes), ("targets", targets)):
+        if not values:
             raise UsageError(f"--{name}= is empty; give at least one number")
     return [
         Job(side, words, count, options.dim, options.compute_dtype, options.steps)
@@ -118,19 +150,20 @@ def _jobs(options: SoftmaxOptions) -> list[Job]:
     ]
 
 
-def _lacking(job: Job, on_gpu: bool) -> str | None:
-    """Why the side cannot run now, or not in reasonable time."""
+def _reason_against(job: Job, on_gpu: bool) -> str | None:
+    """Return why the side cannot run in reasonable time and memory, or None."""
     operations = _PRODUCTS.get(job.side, 0) * 2.0 * job.targets * job.words * job.dim
     if operations > _MOST_OPERATIONS:
         return f"a step would take {operations / 1e12:,.0f} Tflop"
-    needed, free = needed_bytes(job), host_memory.free_bytes()
-    if needed > _SHARE * free and not on_gpu:
-        return f"would need {needed / 1e9:,.1f} GB, {free / 1e9:.1f} are free"
-    return None
+    return None if on_gpu else machine.missing_memory(needed_bytes(job), _SHARE)
 
 
 def needed_bytes(job: Job) -> float:
-    """What the side's process takes at its peak, roughly (TensorFlow 2.21.0, two cores)."""
+    """Return the approximate peak memory of a side's process (TensorFlow 2.21.0, two cores).
+
+    Args:
+        job: The side.
+    """
     row = _FLOAT * job.dim
     table = job.words * row
     needed = _BESIDE_BYTES + _WORD_BYTES * job.words + _VECTORS * job.targets * row + table
@@ -141,16 +174,37 @@ def needed_bytes(job: Job) -> float:
     return needed
 
 
-def _measured(job: Job, seed: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
-        result = Path(folder) / "result.json"
-        spec = job._asdict() | {"settings": {}, "seed": seed, "result": str(result)}
-        if job.side in LOSSES:
-            spec |= {"side": "ours", "settings": LOSSES[job.side]}
-        arguments = ["-m", f"{PACKAGE}.benchmarks.softmax.softmax_sides", json.dumps(spec)]
-        usage = child_processes.run(job.name, arguments, Path(folder) / "log")
-        values = json.loads(result.read_text(encoding="utf-8"))
+def _measure(job: Job, seed: int) -> dict[str, Any]:
+    spec = job._asdict() | {"settings": {}, "seed": seed}
+    if job.side in LOSSES:
+        spec |= {"side": "ours", "settings": LOSSES[job.side]}
+    values, usage = programs.run(job.name, "softmax.softmax_sides", spec)
     if "left_out" in values:
         return values
     peak = values["device_peak_bytes"] or usage.peak_bytes
     return values | {"peak_bytes": peak, "above_table_bytes": peak - values["table_bytes"]}
+
+
+def _make_table(targets: int, rows: list[Row]) -> Table:
+    """Return the table of a number of targets: side by side, and each peer compared."""
+    sides = list(dict.fromkeys(row.job["side"] for row in rows))
+    rows = sorted(rows, key=lambda row: sides.index(row.job["side"]))
+    known = {(row.job["side"], row.job["words"]): row for row in rows if not row.left_out}
+    compared = [
+        (f"{peer} : {ours}, {words:,} words", row, known[ours, words])
+        for peer, ours in _RATIOS
+        for (side, words), row in known.items()
+        if side == peer and (ours, words) in known
+    ]
+    return Table(f"{targets:,} targets", MEASURES, rows, compared)
+
+
+def _lines(table: Table, measure: Measure) -> list[Lines]:
+    """Return a panel of a measure over the words, or none if all sides were left out."""
+    values: dict[str, dict[int, float]] = {}
+    for row in table.rows:
+        value = row.median[measure.key]
+        if value is not None:
+            values.setdefault(row.job["side"], {})[row.job["words"]] = value / measure.per
+    title = f"{table.title}: {measure.title}"
+    return [Lines(values, title, "words", frozenset(PEERS))] if values else []

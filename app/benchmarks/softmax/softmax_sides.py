@@ -1,19 +1,16 @@
-"""One side of `softmax`, a program of its own: python -m app.benchmarks.softmax.softmax_sides JOB
+"""Run one side of the benchmark `softmax`, as a program of its own.
 
-A step predicts words, drawn anew by Zipf's law, from hidden vectors. The gradient by these goes to
-a vector that is added to all of them, as it would go to the layer below. Draws and hidden vectors
-are the same for every side; all but the dense one train by row-wise Adagrad.
+A step predicts words, drawn by Zipf's law, from hidden vectors. The gradient by these vectors goes
+to a shift, a vector that is added to all of them, as it would go to the layer below. Words and
+hidden vectors are the same for every side. All sides but dense use row-wise Adagrad.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,33 +27,42 @@ from ...tables.base import Table, TableSpec
 from ...tables.device import DeviceTable
 from ...training.step import train_step
 from ...types import Batch, Rows
+from ..harness import programs
 from . import softmax_by_hand, softmax_traffic
 
-# The speed of no side depends on it.
+# The speed of no side depends on the rate.
 RATE = 0.1
 
-# Steps, and seconds, after which enough have been made to be warm, and to count what they move.
+# The most steps and seconds to warm up, and to count the traffic.
 _WARM = (5, 10.0)
 _COUNTED = (5, 10.0)
-# A slow side makes fewer steps than it is asked for, so that they take about so long.
+# A slow side makes fewer steps, such that they take about this time.
 _TIMED_SECONDS = 20.0
 
-# A step on these tables, from targets, (N,) int32, and the number of the step, int64, to the loss.
+# Called with the tables, the targets, (N,) int32, and the number of the step, int64. Returns the
+# loss.
 Step = Callable[[Mapping[str, Table], tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class Case(NamedTuple):
-    """What every side gets. hidden_ND: float32, of N targets. counts_V: int64 occurrences."""
+    """The data of all sides.
+
+    Attributes:
+        hidden_ND: The hidden vector of each target, float32.
+        counts_V: The occurrences of each word, int64.
+    """
 
     hidden_ND: tf.Variable
     counts_V: np.ndarray
 
 
 class Side(NamedTuple):
-    """What is trained, and how.
+    """A side.
 
-    tables: by name; `shift` is what is added to the hidden vectors. traffic: what a step moves, if
-    no table sees it.
+    Attributes:
+        tables: The tables by name; `shift` has the vector that is added to the hidden vectors.
+        step: The step.
+        traffic: The rows and bytes of a step, if the tables cannot count them.
     """
 
     tables: dict[str, DeviceTable]
@@ -64,28 +70,26 @@ class Side(NamedTuple):
     traffic: dict[str, float] | None = None
 
 
-def main(job: dict[str, Any]) -> None:
-    """Measures, and writes what it measured.
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure one side.
 
-    job: `side`, `settings` (of the loss, for ours), `compute_dtype` (likewise), `words`, `targets`,
-    `dim`, `steps` (at most), `seed`, and `result` (JSON, to write): `step_ms` (the median over
-    steps), `steps_ms`, `rows` (that a step writes, on average), `read_bytes` and `written_bytes`
-    (likewise, of tables and slots), `table_bytes` (of tables and slots) and `device_peak_bytes` (of
-    a GPU, else None); or `left_out`, the reason, where the memory of the device does not suffice.
+    Args:
+        job: `side`, `settings` (of the loss of Lexrow), `compute_dtype`, `words`, `targets`, `dim`,
+            `steps` (at most) and `seed`.
+
+    Returns:
+        `step_ms` (the median over steps), `steps_ms`, `rows` (written in a step, the mean),
+        `read_bytes` and `written_bytes` (likewise, of tables and slots), `table_bytes` (of tables
+        and slots) and `device_peak_bytes` (of a GPU, else None).
+
+    Raises:
+        RunError: The side did not train.
     """
-    try:
-        values = _measured(job)
-    except tf.errors.ResourceExhaustedError:
-        values = {"left_out": "the memory of the device does not suffice"}
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
-
-
-def _measured(job: dict[str, Any]) -> dict[str, Any]:
     case = make_case(job["words"], job["targets"], job["dim"], job["seed"])
     settings = ModelConfig(**job["settings"], compute_dtype=job["compute_dtype"])
     side = SIDES[job["side"]](case, settings)
     batches = _batches(case, job["seed"])
-    traffic = side.traffic or _counted(side, batches)
+    traffic = side.traffic or _count_traffic(side, batches)
     train = compiled(side.step, side.tables, job["targets"])
     _seconds(train, batches, *_WARM)
     seconds = _seconds(train, batches, job["steps"], _TIMED_SECONDS)
@@ -103,7 +107,14 @@ def _measured(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_case(words: int, targets: int, dim: int, seed: int) -> Case:
-    """Hidden vectors of about length 1; counts in proportion to 1 / rank, the rarest word's 10."""
+    """Return hidden vectors of a length of about 1, and counts in proportion to 1 / rank.
+
+    Args:
+        words: The size of the vocabulary; the rarest word has the count 10.
+        targets: Targets of a step.
+        dim: Hidden units.
+        seed: The seed of the hidden vectors.
+    """
     hidden_ND = np.random.default_rng(seed).standard_normal((targets, dim), np.float32)
     return Case(
         tf.Variable(hidden_ND / math.sqrt(dim), trainable=False),
@@ -112,7 +123,7 @@ def make_case(words: int, targets: int, dim: int, seed: int) -> Case:
 
 
 def _batches(case: Case, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Targets, (N,) int32, and the number of the step, int64, without end."""
+    """Return targets, (N,) int32, and the number of the step, int64, without end."""
     random = np.random.default_rng([seed, 1])
     cumulative_V = np.cumsum(case.counts_V)
     number = 0
@@ -124,25 +135,31 @@ def _batches(case: Case, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def compiled(step: Step, tables: Mapping[str, Table], targets: int) -> Callable[..., tf.Tensor]:
-    """The step on the tables, traced once."""
+    """Trace a step.
+
+    Args:
+        step: The step.
+        tables: The tables by name.
+        targets: Targets of a step.
+    """
     specs = [tf.TensorSpec([targets], tf.int32), tf.TensorSpec([], tf.int64)]
-    function = tf.function(lambda *given: step(tables, *given), autograph=False)
+    function = tf.function(lambda *batch: step(tables, *batch), autograph=False)
     return function.get_concrete_function(*specs)
 
 
 def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> list[float]:
-    """What each of some steps took: as many, but none more once they took `enough` seconds."""
-    found: list[float] = []
-    while len(found) < steps and sum(found) < enough:
+    """Make up to `steps` steps, but no more after `enough` seconds; return the seconds of each."""
+    seconds: list[float] = []
+    while len(seconds) < steps and sum(seconds) < enough:
         batch = next(batches)
         start = time.perf_counter()
         train(*batch).numpy()  # waits for the device
-        found.append(time.perf_counter() - start)
-    return found
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
-def _counted(side: Side, batches: Iterator) -> dict[str, float]:
-    """What a step moves, averaged over a few."""
+def _count_traffic(side: Side, batches: Iterator) -> dict[str, float]:
+    """Return the mean traffic of a step."""
     totals = softmax_traffic.totals()
     tables = {
         name: table if name == "shift" else softmax_traffic.Counting(table, totals)
@@ -155,16 +172,15 @@ def _counted(side: Side, batches: Iterator) -> dict[str, float]:
 
 
 def _check(job: dict[str, Any], side: Side) -> None:
-    """RunError when the side did not train, for then its speed means nothing."""
+    # The speed of a side that does not train means nothing.
     shift_1D = side.tables["shift"].gather(tf.constant([0])).numpy()
     if not (shift_1D.any() and np.isfinite(shift_1D).all()):
         raise RunError(
-            f"{job['side']}: no gradient came back to the hidden vectors, or no finite one; so its "
-            "speed means nothing"
+            f"{job['side']}: the hidden vectors got no finite gradient; so its speed means nothing"
         )
 
 
-class _Given(NamedTuple):
+class _OutputLayer(NamedTuple):
     """A model (`models.base.Model`) whose hidden vectors are given, but for the shift."""
 
     hidden_ND: tf.Variable
@@ -176,8 +192,8 @@ class _Given(NamedTuple):
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         vectors = self.hidden_ND.shape[0]
-        wanted = self.output.lookups(batch.data, vectors, batch.seed)
-        return {"shift": tf.constant([0]), **wanted}
+        lookups = self.output.lookups(batch.data, vectors, batch.seed)
+        return {"shift": tf.constant([0]), **lookups}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         hidden_ND = self.hidden_ND + rows["shift"].values_UD
@@ -195,7 +211,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
         settings, outputs.OutputSpec(case.counts_V, columns, targets, seed=0)
     )
     dtype = tf.as_dtype(settings.compute_dtype)
-    model, rule = _Given(case.hidden_ND, output, dtype), rowwise_adagrad()
+    model, rule = _OutputLayer(case.hidden_ND, output, dtype), rowwise_adagrad()
     tables = {
         name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
         for name, spec in model.tables().items()
@@ -213,7 +229,7 @@ def _dense(case: Case, settings: ModelConfig) -> Side:
     words, columns = len(case.counts_V), case.hidden_ND.shape[1]
     tables = softmax_by_hand.dense_tables(words, columns)
     moved = 4.0 * words * columns
-    # Scores, the gradient of the hidden vectors, and Adagrad with its accumulator.
+    # Reads: scores, gradient of the hidden vectors, and Adagrad with its accumulator.
     traffic = {"rows": float(words), "read_bytes": 4 * moved, "written_bytes": 2 * moved}
     return _peer(case, tables, softmax_by_hand.dense, traffic)
 
@@ -229,15 +245,15 @@ def _copies(case: Case, settings: ModelConfig) -> Side:
 
 
 def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) -> Side:
-    """run: from tables, hidden vectors, targets, rate and number to loss and gradient, (N, D)."""
+    # `run` is like `softmax_by_hand.dense`.
     spec, rule = _shift(case.hidden_ND), rowwise_adagrad()
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        rate, place = tf.constant(RATE), tf.constant([0])
-        shift_1D = tables["shift"].gather(place)
+        rate, ids_1 = tf.constant(RATE), tf.constant([0])
+        shift_1D = tables["shift"].gather(ids_1)
         loss, by_hidden = run(tables, case.hidden_ND + shift_1D, targets_N, rate, number)
         gradient_1D = tf.reduce_sum(by_hidden, axis=0, keepdims=True)
-        update_rows(rule.rule, tables["shift"], place, gradient_1D, rate, number, shift_1D)
+        update_rows(rule.rule, tables["shift"], ids_1, gradient_1D, rate, number, shift_1D)
         return loss
 
     shift = DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
@@ -252,4 +268,4 @@ SIDES = {"ours": _ours, "dense": _dense, "copies": _copies}
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure, (tf.errors.ResourceExhaustedError,))

@@ -1,4 +1,4 @@
-"""What a step reads and writes of tables, counted where it happens."""
+"""Count the rows and bytes that a step reads and writes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from ...tables.device import DeviceTable
 
 
 def totals() -> dict[str, tf.Variable]:
-    """Counters, int64: rows that are written, and bytes that are read and written."""
+    """Return counters, int64: the rows written, and the bytes read and written."""
     names = ("rows", "read_bytes", "written_bytes")
     return {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
 
 
 class Counting:
-    """A table that counts the rows which are written of it, and the bytes read and written.
+    """A table that counts its traffic.
 
-    totals: the counters. slot: whether it is one, of whose rows only the bytes are counted.
+    Args:
+        table: The table that has the rows.
+        totals: The counters of `totals`.
+        slot: Whether the table is a slot. Of a slot only the bytes are counted.
     """
 
     def __init__(self, table: DeviceTable, totals: Mapping[str, tf.Variable], slot: bool = False):
@@ -27,16 +30,16 @@ class Counting:
         self.slots = {name: Counting(part, totals, slot=True) for name, part in table.slots.items()}
 
     def locate(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The ids, by which a `DeviceTable` stores its rows."""
+        """Return the ids, by which a `DeviceTable` stores its rows."""
         return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """The rows of the ids; see `tables.base.Table`."""
+        """Return the rows of the ids, and count their bytes."""
         self._totals["read_bytes"].assign_add(self._bytes(ids_U))
         return self._table.gather(ids_U)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replaces the rows of the ids."""
+        """Replace the rows of the ids, and count them and their bytes."""
         self._totals["written_bytes"].assign_add(self._bytes(ids_U))
         if not self._slot:
             self._totals["rows"].assign_add(tf.size(ids_U, tf.int64))

@@ -1,6 +1,6 @@
-"""The step of `sparse` by hand: the gather, formula and scatter that one writes without Lexrow.
+"""Steps of a table in plain TensorFlow, without Lexrow: by rows, and with a dense gradient.
 
-Plain TensorFlow and one tf.function; formulas and constants are those of keras.optimizers.
+Formulas and constants are those of keras.optimizers.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Called as (ids of any shape, rate, number of the step from 1); gives the loss before the update.
+# Called with ids of any shape, the rate, and the number of the step, 1 for the first. Returns the
+# loss before the update.
 Step = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class Formula(NamedTuple):
-    """A way to change rows.
+    """An update rule of rows.
 
-    slots: (columns, initial value) of each, with 0 columns for as many as the table has. update:
-    from rows, gradients, a list of slots, rate and number of the step to the new rows and slots.
+    Attributes:
+        slots: The columns and the initial value of each slot; 0 columns stands for those of the
+            table.
+        update: Called as `update(rows, gradients, *slots, rate, number)`; returns the new rows and
+            slots.
     """
 
     slots: tuple[tuple[int, float], ...]
@@ -28,7 +32,14 @@ class Formula(NamedTuple):
 def step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
-    """Mean squared error of the vectors of the ids against `target`, (N, D), and their update."""
+    """Return a step by rows: the mean squared error of the vectors of its ids, and their update.
+
+    Args:
+        values: The table.
+        slots: The slots of the formula.
+        formula: The update rule.
+        target: The wanted vectors, (N, D) float32.
+    """
 
     @tf.function(autograph=False)
     def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -51,8 +62,50 @@ def step(
 
 
 def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
-    """The variables of the formula's state for a table of `rows` x `columns`."""
+    """Return the slots of a formula.
+
+    Args:
+        formula: The update rule.
+        rows: Rows of the table.
+        columns: Columns of the table.
+    """
     return [_filled((rows, width or columns), initial) for width, initial in formula.slots]
+
+
+def dense_step(
+    values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
+) -> Step:
+    """Return a step of Adam whose gradient and update are as large as the table.
+
+    Args:
+        values: The table.
+        slots: The two moments, of the shape of the table.
+        formula: That of Adam.
+        target: The wanted vectors, (N, D) float32.
+    """
+
+    @tf.function(autograph=False)
+    def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = tf.reduce_mean(tf.square(tf.gather(values, tf.reshape(ids, [-1])) - target))
+        gradient = tape.gradient(loss, values)
+        power = tf.cast(number, tf.float32)
+        tf.raw_ops.ResourceApplyAdam(
+            var=values.handle,
+            m=slots[0].handle,
+            v=slots[1].handle,
+            beta1_power=tf.pow(0.9, power),
+            beta2_power=tf.pow(0.999, power),
+            lr=rate,
+            beta1=0.9,
+            beta2=0.999,
+            epsilon=1e-7,
+            grad=tf.math.unsorted_segment_sum(gradient.values, gradient.indices, values.shape[0]),
+        )
+        return loss
+
+    return train
 
 
 def _filled(shape: tuple[int, int], value: float) -> tf.Variable:

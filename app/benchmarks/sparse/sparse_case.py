@@ -1,98 +1,165 @@
-"""One step of a large embedding table, row by row: ours beside Keras and a gather by hand.
+"""One step of a large embedding table, row by row: Lexrow beside Keras and code by hand.
 
-The case is that of keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, mean squared error.
-For each optimizer there are these sides, each run in a process of its own, one at a time:
+The case is from keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, mean squared error.
+Each side is a process of its own, one at a time:
 
-- table: our step on a table, as the trainer makes it;
+- table: the trainer's step on a table of Lexrow;
 - fit: `app.keras` in keras.fit;
-- hand: a gather, formula and scatter written by hand in TensorFlow (`sparse_by_hand`);
-- keras, keras_jit: stock Keras in keras.fit, as it is by default and with jit_compile=True.
+- hand: a gather, a formula and a scatter in plain TensorFlow (`sparse_by_hand`);
+- keras, keras_jit: stock Keras in keras.fit, by default and with jit_compile=True;
+- dense: plain TensorFlow, with a gradient and an update as large as the table.
 
-Of each side is measured:
+The figures of a side:
 
-- ms a step: the median over blocks of steps, without compilation and the first touch of memory. A
-  block of keras.fit is an epoch, with all that Keras does about it;
-- peak memory: the most that the process had resident; that less the table and its slots; and that
-  less the peak of a process that only imports Keras. Where there is a GPU the peak above table and
-  slots is that of the memory of the GPU.
+- ms a step: the median over blocks of steps, without compilation and the first use of memory. A
+  block of keras.fit is an epoch, with all that Keras does for it;
+- peak memory: the most resident memory of the process; the same without the table and its slots;
+  and without the peak of a process that only imports Keras. On a GPU, the peak above table and
+  slots counts the memory of the GPU.
 
-Then the time of our step on a table (lazy Adam, 128 columns) as the rows become more.
+A further table has the time of Lexrow's step (lazy Adam, 128 columns) as the rows grow in number.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import tempfile
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ... import __name__ as PACKAGE
 from ...errors import UsageError
-from ...system import host_memory
-from ..harness import child_processes, machine, trials
-from ..harness.options import SparseOptions, chosen, numbers
-from ..harness.report import Report
-from . import sparse_report
-from .sparse_report import OURS, TITLES, Job, Result
+from ...system.processes import Usage
+from ..harness import machine, programs, report, trials
+from ..harness.option_values import chosen, numbers
+from ..harness.options import SparseOptions
+from ..harness.report import Measure, Result, Row, Table
 
-# Optimizer -> side -> how many times the size of the table the side holds at its peak: for ours and
-# by hand table and slots, for Keras measured by this case (TensorFlow 2.21.0, Keras 3.15.1, two
-# cores). A side that does not have the optimizer is not there.
+STEP = Measure("step_ms", "ms a step", ",.1f", better="lower")
+MEASURES = (
+    STEP,
+    Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower"),
+    Measure("table_bytes", "table and slots", ",.2f", per=1e9),
+    Measure("above_table_bytes", "above them, GB", ",.2f", per=1e9, better="lower"),
+    Measure("above_import_bytes", "above the import", ",.2f", per=1e9, better="lower"),
+)
+TITLES = {
+    "table": "Lexrow, on a table",
+    "fit": "Lexrow, in fit",
+    "hand": "by hand",
+    "keras": "Keras",
+    "keras_jit": "Keras, jit",
+    "dense": "TensorFlow, dense",
+}
+OURS = ("table", "fit")
+_RATIOS = (("keras", "fit"), ("keras_jit", "fit"), ("table", "hand"))
+# Optimizer -> side -> peak memory of the side as a multiple of the table. Lexrow and the code by
+# hand have table and slots; the others were measured by this case (TensorFlow 2.21.0, Keras 3.15.1,
+# two cores). Sides without the optimizer are absent.
 HELD: dict[str, dict[str, float]] = {
     "sgd": {"table": 1, "fit": 1, "hand": 1, "keras": 3, "keras_jit": 3},
     "momentum": {"table": 2, "fit": 2, "hand": 2, "keras": 4, "keras_jit": 3},
     "adagrad": {"table": 2, "fit": 2, "hand": 2, "keras": 3.4, "keras_jit": 5.4},
     "rowwise_adagrad": {"table": 1, "fit": 1, "hand": 1},
     "ftrl": {"table": 2, "hand": 3, "keras": 9, "keras_jit": 6},
-    "lazy_adam": {"table": 3, "fit": 3, "hand": 3, "keras": 6, "keras_jit": 7.1},
+    "lazy_adam": {"table": 3, "fit": 3, "hand": 3, "keras": 6, "keras_jit": 7.1, "dense": 5.5},
     "lazy_adamw": {"table": 3, "fit": 3, "hand": 3, "keras": 6, "keras_jit": 7.1},
 }
-# What every process takes beside tables, measured likewise: TensorFlow, compiled code, batches.
+# Memory of every process beside the table, measured likewise: TensorFlow, compiled code, batches.
 _BESIDE_BYTES = 1.3e9
-# Such that 8 million rows with the two slots of Adam take 12 GB, about what Keras' Adam takes.
+# With two slots of Adam, 8 million rows take 12 GB, about as much as Keras's Adam above.
 _GROWING = ("lazy_adam", 128)
 
 
-def run(options: SparseOptions) -> Report:
-    """Runs every side `options.repeats` times and reports.
+class Job(NamedTuple):
+    """One side of one optimizer.
 
-    A side for which memory does not suffice is left out, and the report says so. UsageError for an
-    optimizer, a peer or a size that cannot be; RunError when a side fails.
+    Attributes:
+        optimizer: The optimizer.
+        side: The side.
+        rows: Rows of the table.
+        dim: Columns of the table.
+        steps: The most steps of a timed block.
+        batch: The shape of the ids of a step; by default the shape in keras issue 4365.
     """
-    compared, growing = _jobs(options)
+
+    optimizer: str
+    side: str
+    rows: int
+    dim: int
+    steps: int
+    batch: tuple[int, int] = (128, 20)
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+        return f"{self.optimizer}, {TITLES[self.side]}, {self.rows:,} x {self.dim}"
+
+    @property
+    def needed_bytes(self) -> float:
+        """The peak memory of the process."""
+        return HELD[self.optimizer][self.side] * self.rows * self.dim * 4 + _BESIDE_BYTES
+
+
+def run(options: SparseOptions) -> Result:
+    """Run every side `options.repeats` times, but those for which the memory is too small.
+
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: An optimizer, a peer or a size is not possible.
+        RunError: A side failed.
+    """
+    compared, growing = _make_jobs(options)
     described = machine.describe(["tensorflow", "keras", "numpy"])
-    bare = child_processes.importing("keras")
+    bare = programs.import_usage("keras")
     jobs = {job.name: job for job in [*compared, *growing]}
-
-    def run_one(name: str, repeat: int) -> dict[str, Any]:
-        lacking = None if described["accelerators"] else _lacking(jobs[name])
-        return {"left_out": lacking} if lacking else _measured(jobs[name], repeat + 1, bare)
-
-    runs = trials.alternate(list(jobs), options.repeats, run_one)
-    results = {name: Result.of(job, runs[name]) for name, job in jobs.items()}
-    found = [results[job.name] for job in compared], [results[job.name] for job in growing]
-    record = {
-        "case": "sparse",
-        "machine": described,
-        "settings": _settings(options),
+    on_gpu = bool(described["accelerators"])
+    runs = trials.run_jobs(
+        jobs,
+        options.repeats,
+        lambda job: None if on_gpu else machine.missing_memory(job.needed_bytes),
+        lambda job, seed: measure(job, seed, bare),
+    )
+    by_optimizer: dict[str, dict[str, Row]] = {job.optimizer: {} for job in compared}
+    for job in compared:
+        row = report.make_row(TITLES[job.side], runs[job.name], MEASURES, job._asdict())
+        by_optimizer[job.optimizer][job.side] = row
+    tables = [_compare_sides(name, sides) for name, sides in by_optimizer.items()]
+    panels = [
+        panel
+        for table in tables
+        for panel in report.make_panels(
+            table,
+            [STEP],
+            f"{table.title}: {{}}",
+            sum(row.job["side"] in OURS for row in table.rows),
+            True,
+        )
+    ]
+    rows = [
+        report.make_row(f"{job.rows:,} rows", runs[job.name], MEASURES, job._asdict())
+        for job in growing
+    ]
+    growth = [("largest : smallest", rows[-1], rows[0])] if len(rows) > 1 else []
+    if rows:
+        optimizer, dim = _GROWING
+        title = f"Lexrow, {optimizer} on a table, {dim} columns"
+        tables.append(Table(title, MEASURES, rows, growth))
+        panels += report.make_panels(tables[-1], [STEP], f"Lexrow, {dim} columns: {{}}", len(rows))
+    figures = {
         "imports": bare._asdict(),
-        "compared": [result.record() for result in found[0]],
-        "ratios": sparse_report.ratios(found[0]),
-        "growing": [result.record() for result in found[1]],
-        "growth": sparse_report.growth(found[1]),
+        "compared": [
+            report.row_record(r) for sides in by_optimizer.values() for r in sides.values()
+        ],
+        "ratios": {name: _ratios(sides) for name, sides in by_optimizer.items()},
+        "growing": [report.row_record(row) for row in rows],
+        "growth": _ratio(*growth[0][1:]) if growth else None,
     }
-    return Report(_title(options), record, sparse_report.text(*found), sparse_report.panels(*found))
+    title = f"One step of a table, {options.rows:,} x {options.dim}, 128 x 20 ids"
+    title += f"; {options.count_runs()} a side"
+    return Result("sparse", title, described, options.measured(), tables, figures, panels)
 
 
-def _settings(options: SparseOptions) -> dict[str, Any]:
-    """What was measured, and not where the results went."""
-    settings = dataclasses.asdict(options)
-    return {name: value for name, value in settings.items() if name not in ("json", "plot")}
-
-
-def _jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
-    """Those to compare, and those of a table that grows."""
+def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
+    """Return the jobs to compare, and those of a table that grows."""
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
     peers = chosen("peers", options.peers, known, "peer of sparse")
@@ -106,24 +173,18 @@ def _jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
         if side in HELD[optimizer] and side in (*OURS, *peers)
     ]
     optimizer, dim = _GROWING
-    growing = [Job(optimizer, "table", rows, dim, options.steps) for rows in sizes]
-    return compared, growing
+    return compared, [Job(optimizer, "table", rows, dim, options.steps) for rows in sizes]
 
 
-def _lacking(job: Job) -> str | None:
-    """Why the side cannot run, if there is not enough memory for it now."""
-    needed = HELD[job.optimizer][job.side] * job.rows * job.dim * 4 + _BESIDE_BYTES
-    free = host_memory.free_bytes()
-    return f"needs {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free" if needed > free else None
+def measure(job: Job, seed: int, bare: Usage) -> dict[str, Any]:
+    """Return the figures of one run of a side, or `left_out` if the device is too small.
 
-
-def _measured(job: Job, seed: int, bare: child_processes.Usage) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
-        result = Path(folder) / "result.json"
-        spec = json.dumps(job._asdict() | {"seed": seed, "result": str(result)})
-        arguments = ["-m", f"{PACKAGE}.benchmarks.sparse.sparse_sides", spec]
-        usage = child_processes.run(job.name, arguments, Path(folder) / "log")
-        values = json.loads(result.read_text(encoding="utf-8"))
+    Args:
+        job: The side.
+        seed: The seed of the ids and rows.
+        bare: The time and memory of a process that only imports Keras.
+    """
+    values, usage = programs.run(job.name, "sparse.sparse_sides", job._asdict() | {"seed": seed})
     if "left_out" in values:
         return values
     peak = usage.peak_bytes
@@ -134,6 +195,24 @@ def _measured(job: Job, seed: int, bare: child_processes.Usage) -> dict[str, Any
     }
 
 
-def _title(options: SparseOptions) -> str:
-    runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
-    return f"One step of a table, {options.rows:,} x {options.dim}, 128 x 20 ids; {runs} a side"
+def _compare_sides(optimizer: str, sides: dict[str, Row]) -> Table:
+    compared = [
+        (f"{TITLES[one]} : {TITLES[other]}", sides[one], sides[other])
+        for one, other in _RATIOS
+        if one in sides and other in sides
+    ]
+    return Table(optimizer, MEASURES, list(sides.values()), compared)
+
+
+def _ratios(sides: dict[str, Row]) -> dict[str, float]:
+    """Return the ratios of ms a step by `side / side`, where both are known."""
+    return {
+        f"{one} / {other}": ratio
+        for one, other in _RATIOS
+        if one in sides and other in sides and (ratio := _ratio(sides[one], sides[other]))
+    }
+
+
+def _ratio(first: Row, second: Row) -> float | None:
+    times = [row.median[STEP.key] for row in (first, second)]
+    return times[0] / times[1] if None not in times else None

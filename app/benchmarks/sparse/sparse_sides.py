@@ -1,51 +1,51 @@
-"""Run one side of the benchmark `sparse`: python -m MODULE JOB
+"""Run one side of the benchmark `sparse`, as a program of its own.
 
-A step looks up the vectors of 128 x 20 ids and brings them nearer to a target (mean squared
-error). Ids differ from step to step; initial rows, ids and target are the same for every side.
+A step looks up the vectors of some ids and moves them towards a target (mean squared error). Ids
+differ from step to step; initial rows, ids and target are the same for every side.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ... import keras as ours
 from ...errors import RunError
+from ...keras import SGD, Adagrad, LazyAdam, LazyAdamW, RowEmbedding, RowwiseAdagrad
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...tables.device import DeviceTable
 from ...tables.row_reads import take
 from ...tables.variable import compute_in_graph
 from ...training.step import train_step
 from ...types import Batch, Rows
+from ..harness import programs
 from . import sparse_by_hand
 
-# The batch of keras issue 4365.
-BATCH = (128, 20)
-# The speed of no side depends on it.
+# The speed of no side depends on the rate.
 RATE = 0.01
 
-# Batches of ids, which are gone through again and again: so many that the rows of one have left
-# the processor's caches before it comes again.
+# Batches of ids, used in turn: enough that the rows of a batch have left the processor's caches
+# when it is used again.
 _POOL = 256
 _BLOCKS = 5
-# A slow side makes fewer steps a block than it is asked for, so that a block takes about so long.
+# A slow side makes fewer steps, such that a block takes about this time.
 _BLOCK_SECONDS = 3.0
 _FEWEST_STEPS = 3
 
 
 class Side(NamedTuple):
-    """blocks: from steps and a number of blocks to the seconds that each block of steps took.
+    """A side.
 
-    gather: ids to rows. bytes: of the table and its slots, once a step was made.
+    Attributes:
+        blocks: Called as `blocks(steps, count)`; makes `count` blocks of steps, and returns
+            the seconds of each.
+        gather: Returns the rows of ids.
+        bytes: Returns the bytes of the table and its slots, after the first step.
     """
 
     blocks: Callable[[int, int], list[float]]
@@ -54,7 +54,14 @@ class Side(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What every side gets. ids_SBT: int32, S batches. target_BTD: float32."""
+    """The data of all sides.
+
+    Attributes:
+        rows: Rows of the table.
+        ids_SBT: The ids of S batches, int32.
+        target_BTD: The wanted vectors, float32.
+        initial: The initializer of the table.
+    """
 
     rows: int
     ids_SBT: np.ndarray
@@ -62,27 +69,23 @@ class Case(NamedTuple):
     initial: keras.initializers.Initializer
 
 
-def main(job: dict[str, Any]) -> None:
-    """Measures, and writes what it measured.
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure one side.
 
-    job: `side`, `optimizer`, `rows`, `dim`, `steps` (of a block, at most), `seed`, and `result`
-    (JSON, to write): `step_ms` (the median over blocks), `blocks_ms`, `block_steps`, `table_bytes`
-    (of table and slots) and `device_peak_bytes` (of a GPU, else None); or `left_out`, the reason,
-    where the memory of the device does not suffice.
+    Args:
+        job: The fields of a `sparse_case.Job`, and `seed`.
+
+    Returns:
+        `step_ms` (the median over blocks), `blocks_ms`, `block_steps`, `table_bytes` (of table and
+        slots) and `device_peak_bytes` (of a GPU, else None).
+
+    Raises:
+        RunError: The side did not train.
     """
-    try:
-        values = _measured(job)
-    except tf.errors.ResourceExhaustedError:
-        values = {"left_out": "the memory of the device does not suffice"}
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
-
-
-def _measured(job: dict[str, Any]) -> dict[str, Any]:
-    case = make_case(job["rows"], job["dim"], job["seed"])
+    case = make_case(job["rows"], job["dim"], job["seed"], job["batch"])
     side = SIDES[job["side"]](job["optimizer"], case)
     before = side.gather(case.ids_SBT[0]).numpy()
-    # The first block compiles and touches memory for the first time; the second tells how long
-    # steps take.
+    # The first block compiles and uses memory for the first time.
     guess = side.blocks(_FEWEST_STEPS, 2)[-1] / _FEWEST_STEPS
     steps = min(job["steps"], max(_FEWEST_STEPS, round(_BLOCK_SECONDS / guess)))
     _, *blocks = side.blocks(steps, 1 + _BLOCKS)
@@ -100,29 +103,36 @@ def _measured(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_case(rows: int, dim: int, seed: int) -> Case:
-    """Uniform ids and target (as in the issue); rows as keras.layers.Embedding draws them."""
+def make_case(rows: int, dim: int, seed: int, batch: Sequence[int]) -> Case:
+    """Return uniform ids and target, and the initializer of keras.layers.Embedding.
+
+    Args:
+        rows: Rows of the table.
+        dim: Columns of the table.
+        seed: The seed of all random values.
+        batch: The shape of the ids of a step.
+    """
     random = np.random.default_rng(seed)
     return Case(
         rows=rows,
-        ids_SBT=random.integers(0, rows, (_POOL, *BATCH), dtype=np.int32),
-        target_BTD=random.random((*BATCH, dim), dtype=np.float32),
+        ids_SBT=random.integers(0, rows, (_POOL, *batch), dtype=np.int32),
+        target_BTD=random.random((*batch, dim), dtype=np.float32),
         initial=keras.initializers.RandomUniform(-0.05, 0.05, seed=seed),
     )
 
 
 def _check(job: dict[str, Any], before: np.ndarray, after: np.ndarray) -> None:
-    """RunError when the side did not train, for then its speed means nothing."""
+    # The speed of a side that does not train means nothing.
     changed = (before != after).any(axis=-1)
     if not (changed.all() and np.isfinite(after).all()):
         raise RunError(
             f"{job['optimizer']}, {job['side']}: {changed.sum()} of {changed.size} rows of a batch "
-            "changed, or not to finite numbers; so its speed means nothing"
+            "changed to finite numbers; so its speed means nothing"
         )
 
 
 class _SquaredError(NamedTuple):
-    """A model (`models.base.Model`) whose loss is the mean squared error of looked-up vectors."""
+    """A model (`models.base.Model`): the mean squared error of the vectors of the ids."""
 
     target_ND: tf.Tensor
 
@@ -135,7 +145,6 @@ class _SquaredError(NamedTuple):
 
 
 def _table(optimizer: str, case: Case) -> Side:
-    """Ours, without Keras: the trainer's step on a table."""
     table = DeviceTable(case.rows, case.target_BTD.shape[-1], _initial(case))
     model = _SquaredError(_target(case))
     rule = ON_TABLES[optimizer]()
@@ -147,32 +156,31 @@ def _table(optimizer: str, case: Case) -> Side:
     return Side(_loop(train, case), table.gather, table.bytes)
 
 
-def _hand(optimizer: str, case: Case) -> Side:
+def _plain(optimizer: str, case: Case, make: Callable[..., sparse_by_hand.Step]) -> Side:
+    """Return a side in plain TensorFlow, whose step `make` returns."""
     dim = case.target_BTD.shape[-1]
     formula = sparse_by_hand.FORMULAS[optimizer]
     initial = _initial(case)
     values = tf.Variable(lambda: initial((case.rows, dim)), trainable=False)
     slots = sparse_by_hand.make_slots(formula, case.rows, dim)
-    train = sparse_by_hand.step(values, slots, formula, _target(case))
+    train = make(values, slots, formula, _target(case))
     return Side(
         _loop(train, case), lambda ids: tf.gather(values, ids), lambda: _bytes([values, *slots])
     )
 
 
-def _fit(optimizer: str, case: Case) -> Side:
-    """Ours in keras.fit."""
-    return _in_fit(ours.RowEmbedding, IN_FIT[optimizer](), case)
+def _keras(optimizer: str, case: Case, **options: Any) -> Side:
+    return _in_fit(keras.layers.Embedding, IN_KERAS[optimizer](), case, **options)
 
 
-def _keras(optimizer: str, case: Case) -> Side:
-    return _in_fit(keras.layers.Embedding, IN_KERAS[optimizer](), case)
-
-
-def _keras_jit(optimizer: str, case: Case) -> Side:
-    return _in_fit(keras.layers.Embedding, IN_KERAS[optimizer](), case, jit_compile=True)
-
-
-SIDES = {"table": _table, "fit": _fit, "hand": _hand, "keras": _keras, "keras_jit": _keras_jit}
+SIDES = {
+    "table": _table,
+    "fit": lambda optimizer, case: _in_fit(RowEmbedding, IN_FIT[optimizer](), case),
+    "hand": lambda optimizer, case: _plain(optimizer, case, sparse_by_hand.step),
+    "keras": _keras,
+    "keras_jit": lambda optimizer, case: _keras(optimizer, case, jit_compile=True),
+    "dense": lambda optimizer, case: _plain(optimizer, case, sparse_by_hand.dense_step),
+}
 ON_TABLES = {
     "sgd": sgd.sgd,
     "momentum": sgd.momentum,
@@ -183,12 +191,12 @@ ON_TABLES = {
     "lazy_adamw": adam.lazy_adamw,
 }
 IN_FIT = {
-    "sgd": lambda: ours.SGD(RATE),
-    "momentum": lambda: ours.SGD(RATE, momentum=0.9),
-    "adagrad": lambda: ours.Adagrad(RATE),
-    "rowwise_adagrad": lambda: ours.RowwiseAdagrad(RATE),
-    "lazy_adam": lambda: ours.LazyAdam(RATE),
-    "lazy_adamw": lambda: ours.LazyAdamW(RATE),
+    "sgd": lambda: SGD(RATE),
+    "momentum": lambda: SGD(RATE, momentum=0.9),
+    "adagrad": lambda: Adagrad(RATE),
+    "rowwise_adagrad": lambda: RowwiseAdagrad(RATE),
+    "lazy_adam": lambda: LazyAdam(RATE),
+    "lazy_adamw": lambda: LazyAdamW(RATE),
 }
 IN_KERAS = {
     "sgd": lambda: keras.optimizers.SGD(RATE),
@@ -201,22 +209,22 @@ IN_KERAS = {
 
 
 def _target(case: Case) -> tf.Tensor:
-    """(N, D), on the device."""
+    """Return the target on the device, (N, D)."""
     return tf.reshape(tf.constant(case.target_BTD), [-1, case.target_BTD.shape[-1]])
 
 
 def _initial(case: Case) -> Callable[[tuple[int, int]], tf.Tensor]:
-    """From a shape to the initial rows, without temporary copies of them."""
+    """Return an initializer that makes no temporary copies of the rows."""
     return lambda shape: compute_in_graph(lambda: case.initial(shape))
 
 
 def _bytes(variables: Sequence[Any]) -> int:
-    """Of variables of TensorFlow or Keras."""
+    """Return the bytes of variables of TensorFlow or Keras."""
     return sum(int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in variables)
 
 
 def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[float]]:
-    """Blocks of one call of `train` a step."""
+    """Return `Side.blocks` with a call of `train` for each step."""
     pool = [tf.constant(ids_BT) for ids_BT in case.ids_SBT]
     rate = tf.constant(RATE)
     done = 0
@@ -229,7 +237,7 @@ def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[f
             for _ in range(steps):
                 loss = train(pool[done % len(pool)], rate, tf.constant(done + 1, tf.int64))
                 done += 1
-            loss.numpy()  # Waits for the device.
+            loss.numpy()  # waits for the device
             seconds.append(time.perf_counter() - start)
         return seconds
 
@@ -237,7 +245,7 @@ def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[f
 
 
 class _Clock(keras.callbacks.Callback):
-    """Seconds from the end of one epoch, or the start of training, to the end of the next."""
+    """Measures the seconds of each epoch."""
 
     def on_train_begin(self, logs=None):
         self.seconds, self._last = [], time.perf_counter()
@@ -254,9 +262,9 @@ def _in_fit(
     case: Case,
     jit_compile: bool | str = "auto",
 ) -> Side:
-    """Blocks are epochs of keras.fit, which shows its progress as by default."""
+    """Return a side in keras.fit with its usual progress bar; a block is an epoch."""
     layer = embedding(case.rows, case.target_BTD.shape[-1], embeddings_initializer=case.initial)
-    model = keras.Sequential([keras.Input(BATCH[1:], dtype="int32"), layer])
+    model = keras.Sequential([keras.Input(case.ids_SBT.shape[2:], dtype="int32"), layer])
     model.compile(optimizer, loss="mse", jit_compile=jit_compile)
     target_BTD = tf.constant(case.target_BTD)
     batches = (
@@ -270,7 +278,7 @@ def _in_fit(
         clock = _Clock()
         model.fit(
             batches, epochs=count, steps_per_epoch=steps, callbacks=[clock], shuffle=False
-        )  # a dataset is shuffled by itself
+        )  # fit cannot shuffle a dataset
         return clock.seconds
 
     def gather(ids: tf.Tensor) -> tf.Tensor:
@@ -281,4 +289,4 @@ def _in_fit(
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure, (tf.errors.ResourceExhaustedError,))

@@ -1,1 +1,1 @@
-"""Tables that live in different places, beside torch and a table that moves whole."""
+"""Tables in different places, beside numpy and torch."""

@@ -1,15 +1,13 @@
-"""What every side of `tables` gets, and how it is measured; imports no library of any side."""
+"""Measure a side of `tables`, without an import of TensorFlow or torch."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +16,23 @@ from ...errors import RunError
 from ...system import host_memory
 from .tables_case import STEPS, Job
 
-RATE = 0.01  # the speed of no side depends on it
-LIMIT = 0.05  # of the numbers of initial rows
+RATE = 0.01  # the speed of no side depends on the rate
+LIMIT = 0.05  # initial values are between -LIMIT and LIMIT
 
 _BLOCKS = 5
-_SAMPLE_SECONDS = 0.02  # between two looks at the memory taken
+_SAMPLE_SECONDS = 0.02  # between two readings of the resident memory
 
 
 class Case(NamedTuple):
-    """ids_CSN: int32, of each call its steps. target_D: float32. folder: for files."""
+    """The data of all sides.
+
+    Attributes:
+        job: The side.
+        ids_CSN: The ids of each step of each call, int32.
+        target_D: The wanted vector of all ids, float32.
+        seed: The seed of all random values.
+        folder: A folder for files.
+    """
 
     job: Job
     ids_CSN: np.ndarray
@@ -36,63 +42,69 @@ class Case(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A side at work.
+    """A side.
 
-    calls: makes the steps of the next call, and gives the loss of the first one, which is a number
-    once that is known. told: by name, what it knows of the time since it was last asked:
-    `stage_hit_rate`, `staged_bytes`, `stage_stall` (see `training.prefetch.Prefetcher.values`) and
-    `device_peak_bytes`, the most memory of a GPU; what it does not know is not there.
+    Attributes:
+        calls: Makes the steps of the next call, and yields the loss of the first of them, whose
+            conversion to float waits for it.
+        values: Returns figures of the time since its last call, as far as the side has them:
+            `stage_hit_rate`, `staged_bytes` and `stage_stall` (see `Prefetcher.values`), and
+            `device_peak_bytes`, the peak memory of a GPU.
     """
 
     calls: Iterator[Any]
-    told: Callable[[], dict[str, float]]
+    values: Callable[[], dict[str, float]]
 
 
-def main(
-    sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any], lacking: type[Exception]
-) -> None:
-    """Measures one of the sides, and writes what it measured.
+def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -> dict[str, Any]:
+    """Measure one side.
 
-    spec: the fields of a `Job`, `seed`, `folder` (for a table in a file) and `result` (JSON, to
-    write): `steps_per_s` (the median over blocks), `blocks_per_s`, `rows_per_s` (distinct ones),
-    `peak_bytes` (the most memory, without mapped files, above what was taken before there was a
-    table) and what `Side.told` tells; or `left_out`, the reason, where it raises `lacking`.
+    Args:
+        sides: The sides by name.
+        spec: The fields of a `Job`, `seed` and `folder` (for a table in a file).
+
+    Returns:
+        `steps_per_s` (the median over blocks), `blocks_per_s`, `rows_per_s` (unique ones),
+        `peak_bytes` (the peak memory without mapped files, above that before there was a table),
+        and the values of the side.
+
+    Raises:
+        RunError: The side did not train.
     """
-    result, seed, folder = (spec.pop(name) for name in ("result", "seed", "folder"))
-    job = Job(**spec)
-    try:
-        values = _measured(job, sides[job.side], seed, folder)
-    except lacking as error:
-        values = {"left_out": str(error).splitlines()[0]}
-    Path(result).write_text(json.dumps(values), encoding="utf-8")
-
-
-def _measured(job: Job, make: Callable[[Case], Side], seed: int, folder: str) -> dict[str, Any]:
+    job = Job(**{name: spec[name] for name in Job._fields})
+    make, seed, folder = sides[job.side], spec["seed"], spec["folder"]
     calls = job.steps // STEPS
     case = make_case(job, (1 + _BLOCKS) * calls, seed, folder)
     with _peak_bytes() as peak:
         side = make(case)
         first = float(next(side.calls))
-        _block(side, calls - 1)  # compiles, and touches memory for the first time
-        side.told()
+        _block(side, calls - 1)  # compiles, and uses memory for the first time
+        side.values()
         blocks, losses = zip(*(_block(side, calls) for _ in range(_BLOCKS)), strict=True)
-        told = side.told()
+        values = side.values()
     if not losses[-1] < first:
         raise RunError(f"{job.title}: the loss went from {first} to {losses[-1]}, not down")
-    distinct = [len(np.unique(ids_N)) for ids_SN in case.ids_CSN[calls:] for ids_N in ids_SN]
+    unique = [len(np.unique(ids_N)) for ids_SN in case.ids_CSN[calls:] for ids_N in ids_SN]
     blocks_per_s = [job.steps / seconds for seconds in blocks]
     steps_per_s = statistics.median(blocks_per_s)
     return {
         "steps_per_s": steps_per_s,
         "blocks_per_s": blocks_per_s,
-        "rows_per_s": steps_per_s * statistics.mean(distinct),
+        "rows_per_s": steps_per_s * statistics.mean(unique),
         "peak_bytes": peak(),
-        **told,
+        **values,
     }
 
 
 def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
-    """Ids by Zipf's law: id k in proportion to 1 / (k + 1)."""
+    """Draw the data: id k in proportion to 1 / (k + 1), by Zipf's law.
+
+    Args:
+        job: The side.
+        calls: The number of calls.
+        seed: The seed of all random values.
+        folder: A folder for files.
+    """
     random = np.random.default_rng(seed)
     cumulative_V = np.cumsum(1 / np.arange(1, job.rows + 1))
     drawn_CSN = random.random((calls, STEPS, job.ids)) * cumulative_V[-1]
@@ -102,7 +114,7 @@ def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
 
 
 def _block(side: Side, calls: int) -> tuple[float, float]:
-    """The seconds that the steps of some calls take, and the last loss."""
+    """Return the seconds of some calls, and the last loss."""
     start, loss = time.perf_counter(), math.nan
     for _ in range(calls):
         loss = next(side.calls)
@@ -112,7 +124,7 @@ def _block(side: Side, calls: int) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def _peak_bytes() -> Iterator[Callable[[], int]]:
-    """Gives what gives the most memory taken within the block, above that at its start."""
+    """Yield a function that returns the peak memory of the block above that at its start."""
     before = most = host_memory.resident_bytes()
     ended = threading.Event()
 

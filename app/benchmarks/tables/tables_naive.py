@@ -1,4 +1,4 @@
-"""A whole table on the host, as a side of `tables`: what one writes who has no staging."""
+"""Train a table in numpy on the host without a cache, as a side of `tables`."""
 
 from __future__ import annotations
 
@@ -13,72 +13,68 @@ from ...tables.initial import Initial
 from ...types import Rows
 from .tables_measure import RATE, Case, Side
 
-_ROWS = ""  # the name of the rows beside those of the optimizer's state
+_ROWS = ""  # the name of the rows, beside the names of the slots
 
 
-class Naive:
-    """At each step rows and state are taken from numpy, sent, trained on and brought back."""
+def make_side(
+    case: Case, optimizer: Optimizer, initial: Initial, error: Callable[[Rows], tf.Tensor]
+) -> Side:
+    """Return a side whose steps send their rows to the device, train them, and read them.
 
-    def __init__(
-        self, case: Case, optimizer: Optimizer, initial: Initial, error: Callable[[Rows], tf.Tensor]
-    ):
-        job = case.job
-        self._case, self._optimizer, self._error = case, optimizer, error
-        self._whole = {_ROWS: initial((job.rows, job.dim)).numpy()}
-        for name, slot in optimizer.slots.items():
-            shape = (job.rows, slot.columns or job.dim)
-            self._whole[name] = np.full(shape, slot.initial, np.float32)
-        self._train = tf.function(self._trained, autograph=False, reduce_retracing=True)
-        self._steps = 0
-        self._forget()
+    Args:
+        case: The data.
+        optimizer: Changes the rows.
+        initial: Returns the initial rows of a shape.
+        error: Returns the loss of gathered rows.
+    """
+    job = case.job
+    whole = {_ROWS: initial((job.rows, job.dim)).numpy()}
+    for name, slot in optimizer.slots.items():
+        whole[name] = np.full((job.rows, slot.columns or job.dim), slot.initial, np.float32)
+    row_bytes = sum(part[0].nbytes for part in whole.values())
+    since = {"began": time.perf_counter(), "steps": 0, "bytes": 0, "waited": 0.0}
 
-    def side(self) -> Side:
-        """As a side."""
-        return Side(self._calls(), self._told)
-
-    def _calls(self) -> Iterator[tf.Tensor]:
-        for ids_SN in self._case.ids_CSN:
-            yield [self._step(ids_N) for ids_N in ids_SN][0]
-
-    def _step(self, ids_N: np.ndarray) -> tf.Tensor:
-        self._steps += 1
-        number = tf.constant(self._steps, tf.int64)
-        began = time.perf_counter()
-        ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
-        rows = {name: tf.constant(part[ids_U]) for name, part in self._whole.items()}
-        sent = time.perf_counter()
-        loss, rows = self._train(rows, tf.constant(inverse_N, tf.int32), number)
-        float(loss)  # waits for the device
-        trained = time.perf_counter()
-        for name, part in self._whole.items():
-            part[ids_U] = rows[name].numpy()
-        self._since["steps"] += 1
-        self._since["waited"] += time.perf_counter() - trained + sent - began
-        self._since["bytes"] += (
-            2 * len(ids_U) * sum(part[0].nbytes for part in self._whole.values())
-        )
-        return loss
-
-    def _trained(
-        self, rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(
+        rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        rows_UD, state = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
+        rows_UD, slots = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
-            loss = self._error(Rows(rows_UD, inverse_N))
+            loss = error(Rows(rows_UD, inverse_N))
         gradients_UD = tape.gradient(loss, rows_UD)
         rate = tf.constant(RATE)
-        change_UD, after = self._optimizer.rule(rows_UD, gradients_UD, state, rate, number)
-        return loss, {_ROWS: rows_UD + change_UD, **after}
+        change_UD, slots = optimizer.rule(rows_UD, gradients_UD, slots, rate, number)
+        return loss, {_ROWS: rows_UD + change_UD, **slots}
 
-    def _forget(self) -> None:
-        self._since = {"began": time.perf_counter(), "steps": 0, "bytes": 0, "waited": 0.0}
+    def step(ids_N: np.ndarray, number: int) -> tf.Tensor:
+        began = time.perf_counter()
+        ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
+        rows = {name: tf.constant(part[ids_U]) for name, part in whole.items()}
+        sent = time.perf_counter()
+        loss, rows = train(rows, tf.constant(inverse_N, tf.int32), tf.constant(number, tf.int64))
+        float(loss)  # waits for the device
+        trained = time.perf_counter()
+        for name, part in whole.items():
+            part[ids_U] = rows[name].numpy()
+        since["steps"] += 1
+        since["waited"] += time.perf_counter() - trained + sent - began
+        since["bytes"] += 2 * len(ids_U) * row_bytes
+        return loss
 
-    def _told(self) -> dict[str, float]:
-        since = self._since
-        self._forget()
-        return {
+    def calls() -> Iterator[tf.Tensor]:
+        for call, ids_SN in enumerate(case.ids_CSN):
+            first = call * len(ids_SN) + 1
+            yield [step(ids_N, number) for number, ids_N in enumerate(ids_SN, first)][0]
+
+    def values() -> dict[str, float]:
+        now = time.perf_counter()
+        figures = {
             "stage_hit_rate": 0.0,
             "staged_bytes": since["bytes"] / max(since["steps"], 1),
-            "stage_stall": since["waited"] / (self._since["began"] - since["began"]),
+            "stage_stall": since["waited"] / (now - since["began"]),
         }
+        since.update(began=now, steps=0, bytes=0, waited=0.0)
+        return figures
+
+    return Side(calls(), values)

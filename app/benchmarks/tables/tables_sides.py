@@ -1,13 +1,11 @@
-"""Run one side of the benchmark `tables` in TensorFlow: python -m MODULE JOB
+"""Run one side of the benchmark `tables` in TensorFlow, as a program of its own.
 
-A step brings the vectors of its ids nearer to a target (squared error), as the trainer makes it.
-Ids are drawn by Zipf's law; initial rows, ids and target are the same for every side.
+A step of the trainer moves the vectors of its ids towards a target (squared error). Initial rows,
+ids and target are the same for every side.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +27,10 @@ from ...training import cache_size
 from ...training.prefetch import InPlace, Prefetcher
 from ...training.step import train_function
 from ...types import Batch, Rows
-from . import tables_measure
+from ..harness import programs
+from . import tables_measure, tables_naive
 from .tables_case import STEPS
 from .tables_measure import LIMIT, RATE, Case, Side
-from .tables_naive import Naive
 
 _OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
     "lazy_adam": adam.lazy_adam,
@@ -41,8 +39,8 @@ _OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
 _NAME = "table"
 
 
-class _Nearer(NamedTuple):
-    """A model (`models.base.Model`) that brings the vectors it looks up nearer to the target."""
+class _SquaredError(NamedTuple):
+    """A model (`models.base.Model`): the squared error of the vectors of the ids."""
 
     case: Case
 
@@ -57,44 +55,44 @@ class _Nearer(NamedTuple):
         return self.error(rows[_NAME]), tf.constant(1.0)
 
     def error(self, rows: Rows) -> tf.Tensor:
-        """Half the sum of squared differences."""
+        """Return half the sum of squared differences."""
         return tf.nn.l2_loss(take(rows, tf.float32) - self.case.target_D)
 
 
-def _ours(case: Case, home: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
-    """The trainer's step on a table, which is staged where some of its rows are to be hot."""
-    model, optimizer, job = _Nearer(case), _optimizer(case), case.job
+def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
+    """Return the side of the trainer's step on a table, with a cache on the device if wanted."""
+    model, optimizer, job = _SquaredError(case), _optimizer(case), case.job
     with tf.device("CPU:0"):
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
-    brought: InPlace = InPlace({_NAME: home})
+    staging: InPlace = InPlace({_NAME: table})
     if job.hot is not None:
-        needed = cache_size.first_lookups(
+        lookups = cache_size.first_lookups(
             model, batches, 0, device, cache_size.calls_per_chunk(job.stage_steps, STEPS)
         )
-        room = cache_size.estimate_cache_size(
-            model.tables()[_NAME], needed[_NAME], job.hot * job.rows // 100
+        size = cache_size.estimate_cache_size(
+            model.tables()[_NAME], lookups[_NAME], job.hot * job.rows // 100
         )
-        brought = Prefetcher(
+        staging = Prefetcher(
             model,
-            {_NAME: home},
+            {_NAME: table},
             seed=0,
             device=device,
-            cache_sizes={_NAME: room},
+            cache_sizes={_NAME: size},
             stage_steps=job.stage_steps,
             steps_per_batch=STEPS,
         )
 
     def calls() -> Iterator[tf.Tensor]:
         train = None
-        for number, (_, ids_SN) in enumerate(brought.prefetch(batches, 0)):
-            # Staged tables are there with their first rows.
-            train = train or train_function(model, brought.tables, optimizer, seed=0)
+        for number, (_, ids_SN) in enumerate(staging.prefetch(batches, 0)):
+            # Cached tables exist from the first batch on.
+            train = train or train_function(model, staging.tables, optimizer, seed=0)
             with tf.device(device):
                 first = tf.constant(number * STEPS, tf.int64)
                 loss, _ = train(ids_SN, first, tf.constant(RATE))
             yield loss
 
-    return Side(calls(), lambda: {**brought.values(), **_gpu_peak()})
+    return Side(calls(), lambda: {**staging.values(), **_gpu_peak()})
 
 
 def _optimizer(case: Case) -> Optimizer:
@@ -117,7 +115,7 @@ def _device(case: Case, **options: Any) -> Side:
         table = DeviceTable(
             case.job.rows, case.job.dim, _initial(case), slots=_optimizer(case).slots, **options
         )
-    return _ours(case, table, device)
+    return _train(case, table, device)
 
 
 def _bfloat16(case: Case) -> Side:
@@ -128,15 +126,15 @@ def _bfloat16(case: Case) -> Side:
 def _host(case: Case) -> Side:
     with tf.device("CPU:0"):
         slots = _optimizer(case).slots
-        home = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots)
-    return _ours(case, home, sharded.local_devices()[0])
+        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots)
+    return _train(case, table, sharded.local_devices()[0])
 
 
 def _disk(case: Case) -> Side:
     file = TableFile(Path(case.folder) / "rows", owner=case.folder, resume=False)
     slots = _optimizer(case).slots
-    home = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case), slots=slots)
-    return _ours(case, home, sharded.local_devices()[0])
+    table = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case), slots=slots)
+    return _train(case, table, sharded.local_devices()[0])
 
 
 def _sharded(case: Case) -> Side:
@@ -146,20 +144,20 @@ def _sharded(case: Case) -> Side:
         tf.config.set_logical_device_configuration(cpu, halves)
     devices, slots = sharded.local_devices(), _optimizer(case).slots
     table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices, slots=slots)
-    return _ours(case, table, devices[0])
+    return _train(case, table, devices[0])
 
 
 def _dynamic(case: Case) -> Side:
     device, slots = sharded.local_devices()[0], _optimizer(case).slots
     with tf.device(device):
         table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case), slots=slots)
-    return _ours(case, table, device, tf.int64)
+    return _train(case, table, device, tf.int64)
 
 
 def _naive(case: Case) -> Side:
-    optimizer, error = _optimizer(case), _Nearer(case).error
-    side = Naive(case, optimizer, _initial(case), error).side()
-    return Side(side.calls, lambda: {**side.told(), **_gpu_peak()})
+    optimizer, error = _optimizer(case), _SquaredError(case).error
+    side = tables_naive.make_side(case, optimizer, _initial(case), error)
+    return Side(side.calls, lambda: {**side.values(), **_gpu_peak()})
 
 
 SIDES: dict[str, Callable[[Case], Side]] = {
@@ -174,4 +172,5 @@ SIDES: dict[str, Callable[[Case], Side]] = {
 
 
 if __name__ == "__main__":
-    tables_measure.main(SIDES, json.loads(sys.argv[1]), tf.errors.ResourceExhaustedError)
+    lacking = (tf.errors.ResourceExhaustedError,)
+    programs.answer(lambda job: tables_measure.measure(SIDES, job), lacking)

@@ -1,22 +1,28 @@
-"""The side of `tables` with torch: python -m app.benchmarks.tables.tables_torch JOB
+"""Run the side of `tables` with torch, as a program of its own.
 
-A program of its own, as torch and TensorFlow cannot always be in one process: both bring LLVM.
+torch and TensorFlow cannot always be in one process, since both load LLVM.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
+from ..harness import programs
 from . import tables_measure
 from .tables_measure import LIMIT, RATE, Case, Side
 
 
 def embedding(case: Case) -> Side:
-    """nn.Embedding(sparse=True) and SparseAdam, as they come."""
+    """Return the side of nn.Embedding(sparse=True) and SparseAdam.
+
+    Args:
+        case: The data.
+
+    Raises:
+        ImportError: torch is not installed.
+    """
     import torch  # optional
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -37,13 +43,19 @@ def embedding(case: Case) -> Side:
         for ids_SN in case.ids_CSN:
             yield [step(ids_N) for ids_N in ids_SN][0]
 
-    def told() -> dict[str, float]:
+    def values() -> dict[str, float]:
         if device.type == "cpu":
             return {}
         return {"device_peak_bytes": torch.cuda.max_memory_allocated()}
 
-    return Side(calls(), told)
+    return Side(calls(), values)
+
+
+def main() -> None:
+    """Run the side."""
+    sides = {"torch": embedding}
+    programs.answer(lambda job: tables_measure.measure(sides, job), (ImportError,))
 
 
 if __name__ == "__main__":
-    tables_measure.main({"torch": embedding}, json.loads(sys.argv[1]), ImportError)
+    main()

@@ -1,24 +1,26 @@
-"""Run gensim's side of the benchmark `words`, as a program: python -m MODULE JOB
+"""Run gensim's side of the benchmark `words`, as a program of its own.
 
-It does what gensim's own documentation asks for on several cores: `corpus_file`, a worker a core.
+It follows gensim's documentation for several cores: `corpus_file`, and a worker for each core.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
+from ..harness import programs
 
-def main(job: dict[str, Any]) -> None:
-    """Trains, saves, and writes what it measured.
 
-    job: `text` (a file of short lines), `vectors` (word2vec binary, to write), `result` (JSON, to
-    write), `workers`, and the settings of both sides by the names of our flags. The result:
-    `words` (raw, over all epochs), `train_seconds` (of `Word2Vec.train`), and `vocabulary_time`
-    (seconds since 1970 when the vocabulary stood).
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train and save vectors.
+
+    Args:
+        job: `text` (a file of short lines), `vectors` (word2vec binary, to write), `workers`, and
+            the settings of both sides by flags of app.train.
+
+    Returns:
+        `words` (raw, over all epochs), `train_seconds` (of `Word2Vec.train`), and
+        `vocabulary_time` (seconds since 1970 when the vocabulary was made).
     """
     from gensim.models import Word2Vec  # optional
 
@@ -46,13 +48,12 @@ def main(job: dict[str, Any]) -> None:
     )
     train_seconds = time.perf_counter() - clock
     model.wv.save_word2vec_format(job["vectors"], binary=True)
-    values = {
+    return {
         "words": words,
         "train_seconds": train_seconds,
         "vocabulary_time": vocabulary_time,
     }
-    Path(job["result"]).write_text(json.dumps(values), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    programs.answer(measure)

@@ -1,42 +1,41 @@
-"""Word vectors: `app.train` beside gensim on the same text, with the same settings and scorer.
+"""Word vectors: app.train beside gensim, with the same text, settings and scores.
 
-Every run is a process of its own, one at a time, started by the same Python. The text is first
-written as plain lines of at most 1,000 words, which both sides read; this is not timed. Of each
-side is measured:
+Every run is a process of its own, one at a time. The text is first written as plain lines of at
+most 1,000 words, which both sides read; this is not timed. The figures of a side:
 
 - raw words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
-  metrics.jsonl, in which TensorFlow's compilation counts; gensim's `Word2Vec.train`). Both loops
-  read and tokenise the text: gensim at every epoch, ours too unless --cache keeps the token ids of
-  the first, as configs/words.cfg asks;
-- seconds to the vocabulary: from the start of the process, imports included, until words are
-  counted and rows made;
-- seconds end to end: from the start of the process to its end, with the vectors saved as a
-  word2vec binary file. Ours are two processes, app.train and app.export, which import twice, and
-  app.train also writes a checkpoint and scores the vectors; gensim does neither;
-- peak memory: the most that a process had resident, and that less the peak of a process that only
-  imports the side's library.
+  metrics.jsonl, with TensorFlow's compilation; `Word2Vec.train` of gensim). Both loops read and
+  tokenize the text: gensim in every epoch, Lexrow too unless --cache keeps the token ids of the
+  first epoch, as in configs/words.cfg;
+- seconds to the vocabulary: from the start of the process, with imports, until words are counted
+  and rows made;
+- seconds end to end: from the start of the process to its end, with the vectors saved as a word2vec
+  binary file. Lexrow has two processes, app.train and app.export. app.train also writes a
+  checkpoint and scores the vectors, which gensim does not;
+- peak memory: the most resident memory of a process, and the same without the peak of a process
+  that only imports the library.
 
-Scores are taken last, in this process, from the saved files: the whole vocabulary, case folded.
+Scores are computed at the end, in this process, from the saved files: with the whole vocabulary,
+case folded.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
 from ...errors import RunError, UsageError
-from ...evaluation import score_report as scoring
+from ...evaluation import score_report
 from ...exporting import word2vec_reader
+from ...system import processes
 from ...text import corpus
-from ..harness import child_processes, lines, machine, trainer, trials
+from ..harness import corpus_lines, machine, programs, report, trainer, trials
 from ..harness.options import WordsOptions
-from ..harness.report import Measure, Report, panels, results, table
-from ..harness.trainer import OURS, Peer
+from ..harness.report import Measure, Result
+from ..harness.trainer import OURS, Peer, input_wait
 
 MEASURES = (
     Measure("words_per_second", "raw words/s of training", ",.0f", better="higher"),
@@ -48,16 +47,16 @@ MEASURES = (
     Measure("input_wait", "waiting for input", ".1%", better="lower"),
     *(
         Measure(name, name, ".3f", better="higher", by_difference=True)
-        for name in scoring.benchmarks
+        for name in score_report.benchmarks
     ),
 )
-_DRAWN = ("words_per_second", "total_seconds", "peak_bytes", *scoring.benchmarks)
+_DRAWN = ("words_per_second", "total_seconds", "peak_bytes", *score_report.benchmarks)
 
-# What the papers and both programs take by default: Mikolov et al. 2013, arXiv 1310.4546, sections
-# 2.2 and 2.3, and word2vec.c.
+# The defaults of both sides, from Mikolov et al. 2013, arXiv 1310.4546, sections 2.2 and 2.3, and
+# word2vec.c.
 _NEGATIVES = 5
 _SUBSAMPLE = 1e-3
-# What gensim does, by the names of our flags.
+# What gensim does, by flags of app.train.
 _LIKE_GENSIM = {
     "task": "words",
     "tokenizer": "whitespace",
@@ -66,14 +65,21 @@ _LIKE_GENSIM = {
     "max_vocab_size": 0,
     "plan_only": False,
 }
-# A side that counts fewer words than this share has not trained on the text; a batch at the end of
-# a short one is no matter. More are possible: a worker of gensim ends with a whole batch of 10,000
-# words, some of which the next worker reads too.
+# A side with fewer words than this share has not trained on the text; only the last batch may be
+# missing. More are possible: the last batch of a worker of gensim has 10,000 words, some of which
+# the next worker also reads.
 _ENOUGH_WORDS = 0.9
 
 
 class Job(NamedTuple):
-    """One run of one side. settings: what both sides share, by the names of our flags."""
+    """One run of one side.
+
+    Attributes:
+        text: The text.
+        folder: The folder for the files of the run.
+        settings: The settings of both sides, by flags of app.train.
+        train_flags: Further flags of app.train.
+    """
 
     text: Path
     folder: Path
@@ -82,14 +88,19 @@ class Job(NamedTuple):
 
     @property
     def vectors(self) -> Path:
-        """Where the run leaves its vectors, a word2vec binary file."""
+        """The file for the vectors, word2vec binary."""
         return self.folder / "vectors.bin"
 
 
-def run(options: WordsOptions) -> Report:
-    """Runs both sides `options.repeats` times and reports.
+def run(options: WordsOptions) -> Result:
+    """Run both sides `options.repeats` times.
 
-    UsageError for a peer, a corpus or a flag that cannot be; RunError when a side fails.
+    Args:
+        options: The settings of the case.
+
+    Raises:
+        UsageError: A peer, the corpus or a flag is not possible.
+        RunError: A side failed.
     """
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "words")]
     fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
@@ -98,11 +109,13 @@ def run(options: WordsOptions) -> Report:
     described = machine.describe(["tensorflow", "numpy", *sides[1:]])
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         text = Path(scratch) / "corpus.txt"
-        words = lines.write(sources, text)
+        words = corpus_lines.write(sources, text)
         if not words:
-            raise UsageError(f"--corpus={options.corpus}: no word in it; name files that hold text")
+            raise UsageError(
+                f"--corpus={options.corpus}: no word in these files; give files with text"
+            )
         size = text.stat().st_size
-        bare = {side: child_processes.importing(_LIBRARIES[side]) for side in sides}
+        bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
 
         def job(side: str, repeat: int) -> Job:
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
@@ -110,24 +123,28 @@ def run(options: WordsOptions) -> Report:
             return Job(text, folder, _shared(options, repeat), train_flags)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
-            return _measured(side, job(side, repeat), words, bare[side])
+            return _measure(side, job(side, repeat), words, bare[side])
 
         runs = trials.alternate(sides, options.repeats, run_one)
         for side, own in runs.items():
             for repeat, values in enumerate(own):
                 values |= _scores(job(side, repeat).vectors)
-    found = results(runs, MEASURES)
+    table = report.make_table(runs, MEASURES)
     names = [Path(source).name for source in sources]
-    record = {
-        "case": "words",
-        "machine": described,
-        "settings": _shared(options, 0) | {"train_flags": train_flags},
-        "corpus": {"files": names, "words": words, "bytes": size, "line_words": lines.LINE_WORDS},
+    sizes = {"files": names, "words": words, "bytes": size, "line_words": corpus_lines.LINE_WORDS}
+    figures = {
+        "corpus": sizes,
         "imports": {side: usage._asdict() for side, usage in bare.items()},
-        **found,
+        **report.sides_record(table),
     }
-    drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
-    return Report(_title(options, words), record, table(found, MEASURES), panels(found, drawn))
+    settings = _shared(options, 0) | {"train_flags": train_flags}
+    title = (
+        f"{words:,} words, {options.model}, {options.loss}, epochs {options.epochs}, dim "
+        f"{options.dim}, window {options.window}, min_count {options.min_count}; "
+        f"{options.count_runs()} a side"
+    )
+    panels = report.make_panels(table, [m for m in MEASURES if m.key in _DRAWN])
+    return Result("words", title, described, settings, [table], figures, panels)
 
 
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
@@ -138,16 +155,12 @@ def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
 
 def _lexrow(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
-        return _trained(job, Path(workdir))
-
-
-def _trained(job: Job, workdir: Path) -> dict[str, Any]:
-    settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
-    trained, metrics = trainer.train("words", job.train_flags, settings, job.folder / "train.log")
-    export = ["-m", f"{PACKAGE}.export", f"--workdir={workdir}", f"--output={job.vectors}"]
-    export.append("--format=word2vec_binary")
-    exported = child_processes.run(f"{PACKAGE}.export", export, job.folder / "export.log")
-    vocabulary_time = (workdir / "vocab.tsv").stat().st_mtime
+        settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
+        log = job.folder / "train.log"
+        trained, metrics = trainer.train("words", job.train_flags, settings, log)
+        export = {"workdir": workdir, "output": job.vectors, "format": "word2vec_binary"}
+        exported = trainer.run([f"{PACKAGE}.export"], export, job.folder / "export.log")
+        vocabulary_time = (Path(workdir) / "vocab.tsv").stat().st_mtime
     return {
         "words": metrics[-1]["words"],
         "train_seconds": metrics[-1]["train_seconds"],
@@ -159,25 +172,10 @@ def _trained(job: Job, workdir: Path) -> dict[str, Any]:
     }
 
 
-def input_wait(metrics: Sequence[dict[str, float]]) -> float:
-    """Share of the whole training spent waiting, from the rows of metrics.jsonl.
-
-    A row's `input_wait` is a share of the time since the row before.
-    """
-    waited = previous = 0.0
-    for row in metrics:
-        waited += row["input_wait"] * (row["train_seconds"] - previous)
-        previous = row["train_seconds"]
-    return waited / previous
-
-
 def _gensim(job: Job) -> dict[str, Any]:
-    result = job.folder / "result.json"
-    files = {"text": str(job.text), "vectors": str(job.vectors), "result": str(result)}
-    spec = json.dumps(job.settings | files | {"workers": machine.cores()})
-    arguments = ["-m", f"{PACKAGE}.benchmarks.words.gensim_words", spec]
-    usage = child_processes.run("gensim", arguments, job.folder / "train.log")
-    values = json.loads(result.read_text(encoding="utf-8"))
+    files = {"text": str(job.text), "vectors": str(job.vectors)}
+    spec = job.settings | files | {"workers": machine.cores()}
+    values, usage = programs.run("gensim", "words.gensim_words", spec, job.folder / "train.log")
     return {
         "words": values["words"],
         "train_seconds": values["train_seconds"],
@@ -192,7 +190,7 @@ _PEERS = {"gensim": Peer("gensim", "gensim")}
 _LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}
 
 
-def _measured(side: str, job: Job, words: int, bare: child_processes.Usage) -> dict[str, Any]:
+def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str, Any]:
     values = SIDES[side](job)
     wanted = words * job.settings["epochs"]
     if values["words"] < _ENOUGH_WORDS * wanted:
@@ -206,15 +204,7 @@ def _measured(side: str, job: Job, words: int, bare: child_processes.Usage) -> d
 
 
 def _scores(vectors: Path) -> dict[str, Any]:
-    """The value of every benchmark by its name, and under `scores` all there is to say of it."""
-    scores = scoring.run(word2vec_reader.read(vectors))
+    """Return the value of every score by name, and all its details under `scores`."""
+    scores = score_report.run(word2vec_reader.read(vectors))
     values = {score.name: score.value for score in scores}
-    return values | {"scores": scoring.summary(scores)}
-
-
-def _title(options: WordsOptions, words: int) -> str:
-    runs = f"medians of {options.repeats} runs" if options.repeats > 1 else "one run"
-    return (
-        f"{words:,} words, {options.model}, {options.loss}, epochs {options.epochs}, dim "
-        f"{options.dim}, window {options.window}, min_count {options.min_count}; {runs} a side"
-    )
+    return values | {"scores": score_report.summary(scores)}

@@ -130,10 +130,14 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
         )
     words, labels = classify_data.load_names(workdir)
     _, tables = load_tables(config, workdir, words, labels)
+    rows_VD, outputs_CD = (
+        tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
+    )
     parts = ClassifierParts(
         words.tokens,
         labels.tokens,
-        *(tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")),
+        rows_VD,
+        outputs_CD,
         labelled_files.make_word_splitter(config),
         make_features(config, words).extract,
         _PROBABILITIES[loss],

@@ -67,6 +67,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(examples),
         unit="examples",
+        batch_unit="words and n-grams at most",
         summary=classify_data.about(data),
         record=lambda: classify_data.record(data, workdir),
     )

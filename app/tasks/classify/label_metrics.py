@@ -123,7 +123,7 @@ def format_table(tally: Tally, labels: Sequence[str]) -> str:
         tally: Counts of predictions.
         labels: Names of the labels.
     """
-    rows = [("label", *Scores._fields, "texts")]
+    rows: list[tuple[str, ...]] = [("label", *Scores._fields, "texts")]
     scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
     for label, scores, count in list(scored_labels)[:_SHOWN]:
         rows.append((label, *(f"{score:.4f}" for score in scores), f"{count:,}"))
@@ -134,10 +134,10 @@ def format_table(tally: Tally, labels: Sequence[str]) -> str:
     ]
     if len(labels) > _SHOWN:
         lines.append(f"({len(labels) - _SHOWN:,} more labels)")
-    scores = (
+    metrics = (
         f"{name.replace('_', ' ')} {score:.4f}" for name, score in compute_metrics(tally).items()
     )
-    return "\n".join([*lines, f"{tally.texts:,} texts: {', '.join(scores)}"])
+    return "\n".join([*lines, f"{tally.texts:,} texts: {', '.join(metrics)}"])
 
 
 def summary(tally: Tally, labels: Sequence[str]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         UsageError: The flags do not fit together, or the held-out text has nothing to score.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(config, workdir, finished)
+    text = words_data.load_text(config, workdir, finished, ends_documents=True)
     device = devices.name(config.run)
     optimizer = updates.make_optimizer(config.optimizer)
     heldout = language_model_data.make_heldout_pass(text, config)
@@ -45,14 +45,21 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
     placed = placing.place_tables(model, batches, micro_batch, config, optimizer, workdir)
     score = language_model_data.make_scorer(model, placed.tables, text.vocabulary, device)
-    epoch_size = language_model_data.count_trained_tokens(text, config)
-    empty = text_tasks.make_empty_batch(config, 1)
+    data = text_tasks.make_data(
+        text,
+        config,
+        workdir,
+        batches,
+        epoch_size=language_model_data.count_trained_tokens(text, config),
+        batch_unit="words that are not held out",
+        empty=text_tasks.make_empty_batch(config, 1),
+    )
     return Job(
         model=model,
         placed=placed,
         optimizer=optimizer,
         learning_rate=updates.make_learning_rate(config.optimizer),
-        data=text_tasks.make_data(text, config, workdir, batches, epoch_size, empty),
+        data=data,
         evaluator=None if heldout is None else HeldoutEvaluator(lambda: score(heldout())),
         loss_metrics=language_model_data.loss_metrics
         if model.output.is_likelihood

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ _SAMPLE, _TOP = 1000, 20  # users whose searches check an index, and items of ea
 
 
 def write_vectors(
-    folder: str | Path, vectors: dict[str, tuple[Sequence[str], np.ndarray]], about: dict
+    folder: str | Path, vectors: Mapping[str, tuple[Sequence[str], np.ndarray]], about: dict
 ) -> None:
     """Write NAME.npy, (V, E) float32, and NAME.tsv, a key per line, for each name.
 
@@ -98,7 +98,7 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
     recommender, users_UE, items_VE = _vectors(config, workdir)
     about = {
         "score": "the inner product of a user and an item, plus `mean`",
-        "mean": recommender.model.mean,
+        "mean": recommender.model.pair_loss.mean,
         "columns": items_VE.shape[1],
     }
     vectors = {

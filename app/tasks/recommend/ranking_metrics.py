@@ -31,10 +31,16 @@ class Ranker:
         model: The recommender.
         tables: Its tables by name.
         k: Number of items to find for each user.
+
+    Attributes:
+        k: Number of items that are found for each user.
+        items: Number of all items.
+        predicts_ratings: Whether the scores predict ratings.
     """
 
     def __init__(self, model: Recommender, tables: Mapping[str, Table], k: int):
         self.k, self.items = min(k, model.items), model.items
+        self.predicts_ratings = model.pair_loss.predicts_ratings
         self._model, self._tables = model, tables
         self._users = max(1, min(_SCORES // model.items, model.users))
         kernels = {
@@ -64,7 +70,7 @@ class Ranker:
             Users (M,), their items (M, k) int32, and the scores (M, k) float32.
         """
         kernels = self._kernels()
-        items_VE = self._codes("items", self.items, self._model.item_codes, kernels)
+        items_VE = self._codes("items", self.items, self._model.scorer.encode_items, kernels)
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             missing = self._users - len(users_M)
@@ -82,30 +88,31 @@ class Ranker:
             users_N: Ids of users.
             items_N: Ids of items.
         """
-        model, scores = self._model, [np.empty(0, np.float32)]
+        scorer, scores = self._model.scorer, [np.empty(0, np.float32)]
         kernels = self._kernels()
         for start in range(0, len(users_N), _PAIRS):
             part = slice(start, start + _PAIRS)
-            users = model.user_codes(self._tables["users"].gather(users_N[part]), kernels)
-            items = model.item_codes(self._tables["items"].gather(items_N[part]), kernels)
-            scores.append((model.scorer.score_pairs(users, items, kernels) + model.mean).numpy())
+            users = scorer.encode_users(self._tables["users"].gather(users_N[part]), kernels)
+            items = scorer.encode_items(self._tables["items"].gather(items_N[part]), kernels)
+            scores_N = scorer.score_pairs(users, items, kernels) + self._model.pair_loss.mean
+            scores.append(scores_N.numpy())
         return np.concatenate(scores)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of all users (U, E) and of all items (V, E), float32."""
         model, kernels = self._model, self._kernels()
-        users_UE = self._codes("users", model.users, model.user_codes, kernels)
-        items_VE = self._codes("items", model.items, model.item_codes, kernels)
+        users_UE = self._codes("users", model.users, model.scorer.encode_users, kernels)
+        items_VE = self._codes("items", model.items, model.scorer.encode_items, kernels)
         return users_UE.numpy(), items_VE.numpy()
 
     def _of_block(self, rows_MD, items_VE, kernels, excluded_N2):
-        model = self._model
-        scores_MV = model.scorer.score_all(model.user_codes(rows_MD, kernels), items_VE, kernels)
+        scorer = self._model.scorer
+        scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
         least_N = tf.fill(tf.shape(excluded_N2)[:1], -np.inf)
         scores_MV = tf.tensor_scatter_nd_update(scores_MV, excluded_N2, least_N)
         scores_MV = tf.ensure_shape(scores_MV, (self._users, self.items))
         scores_MK, ids_MK = _top(scores_MV, self.k)
-        return scores_MK + model.mean, ids_MK
+        return scores_MK + self._model.pair_loss.mean, ids_MK
 
     def _codes(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
         """Return the codes of the first `count` rows of a table."""

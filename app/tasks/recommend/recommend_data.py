@@ -32,15 +32,8 @@ def load_split(sources: Sequence[str], config: Config) -> Split:
     """
     corpus_pairs = ratings.read(sources, config.ratings)
     heldout_pairs = read_heldout(config.input.heldout, config) if config.input.heldout else None
-    predicts, weighted = config.model.loss == "squared_error", config.ratings.weighted
-    if predicts and weighted:
-        raise UsageError(
-            "--weighted cannot be used with --loss=squared_error, which predicts the ratings; "
-            "leave one of them out"
-        )
-    if (predicts or weighted) and corpus_pairs.ratings_N is None:
-        flag = "--weighted" if weighted else "--loss=squared_error"
-        raise UsageError(f"{flag} needs ratings, and the pairs have none; leave it out")
+    if config.ratings.weighted and corpus_pairs.ratings_N is None:
+        raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
     return pairs.split_pairs(corpus_pairs, heldout_pairs, config)
 
 

@@ -45,7 +45,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
-    mean = float(train.ratings_N.mean()) if config.model.loss == "squared_error" else 0.0
+    mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     model = make_model(config, split.users, split.items, mean)
     optimizer = updates.make_optimizer(config.optimizer)
     batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
@@ -67,9 +67,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(train.users_N),
         unit="pairs",
+        batch_unit="pairs",
         is_arranged=False,
         summary=recommend_data.about(split, sources),
-        record=lambda: recommend_data.record(split, fingerprint, mean, workdir),
+        record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
     ranker = Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
     evaluator = RankingEvaluator(ranker, split.known, heldout, config)
@@ -149,7 +150,7 @@ class RankingEvaluator(Evaluator):
     def __init__(self, ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config):
         self._ranker, self._known, self._heldout = ranker, known, heldout
         self._tops = parse_top(config)
-        self._has_ratings = config.model.loss == "squared_error" and heldout.ratings_N is not None
+        self._has_ratings = ranker.predicts_ratings and heldout.ratings_N is not None
 
     def scores(self) -> dict[str, float]:
         """Return the metrics by name."""

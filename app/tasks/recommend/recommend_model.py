@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...build import storage
+from ...build import outputs, storage
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...config.settings import numbers
 from ...errors import RunError, UsageError
 from ...input.pairs import KnownItems
+from ...losses.pair_losses import PairLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
-from ...models.recommender import Recommender, log_expected
+from ...models.recommender import Recommender
 from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
@@ -87,58 +87,43 @@ def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
     )
 
 
-def make_model(config: Config, users: Vocabulary, items: Vocabulary, mean: float) -> Recommender:
+def make_model(
+    config: Config, users: Vocabulary, items: Vocabulary, mean: float | None
+) -> Recommender:
     """Return the model of the configuration.
 
     Args:
         config: The configuration of the run.
         users: Names of the user ids.
         items: Names of the item ids, with their counts.
-        mean: Mean rating, which is added to each score.
+        mean: The mean rating; None if the pairs have no ratings.
 
     Raises:
-        UsageError: The flags do not fit together.
+        UsageError: The flags do not fit together, or not with the pairs.
     """
-    loss, settings, device = config.model.loss, config.ratings, devices.name(config.run)
-    in_batch = loss == "in_batch_softmax"
-    scorer, temperature = _scorer(config), 1.0
-    if in_batch and config.model.model == "mf":
-        temperature = settings.temperature if settings.cosine else 1.0
-        scorer = ItemBiased(config.model.dim, settings.cosine, temperature)
-    if in_batch and not scorer.inner:
+    loss = outputs.make_pair_loss(config, outputs.PairSpec(items.counts, mean))
+    scorer = _make_scorer(config, loss)
+    if loss.is_in_batch and not scorer.inner:
         raise UsageError(
             f"--model={config.model.model} scores each pair by its layers, which is too much for "
             "all pairs of a batch; give --loss=bpr, or --model=mf or gmf"
         )
-    log_expected_V = None
-    if in_batch:
-        with tf.device(device):  # a variable, as it may be too large for a constant of the graph
-            expected_V = log_expected(items.counts, config.input.micro_tokens)
-            log_expected_V = tf.Variable(expected_V, trainable=False)
     return Recommender(
         users=len(users.tokens),
         items=len(items.tokens),
         scorer=scorer,
-        loss_name=loss,
+        pair_loss=loss,
         seed=config.run.seed,
-        log_expected_V=log_expected_V,
-        mean=mean,
-        temperature=temperature,
-        negatives=settings.pair_negatives,
-        row_l2=settings.row_l2,
-        dtype=devices.compute_dtype(config.model, device) if in_batch else tf.float32,
+        row_l2=config.ratings.row_l2,
     )
 
 
-def _scorer(config: Config) -> Scorer:
-    dim = config.model.dim
+def _make_scorer(config: Config, loss: PairLoss) -> Scorer:
+    dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
+    if loss.is_in_batch:
+        mf = ItemBiased(dim, config.ratings.cosine, loss.temperature)
     mlp = Mlp(dim, tuple(numbers(config.ratings.layers)))
-    scorers = {
-        "mf": MatrixFactorization(dim),
-        "gmf": Gmf(dim),
-        "mlp": mlp,
-        "neumf": NeuMf(Gmf(dim), mlp),
-    }
+    scorers = {"mf": mf, "gmf": Gmf(dim), "mlp": mlp, "neumf": NeuMf(Gmf(dim), mlp)}
     return scorers[config.model.model]
 
 

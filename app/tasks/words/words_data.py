@@ -58,17 +58,20 @@ class Text:
         return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
-def load_text(config: Config, workdir: Workdir, finished: bool) -> Text:
+def load_text(
+    config: Config, workdir: Workdir, finished: bool, ends_documents: bool = False
+) -> Text:
     """Return the corpus with its vocabulary.
 
-    The vocabulary comes from the workdir, else from --vocab, else it is counted. A language model's
-    vocabulary has `<unk>` and `<eos>`.
+    The vocabulary comes from the workdir, else from --vocab, else it is counted.
 
     Args:
         config: The configuration of the run.
         workdir: The folder of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
+        ends_documents: Whether each document ends with `<eos>`, as language models need it. The
+            vocabulary then has `<unk>` and `<eos>`.
 
     Raises:
         UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
@@ -97,11 +100,11 @@ def load_text(config: Config, workdir: Workdir, finished: bool) -> Text:
                 config.corpus.corpus,
             )
     elif config.vocabulary.vocab and not grows:
-        words = _load_given_vocabulary(config)
+        words = _load_given_vocabulary(config, ends_documents)
     if grows:
         size = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
         return Text(sources, words, *size, corpus.fingerprint(sources))
-    return _count_text(sources, words, config)
+    return _count_text(sources, words, config, ends_documents)
 
 
 def record(text: Text, workdir: Workdir) -> None:
@@ -173,10 +176,7 @@ def make_batches_from_rows(
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
     ) -> Iterator[tuple[int, tf.Tensor]]:
-        streams = [
-            share_rows(number) if mine is None or number in mine else None
-            for number in range(micro)
-        ]
+        streams = [share_rows(number) for number in mine or range(micro)]
         dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
         with raise_read_errors(progress):
             for epoch, tokens in dataset:
@@ -232,45 +232,46 @@ def _make_local_rows(
     return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
 
-def _count_text(sources: tuple[str, ...], words: Vocabulary | None, config: Config) -> Text:
+def _count_text(
+    sources: tuple[str, ...], words: Vocabulary | None, config: Config, ends_documents: bool
+) -> Text:
     """Read the whole text once, for its counts and its fingerprint.
 
     The learning rate depends on the length of this text, which a given vocabulary does not have.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
+    read = config.input
+    settings = config.corpus, config.vocabulary, read.block_bytes, read.readers, ends_documents
     if words is None:
-        words = counting.count(sources, *_counting_arguments(config), progress)
+        words = counting.count(sources, *settings, progress)
         counts, total = words.counts, words.total
     else:
-        counts, total = counting.recount(words, sources, *_counting_arguments(config), progress)
-    batches = _estimate_batches(sources, words, counts, total, config)
+        counts, total = counting.recount(words, sources, *settings, progress)
+    blocks = _count_blocks(sources, config)
+    if ends_documents:
+        batches = sequences.estimate_batches(total, config.input, blocks)
+    else:
+        keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
+        batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
     fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
     return Text(sources, words, total, batches, fingerprint)
 
 
-def _load_given_vocabulary(config: Config) -> Vocabulary:
+def _load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
     """Return the vocabulary of --vocab."""
     path = config.vocabulary.vocab
     words = vocabulary.load(path)
     for token in (UNK, EOS):
-        if config.run.task == "language_model" and token not in words.tokens:
+        if ends_documents and token not in words.tokens:
             raise UsageError(
-                f"--vocab={path}: has no {token}, which --task=language_model needs; take "
+                f"--vocab={path}: has no {token}, which --task={config.run.task} needs; take "
                 "vocab.tsv of such a run, or add the token by its count"
             )
     return words
 
 
-def _counting_arguments(config: Config) -> tuple:
-    """Return the arguments of `text.counting` that the configuration gives."""
-    read, close = config.input, config.run.task == "language_model"
-    return config.corpus, config.vocabulary, read.block_bytes, read.readers, close
-
-
-def _estimate_batches(
-    sources: tuple[str, ...], words: Vocabulary, counts: np.ndarray, total: int, config: Config
-) -> int:
-    """Return the approximate number of batches of an epoch, by the counts of these files."""
+def _count_blocks(sources: tuple[str, ...], config: Config) -> int:
+    """Return the number of blocks of the files; warn if it is less than that of micro-batches."""
     blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
     if blocks < config.input.micro_batches:
         logging.warning(
@@ -278,10 +279,7 @@ def _estimate_batches(
             "empty; lower it",
             *(config.input.block_bytes, blocks, config.input.micro_batches),
         )
-    if config.run.task == "language_model":
-        return sequences.estimate_batches(total, config.input, blocks)
-    keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
-    return pipeline.estimate_batches(counts, keep_V, config.input, blocks)
+    return blocks
 
 
 def _cache_key(text: Text, config: Config, share: Share) -> str:

@@ -16,6 +16,7 @@ from ...training.job import Job
 from .. import text_tasks
 from . import growing_words, words_data
 
+_BATCH_UNIT = "words after subsampling"
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
 
@@ -47,7 +48,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         placed=placed,
         optimizer=optimizer,
         learning_rate=updates.make_learning_rate(config.optimizer),
-        data=text_tasks.make_data(text, config, workdir, batches, text.words, empty),
+        data=text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, empty),
         evaluator=text_tasks.VectorEvaluator(tables["input"], text.vocabulary) if tables else None,
         finish=text_tasks.write_and_score,
     )
@@ -83,7 +84,7 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
         placed=placed,
         optimizer=optimizer,
         learning_rate=updates.make_learning_rate(config.optimizer),
-        data=text_tasks.make_data(text, config, workdir, stream.batches, text.words),
+        data=text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT),
         extra_state={growing_words.STREAM_FOLDER: stream},
         finish=text_tasks.write_and_score,
     )

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from app.benchmarks.classify import classify_case
-from app.benchmarks.harness import child_processes, labelled_corpora
+from app.benchmarks.harness import labelled_corpora, programs
 from app.benchmarks.harness.options import ClassifyOptions
+from app.benchmarks.harness.report import to_json, to_text
 from app.errors import RunError, UsageError
+from app.system import processes
 
 LINES = [f"__label__{'good' if i % 2 else 'bad'} text number {i}" for i in range(40)]
 
@@ -20,8 +22,8 @@ def stand_in(seconds, jobs, right=1.0):
         labels = [own[0] for own in job.split.labels]
         told = [label if i < right * len(labels) else "none" for i, label in enumerate(labels)]
         job.predictions.write_text("".join(f"{label} 0.5\n" for label in told))
-        usage = child_processes.Usage(0.0, seconds + 1, 300_000_000)
-        return classify_case.Took(seconds, (10.0, 2.0), usage, usage)
+        usage = processes.Usage(0.0, seconds + 1, 300_000_000)
+        return classify_case.Times(seconds, (10.0, 2.0), usage, usage)
 
     return run
 
@@ -41,8 +43,8 @@ def jobs(monkeypatch):
     monkeypatch.setitem(classify_case.SIDES, "fasttext", stand_in(6.0, given, right=0.5))
     monkeypatch.setattr(classify_case.trainer, "peers", lambda value, known, case: value.split(","))
     monkeypatch.setattr(classify_case.trainer, "packages", lambda names, known: [])
-    bare = child_processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(child_processes, "importing", lambda module: bare)
+    bare = processes.Usage(0.0, 1.0, 100_000_000)
+    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
     return given
 
 
@@ -59,7 +61,7 @@ def test_both_sides_get_the_same_split_and_settings(corpus, jobs):
 
 def test_the_record_is_whole(corpus, jobs, tmp_path):
     report = classify_case.run(ClassifyOptions(corpus=corpus, keep=str(tmp_path)))
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert record["case"] == "classify" and record["texts"] == 40
     found = record["word_ngrams"]["2"]
     ours = found["sides"]["lexrow"]["median"]
@@ -68,7 +70,7 @@ def test_the_record_is_whole(corpus, jobs, tmp_path):
     assert ours["beyond_import_seconds"] == 2 and ours["total_seconds"] == 6
     compared = found["compared"]["fasttext"]
     assert compared["accuracy"]["difference"] == 0.5 and compared["train_seconds"]["ratio"] == 1 / 3
-    assert "single words" in report.table and "n-grams of up to 2 words" in report.table
+    assert "single words" in to_text(report) and "n-grams of up to 2 words" in to_text(report)
     assert len(report.panels) == 2 * 4 and report.panels[0].title == "words: accuracy"
     split = jobs[0][1].split
     texts = split.test.read_text().splitlines()
@@ -83,7 +85,7 @@ def test_a_file_a_label_is_the_same_as_lines(corpus, tmp_path):
         of_label = [line.split(" ", 1)[1] for line in LINES if name in line]
         (tmp_path / name).write_text("\n".join(of_label) + "\n \n")
     named = f"good:{tmp_path / 'good'}, bad:{tmp_path / 'bad'}"
-    assert sorted(labelled_corpora.texts("", named)) == sorted(labelled_corpora.texts(corpus, ""))
+    assert sorted(labelled_corpora.read("", named)) == sorted(labelled_corpora.read(corpus, ""))
 
 
 def test_any_of_the_labels_of_a_text_is_right(tmp_path):
@@ -118,11 +120,11 @@ def test_what_cannot_be_is_refused_before_any_work(corpus, jobs, options, messag
 def test_texts_that_cannot_be_are_refused(tmp_path, text, message):
     (tmp_path / "texts").write_text(text)
     with pytest.raises(UsageError, match=message):
-        labelled_corpora.texts(str(tmp_path / "texts"), "")
+        labelled_corpora.read(str(tmp_path / "texts"), "")
 
 
 def job(corpus, tmp_path):
-    split = labelled_corpora.split(labelled_corpora.texts(corpus, ""), tmp_path, 0)
+    split = labelled_corpora.split(labelled_corpora.read(corpus, ""), tmp_path, 0)
     settings = classify_case._shared(ClassifyOptions(dim=4, epochs=5), 2, 0) | {"buckets": 100}
     return classify_case.Job(tmp_path, split, settings, [], rate=0.5)
 

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from app.benchmarks.harness import picture
-from app.benchmarks.harness.report import Curve, Lines, Measure, Panel
+from app.benchmarks.harness.report import Lines, Measure, Panel
 from app.errors import UsageError
 
 SPEED = Panel(
@@ -22,21 +22,20 @@ LOG = Panel(STEP, {"a": 3.0, "b": 900.0}, {"a": [3.0], "b": [900.0]}, "title", o
 LINES = Lines(
     {"ours": {10: 1.0, 100: 2.0}, "peer": {10: 3.0}}, "title", "rows", frozenset({"peer"})
 )
-CURVE = Curve(STEP, {10: 3.0, 1000: 4.0}, {10: [2.0, 4.0], 1000: [4.0, 4.0]}, "title", "rows")
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml")])
 def test_a_picture_is_drawn(tmp_path, suffix, start):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"bars{suffix}"
-    picture.draw([SPEED, SCORE, ZERO, LOG, CURVE], "title", "the machine", str(path))
+    picture.draw([SPEED, SCORE, ZERO, LOG, LINES], "title", "the machine", str(path))
     assert path.read_bytes().startswith(start)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_curve_alone_lines_and_nothing_are_drawn(tmp_path):
+def test_lines_alone_and_nothing_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    for panels in ([CURVE], [LINES] * 4, []):
+    for panels in ([LINES], [LINES] * 4, []):
         path = tmp_path / f"{len(panels)}.png"
         picture.draw(panels, "title", "the machine", str(path))
         assert path.exists()
@@ -49,8 +48,8 @@ def axes():
 
 def test_logarithmic_bars_share_a_scale_that_shows_all_of_them():
     less = Panel(STEP, {"a": 1.0}, {"a": [0.9, 1.0, 1.1]}, "title", log=True)
-    low, high = picture._log_scale([SPEED, LOG, less, CURVE])
-    assert (low, picture._log_scale([SPEED, CURVE])) == (0.1, None)
+    low, high = picture._log_scale([SPEED, LOG, less, LINES])
+    assert (low, picture._log_scale([SPEED, LINES])) == (0.1, None)
     assert high > 900
     drawn = axes()
     picture._bars(drawn, LOG, 5, (low, high))
@@ -66,14 +65,6 @@ def test_ours_and_peers_have_colours_of_their_own():
     picture._bars(drawn, LOG._replace(ours=1), 2, (1, 1000))
     first, second = (bar.get_facecolor() for bar in drawn.patches)
     assert first != second
-
-
-def test_a_curve_starts_at_zero_and_names_its_sizes_and_values():
-    drawn = axes()
-    picture._curve(drawn, CURVE)
-    assert drawn.get_ylim()[0] == 0 and drawn.get_ylim()[1] > 4
-    assert [label.get_text() for label in drawn.get_xticklabels()] == ["10", "1,000"]
-    assert [text.get_text() for text in drawn.texts] == ["3.0", "4.0"]
 
 
 def test_lines_look_the_same_in_all_panels_and_peers_apart():

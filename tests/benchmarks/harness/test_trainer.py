@@ -19,3 +19,9 @@ def test_a_peer_that_is_not_installed_is_one_line():
 
 def test_a_package_is_named_once():
     assert trainer.packages(["one", "two"], KNOWN) == ["numpy"]
+
+
+def test_waiting_is_a_share_of_all_the_training():
+    rows = [{"input_wait": 0.5, "train_seconds": 2.0}, {"input_wait": 0.0, "train_seconds": 10.0}]
+    assert trainer.input_wait(rows) == 0.1
+    assert trainer.input_wait(rows[1:], 2.0) == 0

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app.benchmarks.harness import child_processes, machine
-from app.benchmarks.harness.options import PipelineOptions, check
+from app.benchmarks.harness import machine, programs
+from app.benchmarks.harness.option_values import check
+from app.benchmarks.harness.options import PipelineOptions
+from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.pipeline import pipeline_case
 from app.errors import RunError, UsageError
+from app.system import processes
 from tests.integration.commands import SMALL, done, write_corpus
 
 # Of stand-ins for processes: examples or words a second.
@@ -36,14 +39,14 @@ def ran(monkeypatch):
     """Stand-ins for the processes; gives what they were given, by turns."""
     given = []
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         given.append((name, arguments))
         if name == "app.train":
             (workdir,) = (a.partition("=")[2] for a in arguments if a.startswith("--workdir="))
             (Path(workdir) / "vocab.tsv").write_text("some\t10\n")
             text = "".join(json.dumps(row) + "\n" for row in ROWS)
             (Path(workdir) / "metrics.jsonl").write_text(text)
-            return
+            return processes.Usage(0.0, 1.0, 10**9)
         job = json.loads(arguments[-1])
         if "text" in job:
             assert Path(job["vocabulary"]).read_text() == "some\t10\n"
@@ -53,7 +56,9 @@ def ran(monkeypatch):
             values = {"examples_per_second": SPEEDS[job["side"]], "waiting": 0.25, "accuracy": 0.5}
         Path(job["result"]).write_text(json.dumps(values | {"first_seconds": 1.0}))
 
-    monkeypatch.setattr(child_processes, "run", run)
+        return processes.Usage(0.0, 1.0, 10**9)
+
+    monkeypatch.setattr(processes, "run", run)
     monkeypatch.setattr(machine, "_accelerators", list)
     return given
 
@@ -87,7 +92,7 @@ def test_the_trainer_gets_what_was_asked_for(corpus, ran):
 
 def test_the_record_is_whole(corpus, ran):
     report = pipeline_case.run(PipelineOptions(corpus=corpus, repeats=3, json="elsewhere.json"))
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert record["case"] == "pipeline" and record["settings"]["examples"] == 10_000
     assert corpus not in json.dumps(record["settings"])
     assert (
@@ -114,11 +119,11 @@ def test_the_record_is_whole(corpus, ran):
         (5, 2, False),
     ]
     assert list(report.panels[2].values) == ["trainer", "ours", "naive", "prefetch", "parallel"]
-    assert "ours : naive" in report.table and "vectorised : generator" in report.table
+    assert "ours : naive" in to_text(report) and "vectorised : generator" in to_text(report)
 
 
 def test_long_lines_are_cut_and_the_text_is_as_long_as_asked_for(corpus, ran):
-    record = pipeline_case.run(PipelineOptions(corpus=corpus, words=75, peers="")).record
+    record = to_json(pipeline_case.run(PipelineOptions(corpus=corpus, words=75, peers="")))
     lines = record["text"]["sides"]["vectorised"]["runs"][0]["lines"]
     assert [len(line.split()) for line in lines] == [4] * 10 + [20, 20]
     assert record["corpus"]["words"] == 80
@@ -127,7 +132,7 @@ def test_long_lines_are_cut_and_the_text_is_as_long_as_asked_for(corpus, ran):
 def test_ours_alone_needs_no_peer(corpus, ran):
     report = pipeline_case.run(PipelineOptions(corpus=corpus, peers=""))
     assert sides(ran) == ["trainer", "ours", "vectorised", "cached"]
-    assert report.record["classifier"]["compared"] == {}
+    assert to_json(report)["classifier"]["compared"] == {}
 
 
 def test_the_first_interval_and_a_run_without_another_do_not_count():
@@ -139,16 +144,17 @@ def test_a_trainer_with_one_interval_has_no_bar(corpus, ran, monkeypatch):
     monkeypatch.setattr(pipeline_case, "steady", lambda rows: {"words_per_second": None})
     report = pipeline_case.run(PipelineOptions(corpus=corpus, peers=""))
     assert list(report.panels[2].values) == ["ours"] and report.panels[2].ours == 1
-    assert "n/a" in report.table
+    assert "n/a" in to_text(report)
 
 
 def test_ways_that_give_other_tokens_have_no_speed(corpus, ran, monkeypatch):
-    measured = pipeline_case._measured
+    run = programs.run
 
-    def odd(module, job, folder):
-        return measured(module, job, folder) | {"known": 7 + (job["side"] == "map")}
+    def odd(name, module, job):
+        values, usage = run(name, module, job)
+        return values | {"known": 7 + (job["side"] == "map")}, usage
 
-    monkeypatch.setattr(pipeline_case, "_measured", odd)
+    monkeypatch.setattr(programs, "run", odd)
     with pytest.raises(RunError, match="vectorised 7, cached 7, map 8, generator 7"):
         pipeline_case.run(PipelineOptions(corpus=corpus))
 
@@ -177,18 +183,18 @@ def test_what_cannot_be_is_refused_before_any_work(corpus, ran, options, message
 
 def test_a_corpus_without_words_is_refused(tmp_path, ran):
     (tmp_path / "text").write_text(" \n\n")
-    with pytest.raises(UsageError, match="no word in it"):
+    with pytest.raises(UsageError, match="no word in these files"):
         pipeline_case.run(PipelineOptions(corpus=str(tmp_path / "text")))
 
 
 @pytest.mark.slow
-def test_a_side_is_a_process_of_its_own(tmp_path):
+def test_a_side_is_a_process_of_its_own():
     job = {"side": "naive", "examples": 40, "epochs": 2, "seed": 1}
-    values = pipeline_case._measured("app.benchmarks.pipeline.pipeline_classifier", job, tmp_path)
+    values, _ = programs.run("naive", "pipeline.pipeline_classifier", job)
     assert values["examples_per_second"] > 0
     job = {"side": "generator", "text": "no_such_file"}
-    with pytest.raises(RunError, match="pipeline, generator ended with exit code 1: KeyError"):
-        pipeline_case._measured("app.benchmarks.pipeline.pipeline_text", job, tmp_path)
+    with pytest.raises(RunError, match="generator ended with exit code 1: KeyError"):
+        programs.run("generator", "pipeline.pipeline_text", job)
 
 
 SMALLER = {"examples": 300, "example_epochs": 2, "epochs": 2, "min_count": 2}
@@ -218,6 +224,6 @@ def test_ours_end_to_end(tmp_path):
 def test_all_sides_side_by_side(tmp_path):
     options = SMALLER | {"train_flags": TRAIN_FLAGS, "tokenizer": "unicode"}
     corpus = str(write_corpus(tmp_path / "corpus"))
-    record = pipeline_case.run(PipelineOptions(corpus=corpus, **options)).record
+    record = to_json(pipeline_case.run(PipelineOptions(corpus=corpus, **options)))
     assert_whole(record, pipeline_case.SIDES)
     assert record["classifier"]["compared"]["naive"]["examples_per_second"]["ratio"] > 1

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.benchmarks.pipeline import pipeline_case, pipeline_classifier
-from app.benchmarks.pipeline import pipeline_examples as pipelines
+from app.benchmarks.pipeline import pipeline_case, pipeline_classifier, pipeline_examples
 from app.benchmarks.pipeline.pipeline_classifier import DIM, RATE, Bag, Trained
 from app.optimizers.adam import lazy_adam
 from app.system import devices
@@ -24,11 +21,6 @@ def machine(monkeypatch):
     return asked
 
 
-def job(tmp_path, **changes):
-    values = {"side": "ours", "examples": 300, "epochs": 3, "seed": 1}
-    return values | {"result": str(tmp_path / "result.json")} | changes
-
-
 def test_there_is_a_program_for_every_side():
     assert set(pipeline_classifier.SIDES) == set(pipeline_case.SIDES["classifier"])
 
@@ -38,9 +30,9 @@ def test_there_is_a_program_for_every_side():
     ["prefetch"]
     + [pytest.param(side, marks=pytest.mark.slow) for side in ("ours", "naive", "parallel")],
 )
-def test_a_side_writes_what_it_measured(tmp_path, side):
-    pipeline_classifier.main(job(tmp_path, side=side))
-    values = json.loads((tmp_path / "result.json").read_text())
+def test_a_side_returns_its_figures(side):
+    job = {"side": side, "examples": 300, "epochs": 3, "seed": 1}
+    values = pipeline_classifier.measure(job)
     seconds = values["epoch_seconds"]
     assert len(seconds) == 2 and values["first_seconds"] > 0
     assert values["examples_per_second"] == pytest.approx(300 / np.median(seconds))
@@ -49,15 +41,15 @@ def test_a_side_writes_what_it_measured(tmp_path, side):
 
 @pytest.mark.slow
 def test_ours_learns(machine):
-    examples = pipelines.make(1000, seed=2)
+    examples = pipeline_examples.make(1000, seed=2)
     trained = pipeline_classifier.SIDES["ours"](examples, 40, seed=2)
     assert len(trained.seconds) == 40 and len(machine) == 1
     assert pipeline_classifier.accuracy(trained, examples) > 0.9
 
 
 def test_accuracy_is_the_share_that_gets_its_label():
-    examples = pipelines.make(1000, seed=2)
-    vectors_VD = np.zeros((pipelines.VOCABULARY, DIM), np.float32)
+    examples = pipeline_examples.make(1000, seed=2)
+    vectors_VD = np.zeros((pipeline_examples.VOCABULARY, DIM), np.float32)
     for bias in (1.0, -1.0):
         trained = Trained([], 0.0, vectors_VD, np.zeros(DIM), bias)
         found = pipeline_classifier.accuracy(trained, examples)
@@ -67,8 +59,8 @@ def test_accuracy_is_the_share_that_gets_its_label():
 def test_ours_does_what_keras_does_where_every_word_comes_once_a_step():
     # Keras' Adam takes the gradients of a word that comes twice for those of two.
     random = np.random.default_rng(5)
-    steps, size = 3, pipelines.VOCABULARY // 20
-    ids_SBT = np.stack([random.permutation(pipelines.VOCABULARY) for _ in range(steps)])
+    steps, size = 3, pipeline_examples.VOCABULARY // 20
+    ids_SBT = np.stack([random.permutation(pipeline_examples.VOCABULARY) for _ in range(steps)])
     ids_SBT = ids_SBT.reshape(steps, size, 20)
     labels_SB = random.integers(0, 2, (steps, size))
     model = Bag(seed=1)
@@ -77,7 +69,7 @@ def test_ours_does_what_keras_does_where_every_word_comes_once_a_step():
         for name, spec in model.tables().items()
     }
     layers = [
-        keras.layers.Embedding(pipelines.VOCABULARY, DIM),
+        keras.layers.Embedding(pipeline_examples.VOCABULARY, DIM),
         keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dense(1, activation="sigmoid"),
     ]

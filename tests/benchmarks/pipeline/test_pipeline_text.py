@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -51,17 +49,13 @@ def test_every_way_gives_the_same_ids_at_every_pass(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("side", ["vectorised", "cached", "map", "generator"])
-def test_a_side_writes_what_it_measured(tmp_path, monkeypatch, side):
+def test_a_side_returns_its_figures(tmp_path, monkeypatch, side):
     corpus, known, _ = made(tmp_path, "whitespace")
     vocabulary.save(known, str(tmp_path / "vocab.tsv"))
     monkeypatch.setattr(pipeline_text, "_SECONDS", 0.01)
     words = sum(len(line.split()) for line in LINES)
-    result = tmp_path / "result.json"
-    pipeline_text.main(
-        {"side": side, "text": corpus.corpus, "words": words, "tokenizer": "whitespace"}
-        | {"vocabulary": str(tmp_path / "vocab.tsv"), "result": str(result)}
-    )
-    values = json.loads(result.read_text())
+    job = {"side": side, "text": corpus.corpus, "words": words, "tokenizer": "whitespace"}
+    values = pipeline_text.measure(job | {"vocabulary": str(tmp_path / "vocab.tsv")})
     tokens = [token for line in LINES for token in line.split()]
     assert values["known"] == sum(token in KNOWN["whitespace"] for token in tokens)
     assert values["seconds"] >= 0.01 and values["first_seconds"] > 0
@@ -80,8 +74,6 @@ def test_passes_are_doubled_until_they_take_long_enough(tmp_path, monkeypatch):
     corpus, known, _ = made(tmp_path, "whitespace")
     vocabulary.save(known, str(tmp_path / "vocab.tsv"))
     job = {"side": "map", "text": corpus.corpus, "words": 10, "tokenizer": "whitespace"}
-    job |= {"vocabulary": str(tmp_path / "vocab.tsv"), "result": str(tmp_path / "result.json")}
-    pipeline_text.main(job)
+    values = pipeline_text.measure(job | {"vocabulary": str(tmp_path / "vocab.tsv")})
     assert taken == [1, 1, 2, 4]
-    values = json.loads((tmp_path / "result.json").read_text())
     assert values["words_per_second"] == 20 and values["known"] == 7

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from app.benchmarks.harness import child_processes
+from app.benchmarks.harness import programs
 from app.benchmarks.harness.options import RecommendOptions
+from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.recommend import recommend_case, recommend_ratings
 from app.errors import UsageError
+from app.system import processes
 
 # Users 0 to 7 have the items of their parity but for one, which is held out.
 TRAIN = "".join(
@@ -54,8 +56,8 @@ def jobs(monkeypatch):
         recommend_case.trainer, "peers", lambda value, known, case: value.split(",")
     )
     monkeypatch.setattr(recommend_case.trainer, "packages", lambda names, known: [])
-    bare = child_processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(child_processes, "importing", lambda module: bare)
+    bare = processes.Usage(0.0, 1.0, 100_000_000)
+    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
     return given
 
 
@@ -63,7 +65,7 @@ def test_every_side_is_scored_alike(files, jobs):
     report = recommend_case.run(RecommendOptions(**files, top="1,5", repeats=2))
     assert [seconds for seconds, _ in jobs] == [2.0, 4.0, 8.0, 8.0, 4.0, 2.0]
     assert [job.seed for _, job in jobs] == [1, 1, 1, 2, 2, 2]
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     sizes = {"users": 8, "items": 12, "pairs": 40, "heldout": 8, "heldout_left_out": 1}
     assert record["data"] == sizes
     ours, als, bpr = (side["median"] for side in record["sides"].values())
@@ -73,7 +75,7 @@ def test_every_side_is_scored_alike(files, jobs):
     assert record["compared"]["bpr"]["train_seconds"]["ratio"] == 0.25
     assert ours["peak_bytes_above_import"] == 2e8
     assert {panel.measure.key for panel in report.panels} >= {"recall@5", "train_seconds"}
-    assert "+1.000" in report.table
+    assert "+1.000" in to_text(report)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.benchmarks.harness import child_processes, machine
-from app.benchmarks.harness.options import ScalingOptions, check
-from app.benchmarks.scaling import scaling_case
+from app.benchmarks.harness import machine
+from app.benchmarks.harness.option_values import check
+from app.benchmarks.harness.options import ScalingOptions
+from app.benchmarks.harness.report import to_json, to_text
+from app.benchmarks.scaling import scaling_case, scaling_meter
 from app.benchmarks.scaling.scaling_meter import Mark
 from app.errors import RunError, UsageError
-from app.system import host_memory
+from app.system import host_memory, processes
 from app.tasks import trained_vectors
 from app.types import WordVectors
 from tests.integration.commands import SMALL, write_corpus
@@ -23,7 +25,6 @@ SECONDS_AT_MOST = 600  # after which processes hang, on the slowest machine
 # Of stand-ins for runs: seconds of the training. One process makes 2,000 words in 4 s.
 SECONDS = {"none": 4.0, "multi_worker 1": 5.0, "multi_worker 2": 8.0}
 SECONDS |= {"parameter_server 1": 10.0, "parameter_server 2": 16.0, "mirrored": 3.0}
-VECTOR = {1: 0.0, 2: 1000.0, 4: 600.0}  # bytes, by workers
 FLAGS = [f for f in SMALL if not f.startswith(("--dim", "--epochs", "--min_c", "--batch", "--log"))]
 
 
@@ -69,21 +70,14 @@ def ran(monkeypatch):
         (workdir / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
     def measure(name, job):
-        if name == "scaling_exchange":
+        if name == "exchange":
             assert (Path(job["workdir"]) / "vocab.tsv").exists()
             of_size = {"exchanged_bytes": 5000 + job["rows"] // 1000, "step_ms": 2.0}
             return of_size | {"table_bytes": 10 * job["rows"], "zipf_bytes": 6000.0}
-        if name == "scaling_message":
-            return {"message_seconds": 0.001}
-        shares = []
-        for workers, tokens in job["shares"]:
-            share = {"workers": workers, "step_tokens": tokens}
-            share |= {"seconds": 0.01 * tokens / 4096 / workers, "bytes": VECTOR.get(workers)}
-            share |= {"rows": 100.0} if workers == 1 else {}
-            shares.append(share if workers < 8 else share | {"left_out": "too many"})
-        return shares
+        rows = [(n, 100.0 / n if n < 8 else None) for n in (1, *job["workers"])]
+        return {"step_seconds": 0.01, "gradient_seconds": 0.006, "rows": rows}
 
-    def run(name, arguments, log):
+    def run(name, arguments, log, *files):
         given.append((name, arguments))
         Path(log).write_text("")
         if name in ("app.train", "app.cluster"):
@@ -91,11 +85,11 @@ def ran(monkeypatch):
         else:
             job = json.loads(arguments[-1])
             Path(job["result"]).write_text(json.dumps(measure(name, job)))
-        return child_processes.Usage(0.0, 1.0, 10**9)
+        return processes.Usage(0.0, 1.0, 10**9)
 
     random = np.random.default_rng(0)
     made = WordVectors(PAIRED, random.normal(size=(len(PAIRED), 4)).astype(np.float32))
-    monkeypatch.setattr(child_processes, "run", run)
+    monkeypatch.setattr(processes, "run", run)
     monkeypatch.setattr(trained_vectors, "load", lambda workdir: made)
     monkeypatch.setattr(machine, "_accelerators", list)
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 10**12)
@@ -137,7 +131,7 @@ def test_the_record_is_whole(corpus, ran):
     sizes = "20,1000,100000"
     options = ScalingOptions(corpus=corpus, epochs=4, vocabularies=sizes, modelled="2,4,8")
     report = scaling_case.run(options)
-    record = json.loads(json.dumps(report.record, allow_nan=False))
+    record = json.loads(json.dumps(to_json(report), allow_nan=False))
     one, two = record["sides"]["none"]["median"], record["sides"]["multi_worker 2"]["median"]
     assert one["words_per_second"] == 500 and one["later_words_per_second"] == 800
     assert one["exchanged_bytes"] is None and one["calls_again"] is None
@@ -149,17 +143,18 @@ def test_the_record_is_whole(corpus, ran):
     assert [one["rows"] for one in record["exchange"]] == [20, 1000, 100000]
     assert record["exchange"][0]["left_out"] == "the text has 50 words"
     assert record["model"]["is_measured"] is False
-    assert [r["workers"] for r in record["model"]["reckoned"]] == [2, 2, 4, 4, 2, 4, 8]
+    assert [r["workers"] for r in record["model"]["reckoned"]] == [2, 2, 4, 4, 8, 2, 4, 8]
     for text in (
-        "share 2 cores here, so that words/s cannot grow",
+        f"all processes of a side share {machine.cores()} cores",
         "of one process",
-        "0.50 x",
-        "greatest difference in bytes: 1.98%",
+        "0.50",
+        "largest : smallest",
         "left out: 20 rows: the text has 50 words",
-        "A model, not a measurement",
-        "left out: 8 workers: too many",
+        "a model, not a measurement",
+        "multi_worker 8, 32,768 tokens a step",
     ):
-        assert text in report.table.replace(f"share {machine.cores()} cores", "share 2 cores")
+        assert text in to_text(report)
+    assert "multi_worker 8, 4,096" not in to_text(report)  # so many workers cannot share a batch
     assert report.title.startswith("500 words, epochs 4, dim 100, 4,096 tokens a step; all")
     assert len(report.panels) == 4 - 2 + 1 + 3  # no scores of analogies, no processor time
 
@@ -168,20 +163,20 @@ def test_a_table_that_does_not_fit_is_left_out(corpus, ran, monkeypatch):
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 10**9 * 3)
     options = ScalingOptions(corpus=corpus, workers="", modelled="", vocabularies="1000,10000000")
     report = scaling_case.run(options)
-    assert "10,000,000 rows: would need 4.2 GB, 3.0 are free; give fewer --columns" in report.table
-    assert [name for name, _ in ran] == ["app.train", "scaling_exchange"]
+    assert "10,000,000 rows: needs 4.2 GB, 3.0 are free; give fewer --columns" in to_text(report)
+    assert [name for name, _ in ran] == ["app.train", "exchange"]
 
 
-def test_a_message_may_be_given_instead_of_measured(corpus, ran):
+def test_the_time_of_a_message_may_be_set(corpus, ran):
     options = ScalingOptions(corpus=corpus, workers="", vocabularies="", message_us=50.0)
     report = scaling_case.run(options)
-    assert report.record["model"]["message_seconds"] == pytest.approx(50e-6)
-    assert [name for name, _ in ran] == ["app.train", "scaling_share"]
+    assert to_json(report)["model"]["message_seconds"] == pytest.approx(50e-6)
+    assert [name for name, _ in ran] == ["app.train", "model"]
 
 
 def test_a_side_that_stops_early_has_no_speed(corpus, ran, monkeypatch):
-    rows = scaling_case.of_rows
-    monkeypatch.setattr(scaling_case, "of_rows", lambda *given: rows(*given) | {"epoch": 3.5})
+    read = scaling_meter.read_metrics
+    monkeypatch.setattr(scaling_meter, "read_metrics", lambda *given: read(*given) | {"epoch": 3.5})
     with pytest.raises(RunError, match="none ended at epoch 3.5 of 5, so its speed means nothing"):
         scaling_case.run(ScalingOptions(corpus=corpus))
 
@@ -222,12 +217,12 @@ def test_what_metrics_tell_of_a_run():
     rows = [row | {"input_wait": 0.25} if "words" in row else row for row in rows]
     # The last mark is of processes of which some have ended.
     marks = [Mark(1, 20.0), Mark(2, 20.5), Mark(3, 21.0), Mark(4, 9.0)]
-    values = scaling_case.of_rows(rows, marks)
+    values = scaling_meter.read_metrics(rows, marks)
     assert values["words_per_second"] == 50 and values["later_words_per_second"] == 100
     assert values["processor_seconds"] == pytest.approx(1e6 * 1.0 / 100)
     assert values["exchanged_bytes"] == (8 * 10 + 8 * 30) / 16 and values["step_words"] == 25
     assert values["input_wait"] == 0.25 and values["calls_again"] is None
-    short = scaling_case.of_rows(rows[:1], [])
+    short = scaling_meter.read_metrics(rows[:1], [])
     assert short["later_words_per_second"] is None and short["processor_seconds"] is None
 
 
@@ -259,7 +254,7 @@ def test_all_strategies_side_by_side(tmp_path, bounded):
         modelled="",
         train_flags=shlex.join(FLAGS),
     )
-    sides = scaling_case.run(options).record["sides"]
+    sides = to_json(scaling_case.run(options))["sides"]
     assert list(sides) == ["none", "multi_worker 2", "parameter_server 2"]
     for side, own in sides.items():
         assert own["median"]["words_per_second"] > 0

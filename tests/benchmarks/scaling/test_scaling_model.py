@@ -2,40 +2,40 @@ from __future__ import annotations
 
 import pytest
 
-from app.benchmarks.scaling import scaling_case, scaling_model
+from app.benchmarks.scaling.scaling_model import predict
+
+# 100 rows of a step take 2 ms to update, after 6 ms for its gradients; of 4 workers each has 40.
+COSTS = {"step_seconds": 0.008, "gradient_seconds": 0.006, "rows": [(1, 100.0), (4, 40.0)]}
 
 
-def test_the_model_of_replicas_by_hand():
-    """4 workers, 1,000 words in 2 ms, vectors of 1 MB, 10 Gbit/s, 0.1 ms a message."""
-    found = scaling_model.in_step(4, 4096, 1000.0, 0.002, 1e6)
-    # 3 hops: 3 MB, 2.4 ms; a message each, 0.3 ms.
-    assert found.bytes == 3e6 and found.messages == 3
-    assert found.words_per_second(10, 1e-4) == pytest.approx(1000 / 0.0047)
-    assert found.bytes_per_word == 12e6 / 1000
-    assert found.break_even == pytest.approx(24e6 / 0.002 / 1e9)
-    at_break_even = scaling_model.in_step(4, 4096, 1000.0, 0.002, 1e6)
-    assert at_break_even.words_per_second(found.break_even, 0.0) == pytest.approx(1000 / 0.004)
+def predicted(costs=COSTS):
+    """4 workers, 1,000 words a step of 4,096 tokens, 24 columns, a link of 1 Mbit/s."""
+    return predict(costs, 4096, 1000.0, 24, [0.001], message_seconds=1e-4)
 
 
-def test_the_model_of_servers_by_hand():
-    """4 workers, 1,000 words of each in 2 ms, 100 rows of 24 numbers."""
-    assert scaling_model.rows_there_and_back(100, 24) == 2 * 100 * (4 + 24 * 4)
-    found = scaling_model.at_own_pace(4, 4096, 1000.0, 0.002, 100, 24)
-    # 20 kB at 0.1 Gbit/s are 1.6 ms; three messages, 0.3 ms.
-    assert found.words_per_second(0.1, 1e-4) == pytest.approx(4000 / 0.0039)
-    assert found.bytes_per_word == 20
-    assert found.break_even == pytest.approx(0.16e-3 / 0.002)
+def test_replicas_by_hand():
+    shared, each, _ = predicted()
+    # A quarter of the gradients, and 4 times the update of 40 rows; 3 hops of 40 x 100 bytes.
+    assert (shared["step_tokens"], shared["words"]) == (4096, 1000)
+    assert shared["seconds"] == pytest.approx(0.006 / 4 + 4 * 40 * 0.002 / 100)
+    assert shared["bytes"] == 3 * 40 * 100 and shared["messages"] == 3
+    # All gradients, and 4 times the update of 100 rows; 3 hops of 100 x 100 bytes.
+    assert (each["step_tokens"], each["words"]) == (4 * 4096, 4000)
+    assert each["seconds"] == pytest.approx(0.006 + 4 * 0.002)
+    assert each["bytes"] == 3 * 100 * 100
+    seconds = 0.014 + 3 * 1e-4 + 8 * 30_000 / 1e6
+    assert each["words_per_second"][0.001] == pytest.approx(4000 / seconds)
 
 
-def test_what_is_reckoned_follows_from_what_was_measured():
-    shares = [
-        {"workers": 1, "step_tokens": 4096, "seconds": 0.01, "bytes": 0.0, "rows": 100.0},
-        {"workers": 2, "step_tokens": 4096, "seconds": 0.006, "bytes": 1000.0},
-        {"workers": 2, "step_tokens": 8192, "seconds": 0.012, "bytes": 1500.0},
-        {"workers": 4, "step_tokens": 4096, "left_out": "too many"},
-    ]
-    shared, each, two, four = scaling_case.reckon(shares, 4096, 5000.0, 24)
-    assert (shared.words, shared.seconds, shared.bytes) == (5000, 0.006, 1000)
-    assert (each.words, each.seconds, each.bytes) == (10_000, 0.012, 1500)
-    assert (two.strategy, two.words, two.seconds) == ("parameter_server", 10_000, 0.01)
-    assert (four.workers, four.words) == (4, 20_000)
+def test_servers_by_hand():
+    served = predicted()[-1]
+    assert (served["strategy"], served["workers"]) == ("parameter_server", 4)
+    assert (served["seconds"], served["words"]) == (0.008, 4000)
+    assert served["bytes"] == 2 * 100 * 100 and served["messages"] == 3
+    assert served["bytes_per_word"] == 4 * 20_000 / 4000
+    assert served["break_even_gigabits"] == pytest.approx(8 * 20_000 / 1e9 / 0.008)
+
+
+def test_a_batch_that_cannot_be_divided_is_not_shared():
+    costs = COSTS | {"rows": [(1, 100.0), (4, None)]}
+    assert [one["step_tokens"] for one in predicted(costs)] == [4 * 4096, 4096]

@@ -5,16 +5,14 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.benchmarks.scaling import scaling_jobs, scaling_meter, scaling_share
+from app.benchmarks.scaling import scaling_jobs, scaling_meter, scaling_model
 from app.checkpoints.workdir import Workdir, write_flags
 from app.config import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig, VocabularyConfig
 from app.config.settings import by_name
 from app.system import devices
-from app.tables.row_reads import unique
 from app.tasks.words import words_data
 from app.training.step import split_steps
 from tests.integration.commands import fresh, write_corpus
@@ -27,9 +25,9 @@ def test_processor_time_is_of_all_that_came_from_a_process(tmp_path):
         (tmp_path / str(number) / "stat").write_text(" ".join(fields))
     (tmp_path / "11").mkdir()  # it has ended meanwhile
     (tmp_path / "self").mkdir()
-    per_second = 1 / scaling_meter.started_seconds(8, tmp_path) * 4
-    assert scaling_meter.started_seconds(7, tmp_path) * per_second == pytest.approx(21 + 4)
-    assert scaling_meter.started_seconds(10, tmp_path) == 0
+    per_second = 1 / scaling_meter.descendant_seconds(8, tmp_path) * 4
+    assert scaling_meter.descendant_seconds(7, tmp_path) * per_second == pytest.approx(21 + 4)
+    assert scaling_meter.descendant_seconds(10, tmp_path) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
@@ -67,14 +65,14 @@ def run_before(tmp_path):
 
 
 def test_the_programs_take_the_settings_of_the_run(run_before):
-    config = scaling_jobs.of_run(run_before, batch_tokens=128, steps=3, micro_batches=4)
+    config = scaling_jobs.read_config(run_before, batch_tokens=128, steps=3, micro_batches=4)
     assert (config.model.window, config.input.subsample, config.run.audit) == (2, 0.05, True)
     assert (config.input.batch_tokens, config.input.micro_tokens) == (128, 32)
-    text = scaling_jobs.text_of(config)
+    text = scaling_jobs.load_text(config)
     own = len(text.vocabulary.tokens)
     job = scaling_jobs.make_job(config, text, own + 1000, 4)
     assert {table.rows for table in job.placed.tables.values()} == {own + 1000}
-    calls = scaling_jobs.calls(job, 2)
+    calls = scaling_jobs.first_calls(job, 2)
     assert [int(first) for _, first in calls] == [0, 3]
     assert calls[0][0].shape == (3, 8, 20)
     for batches in split_steps(*calls[0], 1, 4):
@@ -83,7 +81,7 @@ def test_the_programs_take_the_settings_of_the_run(run_before):
 
 
 def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
-    config = scaling_jobs.of_run(run_before, batch_tokens=256, steps=3, micro_batches=2)
+    config = scaling_jobs.read_config(run_before, batch_tokens=256, steps=3, micro_batches=2)
     found = [scaling_jobs.zipf_bytes(config, size, 8, 4) for size in (20, 2000, 200_000)]
     assert found == sorted(found)
     # Ids and rows of 128 centres, and of 8 rows of 20 words and 4 groups of 32 with negatives.
@@ -92,29 +90,15 @@ def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
 
 
 @pytest.mark.slow
-def test_the_share_of_a_replica(run_before, tmp_path, monkeypatch):
+def test_the_costs_of_a_step(run_before, monkeypatch):
     monkeypatch.setattr(devices, "use_machine", lambda settings: None)
-    monkeypatch.setattr(scaling_share, "_SECONDS", 0.0)
-    monkeypatch.setattr(scaling_share, "_POOL", 1)
-    monkeypatch.setattr(scaling_share, "_STEPS", 2)
-    job = {"workdir": run_before, "columns": 8, "shares": [(1, 256), (2, 256), (16, 256)]}
-    scaling_share.main(job | {"result": str(tmp_path / "result")})
-    one, two, many = json.loads((tmp_path / "result").read_text())
-    assert "--group_tokens=32 does not divide --batch_tokens=256 over" in many["left_out"]
-    assert one["bytes"] == 0 and one["seconds"] > 0 and two["seconds"] > 0
-    # The vector: rows of two tables, each with its id, and a few numbers; see `packing.pack`.
-    config = scaling_jobs.of_run(run_before, 256, 2, 2)
-    text = scaling_jobs.text_of(config)
-    made = scaling_jobs.make_job(config, text, len(text.vocabulary.tokens), 8)
-    ((data, _),) = scaling_jobs.calls(made, 1)
-    rows = []
-    for part, tokens in enumerate(tf.split(data, 2, axis=1)):
-        first = tf.constant(part * 2, tf.int64)
-        for (batch,) in split_steps(tokens, first, config.run.seed, 1):
-            looked = made.model.lookups(batch).values()
-            rows.append(sum(int(tf.size(unique(ids)[0])) for ids in looked))
-    assert two["bytes"] == pytest.approx(4 * (np.mean(rows) * (1 + 8) + 2 + 3))
-    assert 0 < one["rows"] < 2 * np.mean(rows)
+    monkeypatch.setattr(scaling_model, "_ROUNDS", 2)
+    monkeypatch.setattr(scaling_model, "_STEPS", 2)
+    job = {"workdir": run_before, "columns": 8, "batch_tokens": 256, "workers": [2, 16]}
+    costs = scaling_model.measure(job)
+    assert costs["step_seconds"] > 0 and costs["gradient_seconds"] > 0
+    (_, one), (_, two), many = costs["rows"]
+    assert two < one < 2 * two and many == (16, None)  # --group_tokens=32 does not divide 16 tokens
 
 
 @pytest.mark.slow
@@ -130,11 +114,3 @@ def test_the_bytes_that_replicas_exchange_do_not_depend_on_the_rows(run_before, 
     assert less["exchanged_bytes"] == more["exchanged_bytes"] > 1000
     assert less["zipf_bytes"] < more["zipf_bytes"]
     assert more["table_bytes"] == 200 * less["table_bytes"] and less["step_ms"] > 0
-
-
-@pytest.mark.slow
-def test_a_message_between_two_processes(tmp_path):
-    job = {"result": str(tmp_path / "result")}
-    ended = fresh("app.benchmarks.scaling.scaling_message", json.dumps(job))
-    assert ended.code == 0, ended.err
-    assert json.loads((tmp_path / "result").read_text())["message_seconds"] > 0

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from app.benchmarks.sparse import sparse_case, sparse_sides
-from app.benchmarks.sparse.sparse_sides import BATCH, Case
+from app.benchmarks.sparse.sparse_sides import Case
 from app.errors import RunError
 
+BATCH = (128, 20)
 IDS = BATCH[0] * BATCH[1]
 STEPS = 3
 
@@ -72,6 +71,20 @@ def test_keras_does_the_same_where_every_row_is_touched(optimizer):
     agree(["hand", "keras", "keras_jit"], optimizer, all_rows_once())
 
 
+def test_dense_adam_also_changes_rows_that_are_idle():
+    agree(["hand", "dense"], "lazy_adam", all_rows_once())
+    given = repeated_and_idle()
+    rows, m, v = np.array(Ramp()((given.rows, 4)), np.float64), 0.0, 0.0
+    for number, ids_BT in enumerate(given.ids_SBT, 1):
+        gradient = np.zeros_like(rows)
+        by_vector = 2 * (rows[ids_BT] - given.target_BTD) / given.target_BTD.size
+        np.add.at(gradient, ids_BT, by_vector)
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        rate = sparse_sides.RATE * np.sqrt(1 - 0.999**number) / (1 - 0.9**number)
+        rows = rows - rate * m / (np.sqrt(v) + 1e-7)
+    np.testing.assert_allclose(trained("dense", "lazy_adam", given), rows, rtol=1e-3, atol=1e-5)
+
+
 def test_every_side_has_the_optimizers_that_the_case_asks_of_it():
     by_side = {
         "table": sparse_sides.ON_TABLES,
@@ -79,22 +92,22 @@ def test_every_side_has_the_optimizers_that_the_case_asks_of_it():
         "hand": sparse_sides.sparse_by_hand.FORMULAS,
         "keras": sparse_sides.IN_KERAS,
         "keras_jit": sparse_sides.IN_KERAS,
+        "dense": {"lazy_adam"},
     }
     assert by_side.keys() == sparse_sides.SIDES.keys()
     for side, optimizers in by_side.items():
-        assert optimizers.keys() == {
+        assert set(optimizers) == {
             name for name, sides in sparse_case.HELD.items() if side in sides
         }
 
 
-def job(tmp_path, **changes):
+def job(**changes):
     values = {"side": "table", "optimizer": "rowwise_adagrad", "rows": 1000, "dim": 8, "steps": 4}
-    return values | {"seed": 3, "result": str(tmp_path / "result.json")} | changes
+    return values | {"seed": 3, "batch": BATCH} | changes
 
 
-def test_a_side_writes_what_it_measured(tmp_path):
-    sparse_sides.main(job(tmp_path))
-    values = json.loads((tmp_path / "result.json").read_text())
+def test_a_side_returns_its_figures():
+    values = sparse_sides.measure(job())
     assert values["block_steps"] == 4
     assert min(values["blocks_ms"]) <= values["step_ms"] <= max(values["blocks_ms"])
     assert values["table_bytes"] == 1000 * (8 + 1) * 4
@@ -108,30 +121,19 @@ def stand_in(blocks, changed=1.0):
     )
 
 
-def test_a_slow_side_makes_fewer_steps_and_the_first_block_does_not_count(tmp_path, monkeypatch):
+def test_a_slow_side_makes_fewer_steps_and_the_first_block_does_not_count(monkeypatch):
     def blocks(steps, count):
         return [1000.0] + [0.5 * steps] * (count - 1)
 
     monkeypatch.setitem(sparse_sides.SIDES, "table", stand_in(blocks))
-    sparse_sides.main(job(tmp_path, steps=100))
-    values = json.loads((tmp_path / "result.json").read_text())
+    values = sparse_sides.measure(job(steps=100))
     assert values["block_steps"] == 6 and values["blocks_ms"] == [500.0] * 5
 
 
 @pytest.mark.parametrize("changed", [0.0, np.nan])
-def test_a_side_that_does_not_train_has_no_speed(tmp_path, monkeypatch, changed):
+def test_a_side_that_does_not_train_has_no_speed(monkeypatch, changed):
     monkeypatch.setitem(
         sparse_sides.SIDES, "table", stand_in(lambda steps, count: [1.0] * count, changed)
     )
     with pytest.raises(RunError, match="rowwise_adagrad, table: .* so its speed means nothing"):
-        sparse_sides.main(job(tmp_path))
-
-
-def test_a_device_without_enough_memory_leaves_the_side_out(tmp_path, monkeypatch):
-    def blocks(steps, count):
-        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
-
-    monkeypatch.setitem(sparse_sides.SIDES, "table", stand_in(blocks))
-    sparse_sides.main(job(tmp_path))
-    values = json.loads((tmp_path / "result.json").read_text())
-    assert values == {"left_out": "the memory of the device does not suffice"}
+        sparse_sides.measure(job())

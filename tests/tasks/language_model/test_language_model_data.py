@@ -66,6 +66,10 @@ def config(corpus, workdir, loss="softmax", epochs=3, vocab="", **given):
     )
 
 
+def load_text(config, place):
+    return words_data.load_text(config, place, finished=False, ends_documents=True)
+
+
 class Run:
     """A run in a folder, as app.train makes it. during: called before each batch."""
 
@@ -76,7 +80,9 @@ class Run:
         self.job = task.make_job(self.config, self.place, progress.is_finished(self.place))
         prepare(self.job, self.config.run)
         self.job.data.record()
-        self.text = words_data.load_text(self.config, self.place, finished=False)
+        self.text = words_data.load_text(
+            self.config, self.place, finished=False, ends_documents=True
+        )
         made = self.job.data.batches
 
         def batches(epochs, first):
@@ -243,9 +249,9 @@ def test_a_vocabulary_needs_its_marks(tmp_path, corpus):
     settings = config(corpus, place.path, vocab=str(path))
     path.write_text("a\t9\n<eos>\t3\nb\t2\n")
     with pytest.raises(UsageError, match=f"^--vocab={path}: has no <unk>, which --task=language"):
-        words_data.load_text(settings, place, finished=False)
+        load_text(settings, place)
     path.write_text("a\t9\n<eos>\t3\n<unk>\t2\n")
-    assert words_data.load_text(settings, place, finished=False).words == 60 * 51
+    assert load_text(settings, place).words == 60 * 51
 
 
 def test_a_score_that_is_no_number_stops_the_run():

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.input.pairs import KnownItems
+from app.losses.pair_losses import SquaredError
 from app.models.factorization import MatrixFactorization
 from app.models.neural_filtering import Mlp
 from app.models.recommender import Recommender
@@ -25,7 +26,7 @@ def on_the_cpu():
 
 def ranker(k, scorer=None):
     scorer = scorer or MatrixFactorization(DIM)
-    model = Recommender(USERS, ITEMS, scorer, "bpr", 1, mean=0.5)
+    model = Recommender(USERS, ITEMS, scorer, SquaredError(mean=0.5), 1)
     tables = {}
     for number, (name, spec) in enumerate(model.tables().items()):
         # Whole numbers, so that many scores are equal.

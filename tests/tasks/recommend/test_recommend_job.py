@@ -142,6 +142,16 @@ def test_a_temperature_without_cosines_is_refused(values):
     checks.make_config(given)
 
 
+def test_weights_beside_predicted_ratings_are_refused():
+    given = {"task": "recommend", "loss": "squared_error", "weighted": True, "workdir": "run"}
+    defaults = {
+        name: settings.default(field, "recommend") for name, field in settings.fields().items()
+    }
+    with pytest.raises(UsageError, match="^--weighted=True means nothing to --loss=squared_error"):
+        checks.check(settings.from_names(defaults | given))
+    checks.check(settings.from_names(defaults | given | {"loss": "bpr"}))
+
+
 def test_weights_are_ratings_above_0(tmp_path):
     config = config_of(tmp_path, "a\tx\t0\na\ty\t1\nb\tx\t2\nb\ty\t1", loss="bpr", weighted=True)
     with pytest.raises(UsageError, match="--weighted: some ratings are not above 0"):

@@ -1,4 +1,4 @@
-"""The main loop of a worker or a parameter server, which serves the chief of the run."""
+"""Run TensorFlow's server in a worker or a parameter server of --strategy=parameter_server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..system.signals import asked_to_stop
@@ -32,21 +31,36 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         RunError: A process did not arrive within --cluster_timeout.
         UsageError: This process cannot serve, or processes differ; see `rendezvous`.
     """
-    with asked_to_stop() as stop, rendezvous.present(config, hosts):
-        cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
+    rendezvous.check_own_address(hosts, config.run.cluster_timeout)
+    with asked_to_stop() as stop:
         server = tf.distribute.Server(
-            cluster, hosts.kind, hosts.index, protocol="grpc", config=_threads(hosts)
+            make_resolver(hosts).cluster_spec(),
+            hosts.kind,
+            hosts.index,
+            protocol="grpc",
+            config=_threads(hosts),
         )
         assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
-        rendezvous.await_all(config, hosts)
-        liveness.wait_for_end_of_chief(hosts, stop.is_set)
+        rendezvous.meet(config, hosts)
+        liveness.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
+    if not stop.is_set() and not is_finished(workdir):
+        liveness.start_again(hosts.name(*hosts.chief))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if not stop.is_set() and not is_finished(workdir):
-        logging.info("%s is gone; starting again to wait for it", hosts.name(*hosts.chief))
-        os.execv(sys.executable, [sys.executable, "-m", f"{PACKAGE}.train", *sys.argv[1:]])
     os._exit(0)  # there is no other way to end a server of TensorFlow
+
+
+def make_resolver(hosts: Hosts) -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Return the processes of a run as strategies of TensorFlow take them.
+
+    Args:
+        hosts: The processes of the run.
+    """
+    cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"
+    )
 
 
 def _threads(hosts: Hosts) -> tf.compat.v1.ConfigProto:

@@ -1,6 +1,6 @@
 """Run a server of the tf.data service as a process.
 
-    python -m app.distributed.server ROLE ARGUMENT…
+    python -m app.distributed.data_server ROLE ARGUMENT…
 
 It prints its address when it is ready, and ends when its standard input is closed. A worker whose
 dispatcher has ended first cannot notice this, as TensorFlow then keeps Python from running. So
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # Milliseconds without a heartbeat until a worker counts as gone, and between two heartbeats.
@@ -44,7 +44,11 @@ def start(role: str, *arguments: str) -> tuple[Any, str]:
     Returns:
         The server and its HOST:PORT.
     """
-    return {"data_dispatcher": _data_dispatcher, "data_worker": _data_worker}[role](*arguments)
+    starts: dict[str, Callable[..., tuple[Any, str]]] = {
+        "data_dispatcher": _data_dispatcher,
+        "data_worker": _data_worker,
+    }
+    return starts[role](*arguments)
 
 
 def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:

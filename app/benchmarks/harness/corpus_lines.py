@@ -1,4 +1,4 @@
-"""A corpus as one plain file of lines of bounded length, the same for every side."""
+"""Write a corpus as one plain file of lines of bounded length, for every side the same."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from pathlib import Path
 from ...system.files import replacing
 from ...text.reading import blocks
 
-# gensim's `corpus_file` drops without a word what a line has beyond 10,000 words (MAX_SENTENCE_LEN
-# of gensim/models/word2vec_inner.pyx); lines of 1,000 are what word2vec.c itself cuts text into
-# (MAX_SENTENCE_LENGTH of word2vec.c).
+# Words of a line, as in word2vec.c (MAX_SENTENCE_LENGTH). gensim's `corpus_file` silently drops the
+# words of a line after the first 10,000 (MAX_SENTENCE_LEN of gensim/models/word2vec_inner.pyx).
 LINE_WORDS = 1000
 
 
 def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
-    """Writes the words of the sources to `path` in order, and returns how many there are.
+    """Write the words of a corpus in order, a block of text in memory at a time.
 
-    A line stays a line, without its white space; one of more than `longest` words becomes several.
-    Memory is bounded by a block of text. RunError when a source cannot be read or `path` written.
+    Args:
+        sources: The files to read.
+        path: The file to write.
+        longest: The most words of a line. A longer line becomes several.
+
+    Returns:
+        The number of words.
+
+    Raises:
+        RunError: A source cannot be read, or the file cannot be written.
     """
     words = 0
     with (
@@ -32,7 +39,12 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
 
 
 def read(sources: Sequence[str], longest: int) -> Iterator[list[str]]:
-    """The words of each line, in order; a line of more than `longest` words becomes several."""
+    """Return the words of each line, in order.
+
+    Args:
+        sources: The files to read.
+        longest: The most words of a line. A longer line becomes several.
+    """
     for source in sources:
         for block in blocks(source):
             for line in block.decode().split("\n"):

@@ -1,4 +1,4 @@
-"""Losses of pairs against numpy, and against the gradients of the plain formula."""
+"""The softmax over the items of a batch against the plain formula and its gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses import ranking
+from app.losses.in_batch_softmax import in_batch_softmax, log_expected
 
 WEIGHTS = np.array([1, 0.5, 2, 0, 1, 1], np.float32)
 PLACES = np.array([0, 1, 0, 2, 3, 1], np.int32)  # items that come twice, and one of weight 0
@@ -23,28 +23,8 @@ def drawn(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def test_squared_error():
-    scores, ratings = drawn(6), drawn(6, seed=1)
-    expected = (WEIGHTS * (scores - ratings) ** 2).sum()
-    np.testing.assert_allclose(ranking.squared_error(scores, ratings, WEIGHTS), expected, 1e-5)
-
-
-def test_bpr():
-    scores, negatives = tf.constant(drawn(6)), tf.constant(drawn(6, 3, seed=1))
-    with tf.GradientTape() as tape:
-        tape.watch([scores, negatives])
-        loss = ranking.bpr(scores, negatives, tf.constant(WEIGHTS))
-    better = scores.numpy()[:, None] - negatives.numpy()
-    expected = (WEIGHTS * np.log1p(np.exp(-better)).mean(axis=1)).sum()
-    np.testing.assert_allclose(loss, expected, 1e-5)
-    by_score, by_negative = tape.gradient(loss, [scores, negatives])
-    error = -WEIGHTS[:, None] / (1 + np.exp(better)) / 3
-    np.testing.assert_allclose(by_score, error.sum(axis=1), 1e-4)
-    np.testing.assert_allclose(by_negative, -error, 1e-4)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(tf.float32, 1e-4), (tf.bfloat16, 0.03)])
-def test_in_batch_softmax(dtype, tolerance):
+def test_loss_and_gradients(dtype, tolerance):
     users, items = tf.constant(drawn(6, 4)), tf.constant(drawn(6, 4, seed=1))
     expected = np.log([0.9, 0.5, 0.2, 0.1, 1, 1]).astype(np.float32)
     expected[4:] = np.inf  # columns that are no items
@@ -55,7 +35,7 @@ def test_in_batch_softmax(dtype, tolerance):
 
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([users, items])
-        loss = ranking.in_batch_softmax(
+        loss = in_batch_softmax(
             users, items, tf.constant(expected), tf.constant(PLACES), tf.constant(WEIGHTS), dtype
         )
         other = tf.reduce_sum(plain())
@@ -71,7 +51,12 @@ def test_of_no_weight_there_is_no_gradient_at_all():
     users, items = tf.constant(drawn(2, 3)), tf.constant(drawn(2, 3))
     with tf.GradientTape() as tape:
         tape.watch([users, items])
-        loss = ranking.in_batch_softmax(
+        loss = in_batch_softmax(
             users, items, tf.constant([0.0, np.inf]), tf.zeros(2, tf.int32), tf.zeros(2)
         )
     assert all(not gradient.numpy().any() for gradient in tape.gradient(loss, [users, items]))
+
+
+def test_the_chance_of_an_item_to_be_in_a_batch():
+    np.testing.assert_allclose(log_expected(np.array([3, 1]), 2), np.log([1 - 1 / 16, 1 - 9 / 16]))
+    assert log_expected(np.array([5]), 4)[0] == 0

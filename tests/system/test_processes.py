@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from app.benchmarks.harness import child_processes
 from app.errors import RunError, UsageError
+from app.system import processes
 
 
 def test_time_and_peak_memory_are_of_the_process_alone(tmp_path):
     ours = bytearray(b"x" * (200 << 20))  # Linux would count this in a child started directly
     before = time.time()
     code = "import time; text = b'x' * (64 << 20); time.sleep(0.2); print('done')"
-    usage = child_processes.run("child", ["-c", code], tmp_path / "log")
+    usage = processes.run("child", ["-c", code], tmp_path / "log")
     assert 64 << 20 < usage.peak_bytes < 150 << 20 < len(ours)
     assert 0.2 < usage.seconds < 10
     assert before <= usage.started <= time.time()
@@ -27,7 +27,7 @@ def test_a_failure_is_one_line_with_the_last_of_the_output(tmp_path, code, error
     end = f"sys.exit({code})" if code > 0 else f"os.kill(os.getpid(), {-code})"
     child = f"import os, sys; print('first'); print('the reason\\n', flush=True); {end}"
     with pytest.raises(error, match=rf"^child ended with exit code {code}: the reason$"):
-        child_processes.run("child", ["-c", child], tmp_path / "log")
+        processes.run("child", ["-c", child], tmp_path / "log")
 
 
 def test_nothing_is_left_running_after_an_interrupt(tmp_path):
@@ -42,7 +42,7 @@ def test_nothing_is_left_running_after_an_interrupt(tmp_path):
     thread.start()
     child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     with pytest.raises(KeyboardInterrupt):
-        child_processes.run("child", ["-c", child], log)
+        processes.run("child", ["-c", child], log)
     thread.join()
     assert _ends(int(log.read_text()))
 
@@ -59,16 +59,10 @@ def _ends(process: int) -> bool:
     return False
 
 
-def test_importing_takes_what_the_import_takes():
-    assert child_processes.importing("json").peak_bytes < 100 << 20
-    with pytest.raises(RunError, match="import no_such_module ended with exit code 1: .*no_such"):
-        child_processes.importing("no_such_module")
-
-
 def test_input_and_output_may_be_files(tmp_path):
     (tmp_path / "in").write_text("asked")
     code = "import sys; print(sys.stdin.read() * 2); print('told', file=sys.stderr)"
     files = [tmp_path / name for name in ("log", "in", "out")]
-    child_processes.run("child", ["-c", code], *files)
+    processes.run("child", ["-c", code], *files)
     assert (tmp_path / "out").read_text() == "askedasked\n"
     assert (tmp_path / "log").read_text() == "told\n"

@@ -1,7 +1,7 @@
-"""Runs a command and writes what it took: python -m app.benchmarks.harness.launcher RESULT COMMAND…
+"""Run a command, and write its time and memory to a file.
 
-A program of its own, of the standard library only: Linux counts the memory of the process that
-starts a program into that program's peak, so what starts it must be small.
+Linux counts the memory of the process that starts a program into the peak of that program. So this
+is a program of its own, small, with the standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes {"code", "started" (seconds since 1970), "seconds", "peak_bytes"} as JSON."""
+    """Run a command, and write its exit code and its `processes.Usage` as JSON.
+
+    Args:
+        arguments: The file to write, then the command.
+    """
     result, *command = arguments
     started, clock = time.time(), time.perf_counter()
     process = subprocess.Popen(command)

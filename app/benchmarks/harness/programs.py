@@ -1,0 +1,71 @@
+"""Run a side of a benchmark as a program of its own, which takes a job and returns figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ... import __name__ as PACKAGE
+from ...system import processes
+from ...system.processes import Usage
+
+
+def run(
+    name: str, module: str, job: Mapping[str, Any], log: Path | None = None
+) -> tuple[dict[str, Any], Usage]:
+    """Run a program of a benchmark to its end.
+
+    Args:
+        name: The name of the program, for messages.
+        module: The module of the program, below `app.benchmarks`. It calls `answer`.
+        job: The argument of its function, JSON values by name.
+        log: The file for its output; by default one that is deleted.
+
+    Returns:
+        The figures by name, and the time and memory of the process.
+
+    Raises:
+        UsageError: The program ended with exit code 2.
+        RunError: The program ended with another exit code than 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
+        result = Path(folder) / "result.json"
+        text = json.dumps({**job, "result": str(result)})
+        arguments = ["-m", f"{PACKAGE}.benchmarks.{module}", text]
+        usage = processes.run(name, arguments, log or Path(folder) / "log")
+        return json.loads(result.read_text(encoding="utf-8")), usage
+
+
+def answer(measure: Callable[[dict[str, Any]], Any], lacking: tuple[type[Exception], ...] = ()):
+    """Be the main function of a program that `run` starts.
+
+    Args:
+        measure: From the job to the figures by name.
+        lacking: Errors of a side that cannot run here. The figures are then the reason, under
+            `left_out`.
+    """
+    job = json.loads(sys.argv[1])
+    result = Path(job.pop("result"))
+    try:
+        values = measure(job)
+    except lacking as error:
+        values = {"left_out": str(error).splitlines()[0]}
+    result.write_text(json.dumps(values), encoding="utf-8")
+
+
+def import_usage(module: str) -> Usage:
+    """Return the time and memory of a process that imports a module and does nothing else.
+
+    Args:
+        module: The name of the module.
+
+    Raises:
+        RunError: The module cannot be imported.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        return processes.run(f"import {module}", ["-c", f"import {module}"], log)

@@ -1,0 +1,109 @@
+"""Losses of pairs of a user and an item: their interface, squared error and pairwise ranking.
+
+Each loss is a weighted sum over B pairs. A pair of weight 0 is padding and has no gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ..tables.row_reads import take
+from ..types import Rows
+from .logistic import logistic
+
+
+class PairBatch(NamedTuple):
+    """The B pairs of a batch, and the functions that score them.
+
+    Attributes:
+        users_BE: The code of each pair's user, float32.
+        items: The rows of the B items, followed by the rows of B drawn items for each of the K
+            negatives.
+        ratings_B: The ratings, float32.
+        weights_B: The weights, float32.
+        encode: From rows of items (N, D) to their codes (N, E), float32.
+        score: From the codes (N, E) of N users and of N items to the scores (N,), float32.
+    """
+
+    users_BE: tf.Tensor
+    items: Rows
+    ratings_B: tf.Tensor
+    weights_B: tf.Tensor
+    encode: Callable[[tf.Tensor], tf.Tensor]
+    score: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class PairLoss:
+    """The base class of losses of pairs.
+
+    Attributes:
+        is_in_batch: Whether each user is scored with all items of the batch, so that a score must
+            be an inner product of codes.
+        negatives: The number K of items that are drawn for each pair.
+        predicts_ratings: Whether scores predict ratings.
+        mean: The mean rating if scores predict ratings, which is added to them; otherwise 0.
+        temperature: The number by which the loss divides scores.
+        initial_biases_V: The initial biases of the items; None for 0.
+    """
+
+    is_in_batch: bool = False
+    negatives: int = 0
+    predicts_ratings: bool = False
+    mean: float = 0.0
+    temperature: float = 1.0
+    initial_biases_V: tf.Variable | None = None
+
+    def loss(self, batch: PairBatch) -> tf.Tensor:
+        """Return the loss of all pairs, a float32 scalar.
+
+        Args:
+            batch: The pairs.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class SquaredError(PairLoss):
+    """The squared error of predicted ratings (Koren, Bell & Volinsky 2009, equation 2).
+
+    Attributes:
+        mean: The mean rating.
+    """
+
+    mean: float
+    predicts_ratings = True
+
+    def loss(self, batch: PairBatch) -> tf.Tensor:
+        """Return the sum of squared errors."""
+        scores_B = batch.score(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
+        errors_B = scores_B + self.mean - batch.ratings_B
+        return tf.reduce_sum(batch.weights_B * tf.square(errors_B))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bpr(PairLoss):
+    """Bayesian personalised ranking (Rendle et al. 2009, section 4.1), without its penalty.
+
+    The loss of a pair is the mean of -log sigmoid(score of the pair - score of a drawn item) over K
+    drawn items.
+
+    Attributes:
+        negatives: K.
+    """
+
+    negatives: int
+
+    def loss(self, batch: PairBatch) -> tf.Tensor:
+        """Return the sum of the losses of all pairs."""
+        count = batch.users_BE.shape[0]
+        items_NE = batch.encode(take(batch.items, tf.float32))
+        scores_B = batch.score(batch.users_BE, items_NE[:count])
+        users_NE = tf.tile(batch.users_BE, [self.negatives, 1])
+        drawn_N = batch.score(users_NE, items_NE[count:])
+        drawn_BK = tf.transpose(tf.reshape(drawn_N, (self.negatives, count)))
+        weights_B1 = batch.weights_B[:, tf.newaxis] / self.negatives
+        return logistic(scores_B[:, tf.newaxis] - drawn_BK, weights_B1, observed=True)
