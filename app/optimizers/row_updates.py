@@ -19,7 +19,7 @@ def update_rows(
 ) -> None:
     """Apply an update rule to some rows of a table and to their slots, and touch no other row.
 
-    Rows are assigned, which is faster than to add to them, so a table must have a single writer.
+    Rows are assigned, so a table must have a single writer.
 
     Args:
         rule: The update rule.

@@ -103,7 +103,7 @@ class Table(Protocol):
             ids_U: Ids (U,), or the result of this method, which is returned.
 
         Returns:
-            The ids to give to `gather`, `add` and `assign`. A table that stores its rows by id
+            The ids to give to `gather` and `assign`. A table that stores its rows by id
             returns the ids as they are.
         """
         ...
@@ -116,17 +116,6 @@ class Table(Protocol):
 
         Returns:
             Rows (U, D), float32.
-        """
-        ...
-
-    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of the given ids.
-
-        No addition is lost when several writers call this at the same time.
-
-        Args:
-            ids_U: Unique ids (U,).
-            delta_UD: Differences (U, D), float32.
         """
         ...
 

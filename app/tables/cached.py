@@ -185,10 +185,6 @@ class CachedTable(tf.Module):
         """Return the rows of cached ids; see `Table.gather`."""
         return self._cache.gather(self.locate(ids_U).rows)
 
-    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of cached ids; see `Table.add`."""
-        self._cache.add(self.locate(ids_U).rows, delta_UD)
-
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of cached ids; see `Table.assign`."""
         self._cache.assign(self.locate(ids_U).rows, rows_UD)

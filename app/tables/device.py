@@ -22,8 +22,8 @@ class DeviceTable(VariableRows, tf.Module):
     """A `tables.base.Table` in the memory of the device that is current when it is made.
 
     With stochastic rounding a variable, `writes`, counts the writes, so that training continues
-    with the next random draw after a checkpoint is restored. `add` then reads and writes, so of two
-    writers that race one is lost. Slots are part of this module, so TensorFlow saves them with it.
+    with the next random draw after a checkpoint is restored. Slots are part of this module, so
+    TensorFlow saves them with it.
 
     Args:
         rows: The number of rows, V.
@@ -67,13 +67,6 @@ class DeviceTable(VariableRows, tf.Module):
         if self.is_stochastic:
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
         self._make_slots(slots or {})
-
-    def add(self, ids_U: tf.Tensor, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of the given ids; see `Table.add`."""
-        if self.is_stochastic:
-            self.assign(ids_U, self.gather(ids_U) + delta_UD)
-        else:
-            super().add(ids_U, delta_UD)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table."""

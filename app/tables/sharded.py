@@ -128,14 +128,6 @@ class ShardedTable(tf.Module):
                 gathered.append(shard.gather(rows_M))
         return tf.dynamic_stitch(positions, gathered)
 
-    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of the given ids; see `Table.add`."""
-        positions, rows = self.locate(ids_U).rows
-        for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
-            delta_MD = tf.gather(delta_UD, positions_M)
-            with tf.device(shard.device):
-                shard.add(rows_M, delta_MD)
-
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids; see `Table.assign`."""
         positions, rows = self.locate(ids_U).rows

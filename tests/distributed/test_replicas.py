@@ -88,7 +88,7 @@ def test_rows_are_written_to_every_copy_outside_of_replicas(strategy):
         table = DeviceTable(4, 2, tf.zeros)
     ids, rows = tf.constant([2]), tf.constant([[1.0, 2.0]])
     table.assign(ids, rows)
-    table.add(ids, rows)
+    table.assign(ids, table.gather(ids) + rows)
     for copy in strategy.experimental_local_results(table.values):
         np.testing.assert_array_equal(copy[2], [2.0, 4.0])
     np.testing.assert_array_equal(table.gather(ids), [[2.0, 4.0]])

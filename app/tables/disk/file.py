@@ -27,7 +27,7 @@ _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps r
 class FileTable(tf.Module):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
-    `add` and `assign` raise RunError if the disk is full, inside a tf.function as a
+    `assign` raises RunError if the disk is full, inside a tf.function as a
     tf.errors.OpError (see `tables.python_calls`).
 
     Args:
@@ -100,28 +100,6 @@ class FileTable(tf.Module):
         rows_UD = self._call(read, ids_U, result=self.dtype)
         return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
-    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of the given ids, in float32; see `Table.add`.
-
-        With stochastic rounding, of two writers that race one is lost.
-
-        Args:
-            ids_U: Unique ids (U,).
-            delta_UD: Differences (U, D).
-        """
-        ids_U = self.locate(ids_U)
-
-        def write(ids_U: np.ndarray, delta_UD: np.ndarray) -> None:
-            def change() -> np.ndarray:
-                return self._file.read(self._number, ids_U).astype(np.float32) + delta_UD
-
-            self._file.write(self._number, ids_U, change)
-
-        if self.is_stochastic:
-            self.assign(ids_U, self.gather(ids_U) + delta_UD)
-        else:
-            self._call(write, ids_U, delta_UD)
-
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table.
 
@@ -143,7 +121,7 @@ class FileTable(tf.Module):
         """
 
         def write(ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
-            self._file.write(self._number, ids_U, lambda: rows_UD)
+            self._file.write(self._number, ids_U, rows_UD)
 
         self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
 

@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,13 +127,13 @@ class TableFile:
         self._check_file()
         return self._header.sections[number].parts(self.path)
 
-    def write(self, number: int, ids_U: np.ndarray, change: Callable[[], np.ndarray]) -> None:
+    def write(self, number: int, ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
         """Replace rows of a section.
 
         Args:
             number: The number of the section.
             ids_U: Unique ids (U,) in range.
-            change: Returns the new rows (U, D). It is called under the lock of the file.
+            rows_UD: The new rows (U, D).
 
         Raises:
             RunError: The journal cannot be written, or the file was cut short. No row is replaced.
@@ -141,7 +141,7 @@ class TableFile:
         assert self._generation or not self._resume, "restore comes first"
         with self._lock:
             self._check_size(number)
-            rows_U = self._header.sections[number].items(change())
+            rows_U = self._header.sections[number].items(rows_UD)
             if self._generation:
                 journalled_V = self._journalled[number]
                 new_N = ids_U[~journalled_V[ids_U]]

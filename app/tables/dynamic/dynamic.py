@@ -59,13 +59,14 @@ class RowsByKey:
         rows_UD = self.row_store.gather(tf.maximum(located.rows, 0))
         return tf.where(located.rows[:, tf.newaxis] < 0, first_UD, rows_UD)
 
-    def add(self, ids_U: Ids, delta_UD: tf.Tensor) -> None:
-        """Add to the rows of the given keys; see `Table.add`."""
-        self.row_store.add(*self._with_rows(ids_U, delta_UD))
-
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given keys; see `Table.assign`."""
-        self.row_store.assign(*self._with_rows(ids_U, rows_UD))
+        rows_U = self.locate(ids_U).rows
+        if self._may_lack_rows:
+            has_row_U = rows_U >= 0
+            rows_U = tf.boolean_mask(rows_U, has_row_U)
+            rows_UD = tf.boolean_mask(rows_UD, has_row_U)
+        self.row_store.assign(rows_U, rows_UD)
 
     def bytes(self) -> int:
         """Return the bytes of all rows and slots that were ever in use."""
@@ -79,21 +80,14 @@ class RowsByKey:
         """Return how a checkpoint holds the rows; see `RowStore.layout`."""
         return self.row_store.layout()
 
-    def _with_rows(self, ids_U: Ids, values_UD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rows_U = self.locate(ids_U).rows
-        if not self._may_lack_rows:
-            return rows_U, values_UD
-        has_row_U = rows_U >= 0
-        return tf.boolean_mask(rows_U, has_row_U), tf.boolean_mask(values_UD, has_row_U)
-
 
 class DynamicTable(RowsByKey, tf.Module):
     """A `tables.base.Table` whose ids are any int64, or any strings.
 
     A key gets a row when it is first seen, or when the key map admits it. To locate keys is to see
     them. It counts as one step of the map, in which a key was seen as often as it occurs among the
-    keys. A call that gathers, adds or assigns by keys locates them; so a training step locates its
-    keys once, and gives the result to the rows and the slots. The result is right until other keys
+    keys. A call that gathers or assigns by keys locates them; so a training step locates its keys
+    once, and gives the result to the rows and the slots. The result is right until other keys
     are located, which can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives

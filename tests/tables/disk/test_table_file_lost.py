@@ -64,7 +64,7 @@ def test_a_file_that_goes_while_it_is_used_is_told(tmp_path, change, told):
     if told == "was cut short":
         acts += [
             lambda: run.file.read(0, np.arange(3)),
-            lambda: run.file.write(0, np.arange(3), lambda: np.zeros((3, 3), np.float32)),
+            lambda: run.file.write(0, np.arange(3), np.zeros((3, 3), np.float32)),
         ]
     for act in acts:
         with pytest.raises(RunError, match=f"^--table_file={tmp_path}/rows {told}.* while it was"):
@@ -107,5 +107,5 @@ def test_a_journal_that_is_changed_while_it_is_used_is_told(tmp_path, change):
     before = run.rows()
     new = np.flatnonzero(~run.file._journalled[0])
     with pytest.raises(RunError, match=r"rows\.undo-1.*(No such file|changed by another program)"):
-        run.file.write(0, new, lambda: np.ones((len(new), 3), np.float32))
+        run.file.write(0, new, np.ones((len(new), 3), np.float32))
     assert_same(run.rows(), before)

@@ -40,7 +40,7 @@ def test_a_key_has_its_initial_row_until_it_is_written():
     np.testing.assert_array_equal(table.gather(ids(*far)), first(*far))
     np.testing.assert_array_equal(table.gather(ids(7, far[1], 7)), first(7, far[1], 7))
     table.assign(ids(9, 7), tf.ones((2, 3)))  # 9 is new
-    table.add(ids(7, 5), tf.ones((2, 3)))
+    table.assign(ids(7, 5), table.gather(ids(7, 5)) + 1.0)
     expected = np.concatenate([first(far[0]), [[1] * 3, [2] * 3], first(5) + 1])
     np.testing.assert_array_equal(table.gather(ids(far[0], 9, 7, 5)), expected)
     assert len(table.key_map) == 5 and (table.rows, table.columns) == (10, 3)
@@ -79,7 +79,7 @@ def test_located_keys_are_not_looked_up_again():
     located = table.locate(keys)
     table.assign(located, table.gather(located))
     slot.assign(located, slot.gather(located))
-    table.add(table.locate(located), tf.ones((2, 3)))
+    table.assign(table.locate(located), tf.ones((2, 3)))
     assert table.key_map.step == 1 and counts(table) == [1, 1]
     table.gather(keys)
     table.assign(keys, tf.ones((2, 3)))
@@ -149,7 +149,7 @@ def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
     keys = table.locate(ids(1, 2))
     np.testing.assert_array_equal(table.gather(keys), first(1, 2))
     table.assign(keys, tf.ones((2, 3)))
-    slot.add(keys, tf.ones((2, 1)))
+    slot.assign(keys, slot.gather(keys) + 1.0)
     assert table.key_map.keys().tolist() == [1]
     np.testing.assert_array_equal(table.gather_known(np.array([1, 2])), [[1] * 3, *first(2)])
     np.testing.assert_array_equal(slot.gather(keys), [[1.25], [0.25]])
