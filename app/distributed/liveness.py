@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import tensorflow as tf
 from absl import logging
@@ -27,9 +26,6 @@ _LOST_PROCESS_ERRORS = (
     tf.errors.FailedPreconditionError,
 )
 _PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
-# Seconds between two probes of a chief that is there, and the number of failed probes in a row
-# after which it counts as gone. The network may fail for a moment.
-_WATCH_SECONDS, _MISSED_PROBES = 1.0, 3
 
 
 def connect(address: str, seconds: float) -> socket.socket:
@@ -75,22 +71,6 @@ def missing(hosts: Hosts, tasks: Iterable[Task]) -> list[Task]:
         tasks: The processes to probe.
     """
     return [task for task in tasks if not is_listening(hosts.address_of(*task))]
-
-
-def wait_for_end_of_chief(
-    hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
-) -> None:
-    """Wait until the chief's process has ended, which closes its port.
-
-    Args:
-        hosts: The processes of the run.
-        seconds: The time in which the chief may still start its server.
-        is_stopping: Ends the wait early once it returns True.
-    """
-    left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
-    while left and not is_stopping():
-        time.sleep(_WATCH_SECONDS)
-        left = _MISSED_PROBES if is_listening(hosts.address_of(*hosts.chief)) else left - 1
 
 
 def is_lost_process_error(error: Exception) -> bool:

@@ -120,7 +120,7 @@ class Workers(Replicas):
         """Wait until the chief has saved; start again if it is lost before that."""
         if self.chief:
             return
-        liveness.wait_for_end_of_chief(self._hosts)
+        rendezvous.wait_for_end_of_chief(self._hosts)
         if not is_finished(workdir):
             liveness.start_again(self._hosts.name(*self._hosts.chief))
 

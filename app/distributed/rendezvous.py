@@ -14,7 +14,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -29,7 +29,10 @@ from .liveness import connect
 _PAUSE_SECONDS = 0.2  # between two attempts
 _REPORT_SECONDS = 5.0  # of waiting; processes that are started together wait less
 _MESSAGE_SECONDS = 5.0  # for a connection, and for a message that is under way
-_PROBE_SECONDS = 2.0  # for a connection to this machine, which takes milliseconds
+_PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
+# Seconds between two probes of a chief that is there, and the number of failed probes in a row
+# after which it counts as gone. The network may fail for a moment.
+_WATCH_SECONDS, _MISSED_PROBES = 1.0, 3
 _MESSAGE_BYTES = 1 << 20  # the longest message
 _BUSY = b"\0\0"  # the first bytes of a server of TensorFlow: the length of an HTTP/2 frame
 _ERRORS = {"failed": RunError, "refused": UsageError}
@@ -84,6 +87,31 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
         raise UsageError(
             f'{prefix}, and that is another machine; correct "task", or start this process there'
         )
+
+
+def wait_for_end_of_chief(
+    hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until the chief's process has ended, which closes its port.
+
+    A chief that was started again at once listens at the same port. It is recognized by its
+    greeting.
+
+    Args:
+        hosts: The processes of the run.
+        seconds: The time in which the chief may still start its server.
+        is_stopping: Ends the wait early once it returns True.
+    """
+    left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
+    while left and not is_stopping():
+        time.sleep(_WATCH_SECONDS)
+        try:
+            with connect(hosts.address_of(*hosts.chief), _PROBE_SECONDS) as connection:
+                is_new = "start" in _receive(connection, _PROBE_SECONDS)
+        except OSError:
+            left -= 1
+        else:
+            left = 0 if is_new else _MISSED_PROBES
 
 
 def _resolve(host: str, port: int) -> set[Any]:

@@ -43,7 +43,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
         rendezvous.meet(config, hosts)
-        liveness.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
+        rendezvous.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
     if not stop.is_set() and not is_finished(workdir):
         liveness.start_again(hosts.name(*hosts.chief))
     for stream in (sys.stdout, sys.stderr):

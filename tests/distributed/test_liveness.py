@@ -50,32 +50,6 @@ def test_a_port_that_is_connected_to_itself_is_nobody():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "probes", "count"),
-    [
-        (0.0, [True, False, False, True, False, False, False], 7),
-        (0.0, [False, False, False], 3),
-        (6.0, [False, False, False, False, False, True, False, False, False], 9),  # a server starts
-        (6.0, [False] * 6, 6),
-    ],
-)
-def test_a_chief_that_misses_several_probes_in_a_row_has_ended(monkeypatch, seconds, probes, count):
-    waits = []
-    monkeypatch.setattr(liveness.time, "sleep", waits.append)
-    left = iter(probes)
-    monkeypatch.setattr(liveness, "is_listening", lambda _: next(left))
-    liveness.wait_for_end_of_chief(hosts_at(1, 2, index=1), seconds)
-    assert len(waits) == count and next(left, None) is None
-
-
-def test_a_wait_for_the_chief_ends_when_asked(monkeypatch):
-    asked = iter([False, True])
-    monkeypatch.setattr(liveness.time, "sleep", lambda _: None)
-    monkeypatch.setattr(liveness, "is_listening", lambda _: True)
-    liveness.wait_for_end_of_chief(hosts_at(1, 2, index=1), is_stopping=lambda: next(asked))
-    assert next(asked, None) is None
-
-
-@pytest.mark.parametrize(
     ("error", "text", "expected"),
     [
         (tf.errors.UnavailableError, "", True),

@@ -18,6 +18,8 @@ from app.errors import RunError, UsageError
 from app.system import ports
 from tests.processes import listening
 
+BUSY = {"busy": ""}
+
 
 @pytest.fixture
 def pool():
@@ -156,6 +158,59 @@ def test_a_server_that_comes_back_does_not_wait_for_a_chief_that_trains(settings
     rendezvous.meet(asynchronous, worker)
     with pytest.raises(UsageError, match="^worker 0 .* has --epochs=9 and the chief 5; start"):
         rendezvous.meet(settings(1.0, "parameter_server", epochs=9), worker)
+
+
+class Probe:
+    """Takes the place of a connection, or of none."""
+
+    def __init__(self, *probes):
+        self._left, self.count = iter(probes), 0
+
+    def __call__(self, address, seconds):
+        self.count += 1
+        self.greeting = next(self._left)
+        if self.greeting is None:
+            raise ConnectionRefusedError
+        return contextlib.nullcontext(self)
+
+    def receive(self, connection, seconds):
+        return self.greeting
+
+
+@pytest.mark.parametrize(
+    ("seconds", "probes"),
+    [
+        (0.0, [BUSY, None, None, {}, None, None, None]),
+        (0.0, [None, None, None]),
+        (6.0, [None] * 5 + [BUSY, None, None, None]),  # its server starts
+        (6.0, [None] * 6),
+        (6.0, [None, BUSY, {"start": "again"}]),
+    ],
+)
+def test_a_chief_that_misses_probes_in_a_row_or_greets_has_ended(monkeypatch, seconds, probes):
+    probe = Probe(*probes)
+    monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(rendezvous.time, "sleep", lambda _: None)
+    monkeypatch.setattr(rendezvous, "connect", probe)
+    monkeypatch.setattr(rendezvous, "_receive", probe.receive)
+    rendezvous.wait_for_end_of_chief(make_hosts(2)[1], seconds)
+    assert probe.count == len(probes)
+
+
+def test_a_wait_for_the_chief_ends_when_asked(monkeypatch):
+    asked = iter([False, True])
+    monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.01)
+    rendezvous.wait_for_end_of_chief(make_hosts(2)[1], is_stopping=lambda: next(asked))
+    assert next(asked, None) is None
+
+
+def test_a_chief_that_is_started_again_at_once_is_noticed(pool, settings, monkeypatch):
+    monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.1)
+    chief, worker = make_hosts(2)
+    meeting = pool.submit(rendezvous.meet, settings(), chief)
+    rendezvous.wait_for_end_of_chief(worker, 60.0)
+    rendezvous.meet(settings(), worker)
+    meeting.result(60)
 
 
 def test_the_own_address():
