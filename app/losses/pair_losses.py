@@ -48,6 +48,7 @@ class PairLoss:
         mean: The mean rating if scores predict ratings, which is added to them; otherwise 0.
         temperature: The number by which the loss divides scores.
         initial_biases_V: The initial biases of the items; None for 0.
+        dtype: The dtype of the matrix products.
     """
 
     is_in_batch: bool = False
@@ -56,6 +57,7 @@ class PairLoss:
     mean: float = 0.0
     temperature: float = 1.0
     initial_biases_V: tf.Variable | None = None
+    dtype: tf.DType = tf.float32
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
         """Return the loss of all pairs, a float32 scalar.

@@ -45,6 +45,11 @@ class Recommender:
     seed: int
     row_l2: float = 0.0
 
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of the matrix products."""
+        return self.pair_loss.dtype
+
     def tables(self) -> dict[str, TableSpec]:
         """Return the tables `users` and `items`, and the scorer's own tables."""
         return {

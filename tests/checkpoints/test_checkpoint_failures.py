@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import logging
 import os
@@ -10,9 +9,8 @@ import os
 import pytest
 import tensorflow as tf
 
-from app.checkpoints import checkpoint, stored, workdir
+from app.checkpoints import checkpoint, stored
 from app.checkpoints.checkpoint import Checkpoints, Position
-from app.config import RunConfig
 from app.errors import DamagedError, RunError
 from app.tables import sharded
 from app.tables.base import Slot
@@ -20,9 +18,7 @@ from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
 from app.tables.variable import named_variables
-from app.training import loop
 from tests.checkpoints.test_checkpoint import make_tables, names, save
-from tests.training.test_loop import Run
 
 
 @pytest.fixture
@@ -152,21 +148,3 @@ def test_a_reader_goes_on_with_what_a_running_job_has_saved_meanwhile(tmp_path, 
         assert checkpoint.read_newest(tmp_path, read) == 6
     assert seen == ["step-000000000005", "step-000000000006"]
     assert not caplog.records
-
-
-def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
-    Run(tmp_path).train(epochs=1)
-    workdir.write_flags(tmp_path / "flags.cfg", {"epochs": 1})
-
-    before, run = content(tmp_path), Run(tmp_path)
-    run.table = DeviceTable(11, 4, tf.zeros)
-    recorded = []
-    run.job = dataclasses.replace(
-        run.job, tables={"input": run.table}, record=lambda: recorded.append(run.table)
-    )
-    with pytest.raises(RunError, match="holds table 'input' with shape"):
-        loop.train(run.job, RunConfig(epochs=2), run.place, flags={"epochs": 2})
-    assert content(tmp_path) == before and not recorded
-    again = Run(tmp_path)
-    assert loop.train(again.job, RunConfig(epochs=2), again.place, flags={"epochs": 2})
-    assert workdir.read_flags(tmp_path / "flags.cfg") == {"epochs": "2"}

@@ -45,7 +45,10 @@ def trained(output, data, optimizer, steps=1):
     draw = np.random.default_rng(1)
     tables = {
         name: DeviceTable(
-            spec.rows, spec.columns, lambda shape: tf.constant(draw.normal(size=shape), tf.float32)
+            spec.rows,
+            spec.columns,
+            lambda shape: tf.constant(draw.normal(size=shape), tf.float32),
+            slots=optimizer.slots,
         )
         for name, spec in model.tables().items()
     }

@@ -176,7 +176,7 @@ def test_every_pair_scores_as_in_a_matrix_of_all(name):
 def test_a_row_of_padding_alone_stays_as_it_is(loss):
     model = recommender("cosine" if loss == "in_batch_softmax" else "mf", loss, row_l2=0.1)
     tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=lazy_adam().slots)
         for name, spec in model.tables().items()
     }
     before = tables["users"].gather(tf.range(USERS)).numpy()

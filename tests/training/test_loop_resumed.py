@@ -25,7 +25,7 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
         return {p: p.is_file() and p.read_bytes() for p in sorted(tmp_path.rglob("*"))}
 
     before, run = content(), Run(tmp_path)
-    run.table = DeviceTable(11, 4, tf.zeros)
+    run.table = DeviceTable(11, 4, tf.zeros, slots=run.job.optimizer.slots)
     recorded = []
     run.job = dataclasses.replace(
         run.job,

@@ -145,7 +145,7 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
     devices.use_machine(RunConfig())
     model = Bag(seed)
     tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=lazy_adam().slots)
         for name, spec in model.tables().items()
     }
     train = train_function(model, tables, lazy_adam(), seed)

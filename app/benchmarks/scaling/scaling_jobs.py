@@ -23,7 +23,7 @@ from ...tasks import text_tasks
 from ...tasks.words import words_data
 from ...tasks.words.words_data import Text
 from ...tasks.words.words_job import MODELS
-from ...training.job import Job
+from ...training.job import Job, PlacedTables, TrainingData
 from ...training.step import split_steps
 
 
@@ -82,15 +82,15 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
     whole = dataclasses.replace(config, input=dataclasses.replace(config.input, micro_batches=1))
     return Job(
         model=model,
-        tables=tables,
+        placed=PlacedTables(tables, devices.name(config.run), config.input.micro_batches),
         optimizer=optimizer,
         learning_rate=updates.make_learning_rate(config.optimizer),
-        batches=words_data.make_batches(text, whole, Workdir(config.run.workdir)),
-        expected_batches=text.batches,
-        words=text.words,
-        steps_per_batch=config.input.steps_per_call,
-        device=devices.name(config.run),
-        micro_batches=config.input.micro_batches,
+        data=TrainingData(
+            batches=words_data.make_batches(text, whole, Workdir(config.run.workdir)),
+            expected_batches=text.batches,
+            steps_per_batch=config.input.steps_per_call,
+            epoch_size=text.words,
+        ),
     )
 
 

@@ -145,9 +145,10 @@ class _SquaredError(NamedTuple):
 
 
 def _table(optimizer: str, case: Case) -> Side:
-    table = DeviceTable(case.rows, case.target_BTD.shape[-1], _initial(case))
-    model = _SquaredError(_target(case))
     rule = ON_TABLES[optimizer]()
+    columns = case.target_BTD.shape[-1]
+    table = DeviceTable(case.rows, columns, _initial(case), slots=rule.slots)
+    model = _SquaredError(_target(case))
 
     @tf.function(autograph=False)
     def train(ids_BT: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:

@@ -65,7 +65,7 @@ def test_ours_does_what_keras_does_where_every_word_comes_once_a_step():
     labels_SB = random.integers(0, 2, (steps, size))
     model = Bag(seed=1)
     tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial)
+        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=lazy_adam().slots)
         for name, spec in model.tables().items()
     }
     layers = [
