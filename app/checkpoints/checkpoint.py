@@ -182,9 +182,9 @@ class Checkpoints:
             if stored.is_same_layout(before, now):
                 same_layout[name] = table
             else:
+                stored.convert(path, name, table)
                 kinds = before["kind"], now["kind"]
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
-                stored.convert(path, name, table)
         saved = Bundle(path)
         with_variables = _saved_by_tensorflow(same_layout)
         _check_variables(path, saved, with_variables)

@@ -85,8 +85,9 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     """
     values = by_name(config)
     for name, field in fields().items():
-        is_kept = not field.metadata["fixed"] or name not in stored
-        if not is_kept and as_text(stored[name]) != as_text(values[name]):
+        other, *known = field.metadata["only"] or (name, values[name])
+        has_effect = field.metadata["fixed"] and values[other] in known
+        if has_effect and as_text(stored.get(name, values[name])) != as_text(values[name]):
             raise UsageError(
                 f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
                 f"{stored[name]}; give that, or a new --workdir"
@@ -228,7 +229,7 @@ def _check_replicas(config: Config) -> None:
 
 
 def _check_servers(config: Config) -> None:
-    if config.table.table in ("host", "dynamic"):
+    if config.table.table not in ("device", "sharded"):
         raise UsageError(
             f"--table={config.table.table}: --strategy=parameter_server keeps the tables in the "
             "memory of its servers, a row for each id; give --table=device, or another --strategy"
