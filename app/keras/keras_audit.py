@@ -255,10 +255,8 @@ def _is_keras(path: str) -> bool:
     return path.startswith(str(_KERAS))
 
 
-# Each of the following functions returns a cause, and what to use instead.
-
-
 def _constraint(layer: str) -> tuple[str, str]:
+    """Return the constraint of a layer as a cause, and what to use instead."""
     return (
         f"the constraint of {layer}",
         f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
@@ -267,6 +265,7 @@ def _constraint(layer: str) -> tuple[str, str]:
 
 
 def _regularizer(layer: str) -> tuple[str, str]:
+    """Return the regularizer of a layer as a cause, and what to use instead."""
     return (
         f"the regularizer of {layer}",
         f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, "
@@ -275,6 +274,7 @@ def _regularizer(layer: str) -> tuple[str, str]:
 
 
 def _sum(layer: str) -> tuple[str, str]:
+    """Return a sum of gradients that made one dense as a cause, and what to use instead."""
     return (
         f"the gradient of {layer}",
         "the rows of the batch wherever the table is used; one use of the whole makes it dense",
@@ -282,6 +282,7 @@ def _sum(layer: str) -> tuple[str, str]:
 
 
 def _optimizer(optimizer: Any) -> tuple[str, str]:
+    """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
     kind = type(optimizer)
     cause = f"{kind.__name__} {optimizer.name!r}"
     if kind.__module__.startswith(f"{PACKAGE}.keras"):
@@ -293,6 +294,7 @@ def _optimizer(optimizer: Any) -> tuple[str, str]:
 
 
 def _layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
+    """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
     stock = isinstance(layer, keras.layers.Embedding)
     remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
     return f"{type(layer).__name__} {layer.name!r}", remedy

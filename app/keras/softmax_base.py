@@ -256,6 +256,7 @@ class OutputLayer(keras.layers.Layer):
         return self._extended(hidden), hidden.shape[:-1].as_list()
 
     def _build_for(self, hidden: Any) -> None:
+        """Create the tables for the shape of `hidden`, unless they exist."""
         if not self.built:
             self.build(tuple(hidden.shape))
 
@@ -264,9 +265,11 @@ class OutputLayer(keras.layers.Layer):
         return {name: _in_replica(table.value) for name, table in self._tables.items()}
 
     def _gather(self) -> Any:
+        """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
         return softmax_gradients.gather_of(self._values())
 
     def _ids(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the user's ids of words given by rank of frequency."""
         return ranks if self._ids_V is None else self._ids_V[ranks]
 
     def _keep(self, make: Any, **options: Any) -> tf.Variable:

@@ -97,6 +97,7 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
 
 
 def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
+    """Return the model of the settings for a vocabulary of these counts; no table is made."""
     return MODELS[config.model.model](
         size=len(counts_V),
         dim=columns,

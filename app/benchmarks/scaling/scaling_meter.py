@@ -42,6 +42,7 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
     ended = threading.Event()
 
     def poll() -> None:
+        """Add a mark whenever the file has new lines, until `ended` is set."""
         seen = 0
         while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError):

@@ -54,6 +54,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
     @tf.function(autograph=False)
     def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
+        """Return the gradients of each step of a call, without an update."""
         return [
             compute_gradients(
                 made.model,
@@ -67,6 +68,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     left_out: list[tuple[int, str]] = []
 
     def share_rows(count: int) -> float | None:
+        """Return the rows of one share of `count`; or None, with the reason in `left_out`."""
         parts = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, count)
         try:
             checks.check_micro_batches(parts)
@@ -152,7 +154,8 @@ def predict(
 
 
 def _row_bytes(rows: float, columns: int) -> float:
-    return 4 * rows * (1 + columns)  # an id and the values, 4 bytes each
+    """Return the bytes of rows with their ids, 4 bytes for each id and value."""
+    return 4 * rows * (1 + columns)
 
 
 if __name__ == "__main__":

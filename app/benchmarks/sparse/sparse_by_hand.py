@@ -32,13 +32,15 @@ class Formula(NamedTuple):
 def step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
-    """Return a step by rows: the mean squared error of the vectors of its ids, and their update.
+    """Return a compiled step that updates only the rows of its ids, in place.
+
+    Its loss is the mean squared error of the vectors of the ids.
 
     Args:
         values: The table.
         slots: The slots of the formula.
         formula: The update rule.
-        target: The wanted vectors, (N, D) float32.
+        target: The wanted vectors of the ids in each step, (N, D) float32.
     """
 
     @tf.function(autograph=False)
@@ -62,7 +64,7 @@ def step(
 
 
 def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
-    """Return the slots of a formula.
+    """Return new slots for a formula, each filled with its initial value.
 
     Args:
         formula: The update rule.
@@ -75,13 +77,15 @@ def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
 def dense_step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
-    """Return a step of Adam whose gradient and update are as large as the table.
+    """Return a compiled step of Adam whose gradient and update are as large as the table.
+
+    It updates all rows in place. Its loss is that of `step`.
 
     Args:
         values: The table.
         slots: The two moments, of the shape of the table.
-        formula: That of Adam.
-        target: The wanted vectors, (N, D) float32.
+        formula: Not used: the step is always Adam.
+        target: The wanted vectors of the ids in each step, (N, D) float32.
     """
 
     @tf.function(autograph=False)
@@ -114,6 +118,10 @@ def _filled(shape: tuple[int, int], value: float) -> tf.Variable:
 
 def _gather(variable: tf.Variable, ids_U: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids_U, dtype=tf.float32)
+
+
+# The formulas, in the letters of papers: x the rows, g their gradients, then the slots. `number` is
+# the number of the step as float32. Each returns the new rows, then the new slots.
 
 
 def _sgd(x, g, rate, number):
