@@ -159,7 +159,7 @@ class RowSparse:
                 )
 
     def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
-        """Warn of other parts of the step that read or write whole tables."""
+        """Warn of whole reads, Keras's loss scaling, and constraints that are not by row."""
         for table in tables:
             warn_of_whole_read(table)
             if is_scaled_by_keras():

@@ -133,7 +133,7 @@ class OutputLayer(keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`.
+        """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
 
         Args:
             hidden: As for `call`.
@@ -261,7 +261,7 @@ class OutputLayer(keras.layers.Layer):
             self.build(tuple(hidden.shape))
 
     def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
-        """Return the values of the tables by name."""
+        """Return the tables by name: variables of this replica, or tensors in a stateless call."""
         return {name: _in_replica(table.value) for name, table in self._tables.items()}
 
     def _gather(self) -> Any:

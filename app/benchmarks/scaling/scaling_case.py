@@ -259,7 +259,7 @@ def _predict(
 
 
 def _model_table(model: Mapping[str, Any], gigabits: Sequence[int], batch: int) -> Table:
-    """Return a row for each predicted case, then the shared batches that cannot be divided."""
+    """Return the predicted cases, then as left out the batches that workers cannot share."""
     speeds = [Measure(f"speed_{g}", f"words/s, {g} Gbit/s", ",.0f") for g in gigabits]
     measures = (*_PREDICTED, *speeds)
     rows = [

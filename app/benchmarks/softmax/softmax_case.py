@@ -191,7 +191,7 @@ def _measure(job: Job, seed: int) -> dict[str, Any]:
 
 
 def _make_table(targets: int, rows: list[Row]) -> Table:
-    """Return the table for one number of targets, by side, with ratios of peers to our losses."""
+    """Return the table for one number of targets: rows by side, and peers over Lexrow's losses."""
     sides = list(dict.fromkeys(row.job["side"] for row in rows))
     rows = sorted(rows, key=lambda row: sides.index(row.job["side"]))
     known = {(row.job["side"], row.job["words"]): row for row in rows if not row.left_out}

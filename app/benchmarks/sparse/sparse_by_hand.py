@@ -129,6 +129,7 @@ def _sgd(x, g, rate, number):
 
 
 def _momentum(x, g, m, rate, number):
+    """Return rows and velocity of SGD with momentum 0.9; the velocity includes the rate."""
     m = 0.9 * m - rate * g
     return x + m, m
 
@@ -139,11 +140,13 @@ def _adagrad(x, g, a, rate, number):
 
 
 def _rowwise_adagrad(x, g, a, rate, number):
+    """Return rows and accumulator of Adagrad with the mean of a row's squared gradients."""
     a += tf.reduce_mean(tf.square(g), axis=1, keepdims=True)
     return x - rate * tf.math.rsqrt(a) * g, a
 
 
 def _ftrl(x, g, n, z, rate, number):
+    """Return rows, sums of squared gradients and linear terms of FTRL without regularization."""
     new = n + tf.square(g)
     root = tf.sqrt(new)
     z += g - (root - tf.sqrt(n)) / rate * x
@@ -151,6 +154,7 @@ def _ftrl(x, g, n, z, rate, number):
 
 
 def _adam(x, g, m, v, rate, number):
+    """Return rows and moments of Adam with Keras's constants and bias correction."""
     m += 0.1 * (g - m)
     v += 0.001 * (tf.square(g) - v)
     rate *= tf.sqrt(1 - tf.pow(0.999, number)) / (1 - tf.pow(0.9, number))
@@ -158,6 +162,7 @@ def _adam(x, g, m, v, rate, number):
 
 
 def _adamw(x, g, m, v, rate, number):
+    """Return rows and moments of Adam after a weight decay of 0.004 x rate."""
     return _adam(x - 0.004 * rate * x, g, m, v, rate, number)
 
 

@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one side, and measure its steps in blocks of about 3 s or `steps` steps.
+    """Train one side, and measure its steps in blocks of `steps` steps, or fewer of about 3 s.
 
     Args:
         job: The fields of a `sparse_case.Job`, and `seed`.

@@ -188,5 +188,6 @@ def _ratios(sides: dict[str, Row]) -> dict[str, dict[str, float | None]]:
 
 
 def _ratio(measure: Measure, row: Row, other: Row | None) -> float | None:
+    """Return the median of a row over that of the other, or None if either is missing."""
     value, base = (own and own.median[measure.key] for own in (row, other))
     return value / base if value is not None and base else None

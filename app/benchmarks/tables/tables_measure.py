@@ -114,7 +114,7 @@ def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
 
 
 def _block(side: Side, calls: int) -> tuple[float, float]:
-    """Train some calls; return their seconds and the last loss, NaN without calls."""
+    """Train some calls; return their seconds and the loss of the last, NaN without calls."""
     start, loss = time.perf_counter(), math.nan
     for _ in range(calls):
         loss = next(side.calls)

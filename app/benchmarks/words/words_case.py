@@ -118,6 +118,7 @@ def run(options: WordsOptions) -> Result:
         bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
 
         def job(side: str, repeat: int) -> Job:
+            """Return the job of a run, and make its folder if there is none."""
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
             return Job(text, folder, _shared(options, repeat), train_flags)
