@@ -34,8 +34,13 @@ def require_tensorflow() -> None:
 def in_place(initializer: Any) -> Any:
     """Return an initializer that makes the same values without temporary copies of them.
 
+    Only random and constant initializers of Keras are replaced; any other is returned unchanged.
+
     Args:
         initializer: An initializer, or its name.
+
+    Raises:
+        ValueError: There is no initializer of this name.
     """
     original = keras.initializers.get(initializer)
     if isinstance(original, _RANDOM):

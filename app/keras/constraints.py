@@ -17,10 +17,10 @@ _BY_NORM = (
 
 
 def by_row(constraint: Any) -> bool:
-    """Return whether a constraint treats each row of a (V, D) table by itself.
+    """Return whether a constraint is known to treat each row of a (V, D) table by itself.
 
     Args:
-        constraint: A Keras constraint or None.
+        constraint: A Keras constraint or None. Only NonNeg and norms along the row count.
     """
     if isinstance(constraint, _BY_NORM):
         return constraint.axis in (1, -1, [1], [-1], (1,), (-1,))
@@ -28,11 +28,13 @@ def by_row(constraint: Any) -> bool:
 
 
 def constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
-    """Return a rule that also applies a constraint to the rows that it changes.
+    """Return a rule that also applies a constraint to the rows that have a gradient.
+
+    A row whose gradient is all zeros stays as it is, even if it violates the constraint.
 
     Args:
         rule: The rule of an optimizer.
-        constraint: A constraint by row.
+        constraint: A constraint by row (see `by_row`).
     """
 
     def constrained(

@@ -82,7 +82,7 @@ class RowEmbedding(keras.layers.Embedding):
         return super().add_weight(shape, in_place(initializer), *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the table.
+        """Create the table, and mark it as one for the optimizers of `app.keras`.
 
         Args:
             input_shape: Not used.
@@ -98,7 +98,11 @@ class RowEmbedding(keras.layers.Embedding):
                 has no value, as in Keras.
 
         Returns:
-            The rows (..., output_dim) in the compute dtype.
+            The rows (..., output_dim) in the compute dtype, ragged for ragged ids.
+
+        Raises:
+            tf.errors.InvalidArgumentError: An id is out of range or not whole (see the class).
+            ValueError: The dtype of floating-point ids cannot represent every id.
         """
         if isinstance(inputs, tf.SparseTensor):
             inputs = tf.sparse.to_dense(inputs)
@@ -111,6 +115,9 @@ class RowEmbedding(keras.layers.Embedding):
             mode: "int8" or "int4".
             type_check: Whether to refuse subclasses.
             config: As for `keras.layers.Embedding.quantize`.
+
+        Raises:
+            NotImplementedError: With `type_check`, the layer is of a subclass.
         """
         if type_check and type(self) is not RowEmbedding:
             raise self._not_implemented_error(self.quantize)
@@ -125,7 +132,12 @@ class RowEmbedding(keras.layers.Embedding):
         return self.call(inputs)
 
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
-        ids = check_ids(self._whole(inputs), self.input_dim, self.name)
+        """Return the rows of dense ids in the compute dtype, after a check of the ids.
+
+        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU,
+        the row of an id out of range is NaN.
+        """
+        ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
         rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)
@@ -153,8 +165,12 @@ class RowEmbedding(keras.layers.Embedding):
         zeros = tf.cast(_read(self.embeddings_zero, ids), scales.dtype)
         return (rows - tf.gather(zeros, blocks, axis=-1)) * tf.gather(scales, blocks, axis=-1)
 
-    def _whole(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the ids as int32 or int64."""
+    def _to_integers(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return ids of any number dtype as int32 or int64; floating-point ids as int64.
+
+        Raises ValueError if the floating-point dtype cannot represent every id of the table. The
+        call fails at run time if an id is not whole.
+        """
         inputs = tf.convert_to_tensor(inputs)
         if inputs.dtype in (tf.int32, tf.int64):
             return inputs
@@ -162,10 +178,10 @@ class RowEmbedding(keras.layers.Embedding):
         ids = tf.cast(inputs, tf.int32 if short else tf.int64)
         if not inputs.dtype.is_floating:
             return ids
-        if self.input_dim > _counted(inputs.dtype):
+        if self.input_dim > _exact_up_to(inputs.dtype):
             raise ValueError(
                 f"{self.name}: the ids are {inputs.dtype.name}, which represents every integer "
-                f"only up to {_counted(inputs.dtype):,}, and the table has {self.input_dim:,} "
+                f"only up to {_exact_up_to(inputs.dtype):,}, and the table has {self.input_dim:,} "
                 "rows; pass integers, with keras.Input(..., dtype='int32')"
             )
         message = f"{self.name}: ids must be whole numbers, and some are not"
@@ -175,14 +191,14 @@ class RowEmbedding(keras.layers.Embedding):
 
 
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Return the rows of the ids, with a row-sparse gradient."""
+    """Return the rows of the ids in the dtype of the variable, with a row-sparse gradient."""
     values = variable.value  # as stored: `autocast` is off in keras.layers.Embedding
     # tf.gather would read a whole variable of tf.distribute; its part in this replica is gathered.
     values = values._get() if isinstance(values, tf.distribute.DistributedValues) else values
     return tf.gather(values, ids)
 
 
-def _counted(dtype: tf.DType) -> int:
+def _exact_up_to(dtype: tf.DType) -> int:
     """Return the number up to which a floating-point dtype represents every integer."""
     mantissa = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
     return 2 ** mantissa[dtype]

@@ -53,32 +53,36 @@ def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_B
         The findings in descending order of bytes (see `auditing.whole.findings`).
 
     Raises:
-        ValueError: The model is not compiled, or it needs data.
+        ValueError: The model is not compiled, it needs data, or data is not made of tensors.
     """
     require_tensorflow()
     if getattr(model, "optimizer", None) is None:
         raise ValueError(f"{model.name} has no optimizer; call model.compile first")
-    function = _traced(model, data)
+    function = _trace_step(model, data)
     variables = _variables(model, function)
     tables = whole.taken_by_row(function, variables, least_bytes)
     tables |= {name for name in variables if any(_is_slot(name, table) for table in tables)}
     return whole.findings(function, variables, least_bytes, tables, _Causes(model).explain)
 
 
-def _traced(model: keras.Model, data: Any) -> Any:
-    """Return the traced function of one training step, compiled as `fit` would."""
+def _trace_step(model: keras.Model, data: Any) -> Any:
+    """Trace one training step, compiled as `fit` would, without running it; return the function.
+
+    Without data the step is `_make_train_step_without_targets`, else that of the model.
+    """
     if data is None:
-        batch, train = _input_specs(model), _stand_in(model)
+        batch, train = _input_specs(model), _make_train_step_without_targets(model)
     else:
         batch, train = _data_specs(data), model.train_step
-    known = len(_kept(model))
+    known = len(_all_variables(model))
     function = _trace(model, train, batch)
     # With a strategy, a trace that creates variables also initializes them: trace once more.
-    new = model._distribute_strategy is not None and len(_kept(model)) > known
+    new = model._distribute_strategy is not None and len(_all_variables(model)) > known
     return _trace(model, train, batch) if new else function
 
 
 def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
+    """Return the ConcreteFunction of `train` under the model's strategy, for a batch of specs."""
     # Without autograph, as Keras does for its own functions.
     step = tf.function(train, autograph=False, jit_compile=model.jit_compile)
     strategy = model.distribute_strategy
@@ -86,12 +90,13 @@ def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
     return run.get_concrete_function(batch)
 
 
-def _kept(model: keras.Model) -> list[keras.Variable]:
+def _all_variables(model: keras.Model) -> list[keras.Variable]:
     """Return the variables of the model, then those of its optimizers."""
     return [*model.variables, *(v for each in _optimizers(model.optimizer) for v in each.variables)]
 
 
 def _input_specs(model: keras.Model) -> Any:
+    """Return the specs of the inputs; raise ValueError if only data can tell them."""
     if type(model).train_step is not keras.Model.train_step:
         raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch for it")
     if not getattr(model, "inputs", None):
@@ -101,6 +106,7 @@ def _input_specs(model: keras.Model) -> Any:
 
 
 def _input_spec(value: keras.KerasTensor) -> tf.TypeSpec:
+    """Return the spec of one input: sparse, ragged or dense."""
     if value.sparse:
         return tf.SparseTensorSpec(value.shape, value.dtype)
     if value.ragged:
@@ -109,12 +115,17 @@ def _input_spec(value: keras.KerasTensor) -> tf.TypeSpec:
 
 
 def _data_specs(data: Any) -> Any:
+    """Return the specs of the batches of a dataset, or of one batch; a list counts as a tuple."""
     if isinstance(data, tf.data.Dataset):
         return data.element_spec
     return tf.nest.map_structure(_spec, tuple(data) if isinstance(data, list) else data)
 
 
 def _spec(value: Any) -> Any:
+    """Return the spec of one value of a batch, of any length; None and specs are unchanged.
+
+    Raises ValueError for a value that is no tensor.
+    """
     if value is None or isinstance(value, tf.TypeSpec):
         return value
     try:
@@ -127,8 +138,11 @@ def _spec(value: Any) -> Any:
     return spec
 
 
-def _stand_in(model: keras.Model) -> Any:
-    """Return a training step without targets, whose gradients reach the same variables."""
+def _make_train_step_without_targets(model: keras.Model) -> Any:
+    """Return a training step from inputs alone, whose gradients reach the same variables.
+
+    Its loss is the sum of the means of all floating-point outputs and of the model's own losses.
+    """
 
     def train_step(x: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -144,8 +158,11 @@ def _stand_in(model: keras.Model) -> Any:
 
 
 def _variables(model: keras.Model, function: Any) -> dict[str, tf.Variable]:
-    """Return variables by path: of the model, of the optimizer, then others that the step uses."""
-    named = [(variable.path, variable.value) for variable in _kept(model)]
+    """Return variables by path: of the model, of the optimizer, then others that the step uses.
+
+    Each is listed once. A path that is taken already gets one apostrophe or more.
+    """
+    named = [(variable.path, variable.value) for variable in _all_variables(model)]
     named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
     by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
@@ -166,7 +183,7 @@ def _optimizers(optimizer: Any) -> list[Any]:
 
 
 def _is_slot(name: str, table: str) -> bool:
-    """Return whether a name is one that Keras gives to the optimizer state of a table."""
+    """Return whether Keras would give this name to an optimizer slot of the table."""
     return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")
 
 
@@ -190,7 +207,7 @@ class _Causes:
             return _regularizer(table)
         scopes = touch.name.split("/")[:-1]
         for optimizer in self._optimizers:
-            if _within(optimizer, scopes):
+            if _has_scope(optimizer, scopes):
                 return _optimizer(optimizer)
         if _LOSS_SCALE in files:
             return _optimizer(
@@ -200,35 +217,36 @@ class _Causes:
                     if isinstance(o, keras.optimizers.LossScaleOptimizer)
                 )
             )
-        layer = owner if owner and _within(owner, scopes) else self._innermost(scopes)
+        layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
         if layer is not None:
             return _layer(layer, touch)
         if _GRADIENT in files:
             return _regularizer(table) if getattr(variable, "regularizer", None) else _sum(table)
-        return source_line(_of_step(touch.frames), _is_keras), instead(touch.operation)
+        return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
 
     def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
-        """Return the layer and the variable of a name, also for the name of its optimizer state."""
+        """Return the layer and the variable of a name or of its slot's name, or (None, None)."""
         if name in self._owners:
             return self._owners[name]
         kept = (owned for path, owned in self._owners.items() if _is_slot(name, path))
         return next(kept, (None, None))
 
     def _innermost(self, scopes: Iterable[str]) -> keras.layers.Layer | None:
+        """Return the layer of the last scope that belongs to a layer, or None."""
         for scope in reversed(list(scopes)):
             for layer in self._layers:
-                if _within(layer, [scope]):
+                if _has_scope(layer, [scope]):
                     return layer
         return None
 
 
-def _within(named: Any, scopes: Iterable[str]) -> bool:
-    """Return whether a scope is that of the layer or optimizer; TensorFlow numbers repeats."""
+def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
+    """Return whether a scope has the name of a layer or optimizer, with or without _1, _2, ..."""
     return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
 
 
-def _of_step(frames: list[Any]) -> list[Any]:
-    """Return the part of a call stack that is inside the step."""
+def _frames_in_step(frames: list[Any]) -> list[Any]:
+    """Return the frames below the last one of this file, or all frames if none is of this file."""
     way = [index for index, frame in enumerate(frames) if frame.filename == __file__]
     return frames[way[-1] + 1 :] if way else frames
 
@@ -238,6 +256,7 @@ def _is_keras(path: str) -> bool:
 
 
 def _constraint(layer: str) -> tuple[str, str]:
+    """Return the constraint of a layer as a cause, and what to use instead."""
     return (
         f"the constraint of {layer}",
         f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
@@ -246,6 +265,7 @@ def _constraint(layer: str) -> tuple[str, str]:
 
 
 def _regularizer(layer: str) -> tuple[str, str]:
+    """Return the regularizer of a layer as a cause, and what to use instead."""
     return (
         f"the regularizer of {layer}",
         f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, "
@@ -254,6 +274,7 @@ def _regularizer(layer: str) -> tuple[str, str]:
 
 
 def _sum(layer: str) -> tuple[str, str]:
+    """Return a sum of gradients that made one dense as a cause, and what to use instead."""
     return (
         f"the gradient of {layer}",
         "the rows of the batch wherever the table is used; one use of the whole makes it dense",
@@ -261,6 +282,7 @@ def _sum(layer: str) -> tuple[str, str]:
 
 
 def _optimizer(optimizer: Any) -> tuple[str, str]:
+    """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
     kind = type(optimizer)
     cause = f"{kind.__name__} {optimizer.name!r}"
     if kind.__module__.startswith(f"{PACKAGE}.keras"):
@@ -272,6 +294,7 @@ def _optimizer(optimizer: Any) -> tuple[str, str]:
 
 
 def _layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
+    """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
     stock = isinstance(layer, keras.layers.Embedding)
     remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
     return f"{type(layer).__name__} {layer.name!r}", remedy

@@ -14,11 +14,11 @@ class Merged(tf.IndexedSlices):
 
     @classmethod
     def of(cls, gradient: Any, variable: Any) -> Any:
-        """Return a gradient with the values of repeated rows added.
+        """Return a row-sparse gradient as `Merged`, with the values of repeated rows added.
 
         Args:
-            gradient: A gradient; a dense one or None is returned unchanged.
-            variable: Its variable. Rows of more than one axis are flattened.
+            gradient: A gradient. A dense one, None or a `Merged` is returned unchanged.
+            variable: Its variable. Rows of more than one axis are flattened to vectors.
         """
         if not isinstance(gradient, tf.IndexedSlices) or isinstance(gradient, Merged):
             return gradient

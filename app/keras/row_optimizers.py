@@ -25,12 +25,12 @@ class SGD(RowSparse, keras.optimizers.SGD):
     """
 
     def row_rule(self, decay: float) -> Rule:
-        """Return the rule for rows; see `RowSparse`."""
+        """Return the rule for rows: SGD, or SGD with momentum, then weight decay."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """Return the state of one variable; see `RowSparse`."""
+        """Return the slots of variable number `index` by name: none without momentum."""
         return {"velocity": self.momentums[index]} if self.momentum else {}
 
 
@@ -46,11 +46,11 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
     """
 
     def row_rule(self, decay: float) -> Rule:
-        """Return the rule for rows; see `RowSparse`."""
+        """Return the rule for rows: Adagrad, then weight decay."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """Return the state of one variable; see `RowSparse`."""
+        """Return the slots of variable number `index` by name."""
         return {"accumulator": self._accumulators[index]}
 
 
@@ -70,7 +70,7 @@ class RowwiseAdagrad(Adagrad):
     has_row_state = True
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the accumulators.
+        """Create the accumulators, of one column for tables; do nothing if they exist.
 
         Args:
             var_list: The variables to train.
@@ -88,7 +88,7 @@ class RowwiseAdagrad(Adagrad):
         ]
 
     def row_rule(self, decay: float) -> Rule:
-        """Return the rule for rows; see `RowSparse`."""
+        """Return the rule for rows: row-wise where the accumulator has one column, else Adagrad."""
         by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
         by_number = adagrad.adagrad(epsilon=self.epsilon).rule
 
@@ -120,11 +120,11 @@ class _LazyAdam(RowSparse):
 
     @property
     def has_row_state(self) -> bool:
-        """Return whether the state has the last step of each row."""
+        """Return `correct_skipped`: the state then has the last step of each row."""
         return self.correct_skipped
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the moments, and for `correct_skipped` the last step of each row.
+        """Create the moments, and for `correct_skipped` the last step of each row; once only.
 
         Args:
             var_list: The variables to train.
@@ -142,13 +142,13 @@ class _LazyAdam(RowSparse):
             ]
 
     def row_rule(self, decay: float) -> Rule:
-        """Return the rule for rows; see `RowSparse`."""
+        """Return the rule for rows: lazy Adam with weight decay."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay
         ).rule
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
-        """Return the state of one variable; see `RowSparse`."""
+        """Return the slots of variable number `index` by name, in the terms of `lazy_adam`."""
         slots = {"momentum": self._momentums[index], "velocity": self._velocities[index]}
         if self.amsgrad:
             slots["greatest_velocity"] = self._velocity_hats[index]
@@ -221,7 +221,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         super().build(list(var_list))
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Update the variables if all gradients are finite.
+        """Update the loss scale, and the variables if all gradients are finite.
 
         Args:
             grads: The gradients, dense or row-sparse.
@@ -243,7 +243,10 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:
-    """Return the rule with weight decay: `rate * decay` of each row that has a gradient."""
+    """Return a rule that also subtracts `rate * decay` of each row that has a gradient.
+
+    With a decay of 0 the rule itself is returned.
+    """
     if not decay:
         return rule
 

@@ -35,13 +35,16 @@ class RowSparse:
     are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
     every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
 
-    A subclass defines two methods. `row_rule(decay)` returns the rule for rows, with the given
-    weight decay. `row_slots(index)` returns the variables with the state of one variable, by the
-    names of the rule.
+    A subclass defines two methods. `row_rule(decay)` returns the update rule for rows, with the
+    given weight decay. `row_slots(index)` returns the slots of the variable with this index, by the
+    names that the rule uses.
 
     Attributes:
-        has_row_state: Whether the state of a table differs from that of the Keras optimizer. A
-            dense gradient of such a table is treated as gradients of all its rows.
+        has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
+            row of such a table is then updated by the rule, even if its gradient is dense.
+
+    Raises:
+        ValueError: Keras runs on another backend, or the learning rate is not positive.
     """
 
     has_row_state = False
@@ -80,9 +83,9 @@ class RowSparse:
     def add_variable_from_reference(
         self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
     ) -> keras.Variable:
-        """Create a variable as Keras does, but in float32 for the state of a table.
+        """Create a slot as Keras does, but always in float32 if its variable is a table.
 
-        The second moment of Adam underflows in float16, and stops changing in bfloat16.
+        In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
 
         Args:
             reference_variable: As in Keras.
@@ -96,13 +99,13 @@ class RowSparse:
     def add_slot(
         self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any
     ) -> keras.Variable:
-        """Create a float32 variable on the device of another one, with the name Keras would give.
+        """Create a float32 slot on the device of its variable, with the name Keras would give.
 
         Args:
-            variable: The other variable.
-            shape: The shape of the new one.
-            name: The name of the state, such as "accumulator".
-            initializer: Its initializer.
+            variable: The variable that the slot belongs to.
+            shape: The shape of the slot.
+            name: The name of the slot, such as "accumulator"; None stands for "var".
+            initializer: The initializer of the slot.
         """
         values = variable.value if isinstance(variable, keras.Variable) else variable
         path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
@@ -114,13 +117,16 @@ class RowSparse:
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Update the variables; see `keras.optimizers.Optimizer.apply`.
 
+        The first call creates the slots. Warns of parts of the step that read or write the whole
+        of a table of 16 MiB or more.
+
         Args:
             grads: The gradients, dense or row-sparse.
             trainable_variables: Their variables.
 
         Raises:
-            ValueError: use_ema or gradient_accumulation_steps is set, which would need a second
-                whole table.
+            ValueError: A gradient is row-sparse, and use_ema or gradient_accumulation_steps is
+                set, which would need a second whole table.
         """
         grads = list(grads)
         if trainable_variables is not None:
@@ -143,6 +149,7 @@ class RowSparse:
         super().apply(grads, trainable_variables)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
+        """Raise ValueError if an option of the optimizer needs every row of the tables."""
         names = ", ".join(variable_name(table) for table in tables)
         for name in ("use_ema", "gradient_accumulation_steps"):
             if getattr(self, name):
@@ -152,7 +159,7 @@ class RowSparse:
                 )
 
     def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
-        """Warn of other parts of the step that read or write whole tables."""
+        """Warn of whole reads, Keras's loss scaling, and constraints that are not by row."""
         for table in tables:
             warn_of_whole_read(table)
             if is_scaled_by_keras():
@@ -174,6 +181,10 @@ class RowSparse:
     def _filter_empty_gradients(
         self, grads: Sequence[Any], vars: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
+        """Drop variables without a gradient, and merge repeated rows of row-sparse gradients.
+
+        A variable with a constraint by row is replaced by its TensorFlow variable.
+        """
         grads, variables = super()._filter_empty_gradients(grads, vars)
         # After the update, Keras applies the constraint of each Keras variable to the whole of it.
         # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
@@ -195,32 +206,37 @@ class RowSparse:
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
+        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute."""
         plain = [g.plain() if isinstance(g, Merged) else g for g in grads]
         super()._backend_update_step(plain, trainable_variables, learning_rate)
 
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> None:
+        """Apply the gradients as Keras does; first note the variables with a row-sparse one."""
         pairs = zip(grads, trainable_variables, strict=True)
         self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
-        """Apply weight decay to dense variables; the rule for rows has its own decay."""
+        """Apply weight decay to variables that Keras updates; rules for rows have their own."""
         dense = [v for v in variables if self._var_key(v) not in self._tables]
-        super()._apply_weight_decay([v for v in dense if not self._is_by_row(v)])
+        super()._apply_weight_decay([v for v in dense if not self._is_always_by_row(v)])
 
     def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
-        """Update one variable, or only the rows of a row-sparse gradient.
+        """Update the rows of a row-sparse gradient by the rule, or a whole variable as Keras does.
+
+        With `has_row_state`, a table is updated by the rule even if its gradient is dense. Warns of
+        a dense gradient of a table of 16 MiB or more.
 
         Args:
-            gradient: Its gradient.
+            gradient: The gradient, dense or row-sparse with unique rows.
             variable: The variable.
             learning_rate: The learning rate.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             self._warn_of_dense_gradient(variable)
-            if not self._is_by_row(variable):
+            if not self._is_always_by_row(variable):
                 super().update_step(gradient, variable, learning_rate)
                 return
             rows = tf.range(variable.shape[0], dtype=tf.int64)
@@ -244,12 +260,13 @@ class RowSparse:
             tf.cast(self.iterations, tf.int64) + 1,
         )
 
-    def _is_by_row(self, variable: Any) -> bool:
-        """Return whether only the rule for rows has the state of this variable."""
+    def _is_always_by_row(self, variable: Any) -> bool:
+        """Return whether the rule for rows updates this variable even by a dense gradient."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
 
     def _warn_of_dense_gradient(self, variable: tf.Variable) -> None:
+        """Warn if a variable is a table or named `embeddings`, and has 16 MiB or more."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         embeds = getattr(own, "is_table", False) or variable_name(own).endswith("/embeddings")
         if embeds and variable_bytes(own) >= _LARGE:
@@ -277,7 +294,7 @@ class _Matrix(VariableRows):
 
 
 def _constraint_by_row(variable: Any) -> Any:
-    """Return the constraint of a Keras variable if it is by row, or None."""
+    """Return the constraint of a Keras variable (V, D) if it is by row, or None."""
     if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
         return None
     return variable.constraint if by_row(variable.constraint) else None

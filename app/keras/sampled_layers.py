@@ -20,7 +20,11 @@ from .softmax_base import OutputLayer
 
 
 class _SampledLayer(OutputLayer):
-    """The base of layers that train on samples of the words and evaluate the full softmax."""
+    """The base of layers that train on samples of the words and evaluate the full softmax.
+
+    A subclass sets `_loss`, called with counts, columns, samples and sampler. Raises ValueError if
+    `samples` is not positive or `sampler` is unknown.
+    """
 
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
@@ -44,7 +48,7 @@ class _SampledLayer(OutputLayer):
         self._seeds = keras.random.SeedGenerator(seed)
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """Return the loss; see `OutputLayer`."""
+        """Return the sampled loss, and keep the full softmax for evaluation; see `OutputLayer`."""
         self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # reads the same table
         return self._loss(counts_V, columns, self.samples, self.sampler)
 
@@ -56,6 +60,7 @@ class _SampledLayer(OutputLayer):
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
+        """Return -log P of the full softmax; in training, the loss of newly drawn samples."""
         inputs = self._values(), hidden_ND, targets_N
         if not training:
             return softmax_gradients.exact(self._softmax, *inputs)

@@ -63,7 +63,7 @@ class OutputLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def build(self, hidden_shape: Any, targets_shape: Any = None) -> None:
-        """Create the tables.
+        """Create the loss and its tables; words are ranked by their counts.
 
         Args:
             hidden_shape: The shape of the hidden vectors; the last dimension must be known.
@@ -101,7 +101,7 @@ class OutputLayer(keras.layers.Layer):
     def call(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: bool | None = None
     ) -> tf.Tensor:
-        """Return -log P of each target, or the loss that is trained.
+        """Return -log P of each target; in training, sampled losses return their estimate.
 
         Args:
             hidden: Hidden vectors (..., D).
@@ -114,6 +114,7 @@ class OutputLayer(keras.layers.Layer):
 
         Raises:
             ValueError: The targets are no integers, or the shapes do not match.
+            tf.errors.InvalidArgumentError: A target that is not masked is out of range.
         """
         hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
         self._check(hidden.shape, targets.shape, targets.dtype)
@@ -132,7 +133,7 @@ class OutputLayer(keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`.
+        """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
 
         Args:
             hidden: As for `call`.
@@ -146,6 +147,8 @@ class OutputLayer(keras.layers.Layer):
     def log_probability(self, hidden: Any, targets: Any) -> tf.Tensor:
         """Return the exact log P of each target, float32 of the shape of the targets.
 
+        A layer without tables creates them first.
+
         Args:
             hidden: Hidden vectors (..., D).
             targets: Integer ids (...).
@@ -156,7 +159,8 @@ class OutputLayer(keras.layers.Layer):
     def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
 
-        Only for eager mode.
+        Only for eager mode. Blocks are computed while they are iterated over, in no order of the
+        ids; together they hold every id once.
 
         Args:
             hidden: Hidden vectors (..., D).
@@ -211,9 +215,11 @@ class OutputLayer(keras.layers.Layer):
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
+        """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
         return softmax_gradients.exact(self._output, self._values(), hidden_ND, targets_N)
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
+        """Raise ValueError if the targets are no integers, or their shape does not fit hidden."""
         if not dtype.is_integer:
             raise ValueError(
                 f"{self.name}: targets are {dtype.name}; pass integers, with "
@@ -227,7 +233,7 @@ class OutputLayer(keras.layers.Layer):
             )
 
     def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the vectors (N, columns) and the ranks of the targets (N,)."""
+        """Return the vectors (N, columns), and the ranks of the checked targets, int32 (N,)."""
         ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
@@ -244,25 +250,30 @@ class OutputLayer(keras.layers.Layer):
         return tf.concat([hidden_ND, tf.ones_like(hidden_ND[:, :1])], axis=1)
 
     def _vectors(self, hidden: Any) -> tuple[tf.Tensor, list[int]]:
+        """Return the vectors (N, columns), and the shape of `hidden` without its last dimension."""
         self._build_for(hidden)
         hidden = tf.convert_to_tensor(hidden)
         return self._extended(hidden), hidden.shape[:-1].as_list()
 
     def _build_for(self, hidden: Any) -> None:
+        """Create the tables for the shape of `hidden`, unless they exist."""
         if not self.built:
             self.build(tuple(hidden.shape))
 
     def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
-        """Return the values of the tables by name."""
+        """Return the tables by name: variables of this replica, or tensors in a stateless call."""
         return {name: _in_replica(table.value) for name, table in self._tables.items()}
 
     def _gather(self) -> Any:
+        """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
         return softmax_gradients.gather_of(self._values())
 
     def _ids(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the user's ids of words given by rank of frequency."""
         return ranks if self._ids_V is None else self._ids_V[ranks]
 
     def _keep(self, make: Any, **options: Any) -> tf.Variable:
+        """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
         self._made.append(make(**options))
         return self._made[-1]
 

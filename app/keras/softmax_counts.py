@@ -10,7 +10,7 @@ import numpy as np
 
 
 def checked(counts: Any, words: int, layer: str) -> np.ndarray:
-    """Return the counts as int64 (V,).
+    """Return the counts as int64 (V,), after a check of their shape and values.
 
     Args:
         counts: The counts as the user gave them.
@@ -48,6 +48,8 @@ def zipf(words: int) -> np.ndarray:
 def order(counts_V: np.ndarray) -> np.ndarray | None:
     """Return the ids by descending count, int32 (V,), or None if they already have that order.
 
+    Ids with the same count stay in ascending order.
+
     Args:
         counts_V: The count of each id.
     """
@@ -81,7 +83,7 @@ def packed(counts_V: np.ndarray) -> str:
 
 
 def unpacked(text: str) -> np.ndarray:
-    """Return the counts in a text made by `packed`.
+    """Return the counts in a text made by `packed`, int64 (V,).
 
     Args:
         text: The text.

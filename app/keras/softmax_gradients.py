@@ -55,7 +55,7 @@ def sampled(
         tables: The tables by name.
         hidden_ND: The hidden vectors.
         targets_N: The ranks of the targets.
-        seed: The seed of the samples, int64 (2,).
+        seed: The seed of the samples, int64 (2,). All targets share the samples.
     """
     targets_N1 = targets_N[:, tf.newaxis]
     rows = {}
@@ -92,7 +92,10 @@ def _gradients(
     targets_N: tf.Tensor,
     weights_N: tf.Tensor,
 ) -> tuple[Any, ...]:
-    """Return the gradients of the weighted loss by the vectors, then by each table."""
+    """Return the gradients of the loss, weighted by target: by the vectors, then by each table.
+
+    Those by the tables are row-sparse, in the order of `tables`.
+    """
     gather = gather_of(tables)
     seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
     targets_N1 = targets_N[:, tf.newaxis]
@@ -129,7 +132,10 @@ def _gradients(
 def _slices(
     table: tf.Variable | tf.Tensor, gradients: list[tuple[tf.Tensor, tf.Tensor]]
 ) -> tf.IndexedSlices:
-    """Return float32 gradients of rows, pairs of ids and values, as one gradient of the table."""
+    """Return float32 gradients of rows, pairs of ids and values, as one gradient of the table.
+
+    One pair becomes a `Merged`. With several pairs, rows may repeat.
+    """
     shape = tf.constant(table.shape.as_list(), tf.int64)
     if len(gradients) == 1:  # the ids of one pair are unique
         ((ids_U, by_rows),) = gradients

@@ -90,11 +90,11 @@ class Softmax(OutputLayer):
         super().__init__(vocabulary_size, None, use_bias, **options)
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """Return the loss; see `OutputLayer`."""
+        """Return the full softmax over all words, without classes."""
         return ClassSoftmaxLoss(len(counts_V), columns)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
+        """Return the arguments of the layer, which has no counts."""
         config = super().get_config()
         del config["counts"]
         return config
@@ -154,7 +154,7 @@ class ClassSoftmax(OutputLayer):
             raise ValueError(f"{self.name}: batch_targets={batch_targets}: give a positive number")
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """Return the loss; see `OutputLayer`."""
+        """Return the class softmax, with classes made from the counts by `rule`."""
         starts = partition(counts_V, self.levels, self.rule, self.classes, self.batch_targets)
         return ClassSoftmaxLoss(len(counts_V), columns, starts)
 
@@ -182,7 +182,7 @@ class HierarchicalSoftmax(OutputLayer):
     """
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """Return the loss; see `OutputLayer`."""
+        """Return the hierarchical softmax on the Huffman tree of the counts."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
 
@@ -232,7 +232,7 @@ class AdaptiveSoftmax(OutputLayer):
             raise ValueError(f"{self.name}: divisor={divisor}: give a number of 1 or more")
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
-        """Return the loss; see `OutputLayer`."""
+        """Return the adaptive softmax; without cutoffs the loss chooses them from the counts."""
         return AdaptiveSoftmaxLoss(counts_V, columns, self.cutoffs, self.divisor, self.seed)
 
     def get_config(self) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from .. import __name__ as PACKAGE
 
 
 def warn_of_whole_read(variable: Any) -> None:
-    """Warn if the step that is traced also reads the whole of a table that it updates by row.
+    """Warn if the step being traced has also read the whole of a table that it updates by row.
+
+    Does nothing in eager mode and under XLA.
 
     Args:
         variable: The table.
@@ -39,7 +41,10 @@ def warn_of_whole_read(variable: Any) -> None:
 
 
 def is_scaled_by_keras() -> bool:
-    """Return whether a loss scale optimizer of Keras, which reads whole gradients, is a caller."""
+    """Return whether the call stack has a LossScaleOptimizer of Keras, which reads whole gradients.
+
+    The LossScaleOptimizer of `app.keras` does not count.
+    """
     frame = inspect.currentframe()
     while frame := frame.f_back:
         owner = frame.f_locals.get("self")

@@ -1,4 +1,4 @@
-"""Labels of texts: app.train --task=classify beside fastText, with the same texts and split.
+"""Compare app.train --task=classify with fastText, on the same texts and splits.
 
 A tenth of the texts, drawn for each repeat, is held out. Both sides train on the rest and predict
 the labels of the tenth, for each length of n-grams. Each run is a process of its own, one at a
@@ -102,8 +102,9 @@ class Times(NamedTuple):
     Attributes:
         train_seconds: The seconds of the training loop.
         later: The examples after the first report, and their seconds; None with one report.
-        trained: The process that trains.
-        predicted: The process that predicts.
+            Of fastText, all examples and seconds.
+        trained: The time and memory of the process that trains.
+        predicted: The time and memory of the process that predicts.
     """
 
     train_seconds: float
@@ -120,7 +121,7 @@ def run(options: ClassifyOptions) -> Result:
 
     Raises:
         UsageError: A peer, a text or a flag is not possible.
-        RunError: A side failed.
+        RunError: A side failed, or Lexrow trained on too few examples.
     """
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "classify")]
     lengths = numbers("word_ngrams", options.word_ngrams, "words")
@@ -135,6 +136,7 @@ def run(options: ClassifyOptions) -> Result:
         splits = [labelled_corpora.split(texts, kept, repeat) for repeat in range(options.repeats)]
 
         def run_one(name: str, repeat: int) -> dict[str, Any]:
+            """Run a side with a length of n-grams, on the split of the repeat."""
             side, length = names[name]
             folder = kept / f"{side}-{length}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
@@ -175,11 +177,16 @@ def run(options: ClassifyOptions) -> Result:
 
 
 def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any]:
+    """Return the settings of both sides by flag of app.train, for n-grams of up to `length`."""
     shared = {"dim": options.dim, "epochs": options.epochs, "word_ngrams": length}
     return shared | {"min_count": 1, "buckets": 2_000_000, "seed": repeat + 1}
 
 
 def _lexrow(job: Job) -> Times:
+    """Run app.train, then app.predict, which writes `job.predictions`.
+
+    Raises RunError if fewer than 90 % of the examples were trained on.
+    """
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = _FIXED | job.settings | {"corpus": job.split.train, "workdir": workdir}
         log = job.folder / "train.log"
@@ -203,6 +210,10 @@ def _lexrow(job: Job) -> Times:
 
 
 def _fasttext(job: Job) -> Times:
+    """Train by fastText on all cores in one process, and predict in another one.
+
+    The seconds of training are computed from the speed in the last progress line of its log.
+    """
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as folder:
         settings = {
             "lr": job.rate,
@@ -232,6 +243,7 @@ _LIBRARIES = {OURS: "tensorflow", "fasttext": "fasttext"}
 
 
 def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
+    """Run a side, and return its figures; `bare` is of a process that imports its library."""
     times, split = SIDES[side](job), job.split
     peak = max(times.trained.peak_bytes, times.predicted.peak_bytes)
     epochs = job.settings["epochs"]
@@ -249,14 +261,15 @@ def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
 
 
 def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
-    """Return the share of texts whose predicted label is one of theirs.
+    """Return the share of texts whose predicted label is one of their own.
 
     Args:
-        predictions: The file with a line for each text.
-        labels: The labels of each text.
+        predictions: The file with a line for each text: a label, with or without `__label__`, and
+            its probability. An empty line is a wrong label.
+        labels: The labels of each text, with `__label__`.
 
     Raises:
-        RunError: The file has another number of lines.
+        RunError: The file has another number of lines than there are texts.
     """
     lines = predictions.read_text(encoding="utf-8").split("\n")[:-1]
     if len(lines) != len(labels):

@@ -9,15 +9,18 @@ from ..harness import programs
 
 
 def train_or_predict(job: dict[str, Any]) -> dict[str, Any]:
-    """Train and save a model as `fasttext supervised` does, or read a model and predict.
+    """Train and save a model as `fasttext supervised` does; or read one, and write predictions.
 
     Args:
         job: `model` (a file) and `text` (`__label__` lines to train on, or lines without labels).
             To train, `settings` of train_supervised. To predict, `predictions`, the file to write:
-            a label and its probability for each line.
+            a label and its probability for each line; empty for a text without a known word.
 
     Returns:
-        No figures.
+        No figures: an empty dictionary.
+
+    Raises:
+        ImportError: fasttext is not installed.
     """
     import fasttext  # optional
 

@@ -25,7 +25,7 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
         The number of words.
 
     Raises:
-        RunError: A source cannot be read, or the file cannot be written.
+        RunError: A source cannot be read, or the file cannot be written. `path` is then unchanged.
     """
     words = 0
     with (
@@ -39,11 +39,16 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
 
 
 def read(sources: Sequence[str], longest: int) -> Iterator[list[str]]:
-    """Return the words of each line, in order.
+    """Yield the words of each line, in order; a line without words is left out.
+
+    Nothing is read before the first line is asked for.
 
     Args:
         sources: The files to read.
         longest: The most words of a line. A longer line becomes several.
+
+    Raises:
+        RunError: While iterating, if a source cannot be read.
     """
     for source in sources:
         for block in blocks(source):

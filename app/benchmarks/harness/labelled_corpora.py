@@ -51,14 +51,16 @@ class Split(NamedTuple):
 
 
 def read(files: str, labelled: str) -> list[Text]:
-    """Return the texts in order, without empty lines.
+    """Return the texts of one of two flags in order, without empty lines.
 
     Args:
         files: The value of --corpus, or empty.
         labelled: The value of --labelled, LABEL:FILE,..., or empty.
 
     Raises:
-        UsageError: Both flags or none are given, a file cannot be read, or a line has no label.
+        UsageError: Both flags or none are given, a flag is no list of files, a line of --corpus
+            has no label, or there are fewer than 20 texts.
+        RunError: A file cannot be read.
     """
     if bool(files) == bool(labelled):
         raise UsageError("give either --corpus, of `__label__` lines, or --labelled=LABEL:FILE,...")
@@ -79,10 +81,12 @@ def read(files: str, labelled: str) -> list[Text]:
 def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
     """Write a tenth of the texts, drawn at random, and the others, as two files.
 
+    The texts to train on are `__label__` lines, in random order. The others have no labels.
+
     Args:
         texts: The texts.
-        folder: The folder for the files.
-        repeat: The number of the repeat, from which the tenth is drawn.
+        folder: The folder for the files, train-N.txt and test-N.txt for repeat N - 1.
+        repeat: The number of the repeat, from 0, which is the seed of the draw.
     """
     order = np.random.default_rng(repeat + 1).permutation(len(texts))
     test, train = ([texts[i] for i in part] for part in np.split(order, [len(texts) // _HELDOUT]))
@@ -95,11 +99,13 @@ def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
 
 
 def _words(flag: str, files: str) -> list[list[str]]:
+    """Return the words of each line of the files of a flag, without empty lines."""
     sources = corpus.resolve(CorpusConfig(corpus=files), flag)
     return [words for words in corpus_lines.read(sources, sys.maxsize) if words]
 
 
 def _parse(words: list[str]) -> Text:
+    """Separate the labels of a line from its words; raise UsageError if it has no label."""
     labels = [word for word in words if word.startswith(PREFIX)]
     if not labels:
         raise UsageError(f"no label in `{' '.join(words)[:60]}`; begin a line with {PREFIX}LABEL")

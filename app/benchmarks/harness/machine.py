@@ -25,7 +25,7 @@ def cores() -> int:
 
 
 def describe(packages: Sequence[str]) -> dict[str, Any]:
-    """Return a description of the machine, and warn if it is busy.
+    """Return a description of the machine, and log a warning if it is busy.
 
     Args:
         packages: The packages whose versions are named, beside Python's.
@@ -33,6 +33,9 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
     Returns:
         `processor`, `cores`, `memory_bytes`, `accelerators`, `system`, `load` (running processes on
         average over the last minute) and `versions`.
+
+    Raises:
+        importlib.metadata.PackageNotFoundError: A package is not installed.
     """
     load = os.getloadavg()[0]
     if load > _BUSY * cores():
@@ -63,7 +66,7 @@ def line(machine: dict[str, Any]) -> str:
 
 
 def missing_memory(needed: float, share: float = 1.0) -> str | None:
-    """Return a sentence if there is too little free memory, else None.
+    """Return how much memory is needed and free, as text, if there is too little, else None.
 
     Args:
         needed: The bytes that are needed.
@@ -80,6 +83,6 @@ def _processor() -> str:
 
 
 def _accelerators() -> list[str]:
-    """Return the names of the GPUs, as NVIDIA's driver for Linux lists them."""
+    """Return the model of each GPU that NVIDIA's driver for Linux lists; empty elsewhere."""
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return [name for name in (read_field(file, "Model") for file in files) if name]

@@ -27,7 +27,7 @@ def check(options: Options) -> None:
 
 
 def chosen(flag: str, value: str, known: Collection[str], noun: str) -> list[str]:
-    """Return the names in a comma-separated value, each once.
+    """Return the names in a comma-separated value in their order, each once.
 
     Args:
         flag: The flag, for messages.
@@ -47,16 +47,16 @@ def chosen(flag: str, value: str, known: Collection[str], noun: str) -> list[str
 
 
 def numbers(flag: str, value: str, noun: str, least: int = 1) -> list[int]:
-    """Return the numbers in a comma-separated value, in ascending order.
+    """Return the whole numbers in a comma-separated value in ascending order, each once.
 
     Args:
         flag: The flag, for messages.
-        value: Its value.
+        value: Its value; an empty one gives an empty list.
         noun: A word for the counted things.
-        least: The least number.
+        least: The least number. The greatest is `MOST_ROWS`.
 
     Raises:
-        UsageError: An item is no number, or too small.
+        UsageError: An item is no whole number, too small or too large.
     """
     for item in items(value):
         if not (is_number(item) and int(item) >= least):

@@ -10,7 +10,7 @@ from ...config.settings import MOST_ROWS, fields
 
 
 def _as_in_training(name: str) -> object:
-    """Return the setting of app.train with this name, for all sides."""
+    """Return a field with the default, help and limits of the flag of app.train with this name."""
     field = fields()[name]
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
@@ -36,15 +36,15 @@ class Options:
     plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).", path=True)
 
     def measured(self) -> dict[str, Any]:
-        """Return the settings by name, without the files of the results."""
+        """Return the settings by name, without `json` and `plot`, the files of the results."""
         values = dataclasses.asdict(self)
         return {name: values[name] for name in values if name not in ("json", "plot")}
 
     def count_runs(self, noun: str = "run") -> str:
-        """Return the number of runs of a side, for a title.
+        """Return the words for the number of runs of a side, such as `one run`, for a title.
 
         Args:
-            noun: A word for a run.
+            noun: The word for a run, in the singular.
         """
         return f"medians of {self.repeats} {noun}s" if self.repeats > 1 else f"one {noun}"
 

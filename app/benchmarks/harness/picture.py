@@ -24,7 +24,7 @@ _PEER_LINE = "#7d848b"
 
 
 def check(path: str) -> None:
-    """Check that a picture can be drawn.
+    """Check the suffix of a picture's file, and that matplotlib is installed.
 
     Args:
         path: The value of --plot.
@@ -39,15 +39,17 @@ def check(path: str) -> None:
 
 
 def draw(panels: Sequence[Panel | Lines], title: str, caption: str, path: str) -> None:
-    """Draw panels, and write the picture.
+    """Draw panels, and write the picture, in the format of the file's suffix.
 
     Args:
-        panels: The panels, in a grid of up to three columns.
+        panels: The panels, in a grid of up to three columns. Without any, a title and a caption
+            are drawn.
         title: The title.
-        caption: The text below.
-        path: The file to write.
+        caption: The text below, after a remark if there are dots for single runs.
+        path: The file to write; see `check`.
 
     Raises:
+        UsageError: The path is a folder or a device.
         RunError: The file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # optional
@@ -85,7 +87,10 @@ def draw(panels: Sequence[Panel | Lines], title: str, caption: str, path: str) -
 
 
 def _log_scale(panels: Sequence[Panel | Lines]) -> tuple[float, float] | None:
-    """Return the limits of the logarithmic panels, with room for the numbers, or None."""
+    """Return the limits that all logarithmic panels of bars share, or None if there is none.
+
+    The lower limit is a power of ten; above the longest bar there is room for its number.
+    """
     shown = [
         value
         for panel in panels
@@ -100,7 +105,10 @@ def _log_scale(panels: Sequence[Panel | Lines]) -> tuple[float, float] | None:
 
 
 def _bars(axes, panel: Panel, sides: int, log_scale: tuple[float, float] | None) -> None:
-    # Bars are as thick in all panels: `sides` is the largest number of bars of a panel.
+    """Draw the bars of a panel, with a dot for each of several runs and the median as text.
+
+    Bars are as thick in all panels: `sides` is the largest number of bars of a panel.
+    """
     names, values = list(panel.values), list(panel.values.values())
     positions = range(len(names))
     colours = [_OURS] * panel.ours + [_PEER] * (len(names) - panel.ours)
@@ -130,7 +138,7 @@ def _bars(axes, panel: Panel, sides: int, log_scale: tuple[float, float] | None)
 
 
 def _styles(panels: Sequence[Lines]) -> dict[str, dict[str, str]]:
-    """Return colour, line and marker of each side, the same in all panels."""
+    """Return colour, line style and marker of each side, the same in all panels; peers are grey."""
     peers = frozenset().union(*(panel.peers for panel in panels))
     names = list(dict.fromkeys(name for panel in panels for name in panel.values))
     names.sort(key=lambda name: name in peers)
@@ -146,6 +154,7 @@ def _styles(panels: Sequence[Lines]) -> dict[str, dict[str, str]]:
 
 
 def _lines(axes, lines: Lines, styles: dict[str, dict[str, str]]) -> None:
+    """Draw the lines of a panel on logarithmic scales, with a tick for each size."""
     for name, values in lines.values.items():
         axes.plot(
             list(values), list(values.values()), label=name, markersize=4, lw=1.2, **styles[name]
@@ -168,6 +177,7 @@ def _lines(axes, lines: Lines, styles: dict[str, dict[str, str]]) -> None:
 
 
 def _frame(axes, sides: list[str]) -> None:
+    """Remove the ticks and the frame of a panel but for the given sides."""
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.spines[sides].set_visible(True)

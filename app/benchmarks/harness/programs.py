@@ -17,12 +17,12 @@ from ...system.processes import Usage
 def run(
     name: str, module: str, job: Mapping[str, Any], log: Path | None = None
 ) -> tuple[dict[str, Any], Usage]:
-    """Run a program of a benchmark to its end.
+    """Run a program of a benchmark to its end, and return its figures.
 
     Args:
         name: The name of the program, for messages.
         module: The module of the program, below `app.benchmarks`. It calls `answer`.
-        job: The argument of its function, JSON values by name.
+        job: The argument of the function given to `answer`, JSON values by name.
         log: The file for its output; by default one that is deleted.
 
     Returns:
@@ -41,12 +41,14 @@ def run(
 
 
 def answer(measure: Callable[[dict[str, Any]], Any], lacking: tuple[type[Exception], ...] = ()):
-    """Be the main function of a program that `run` starts.
+    """Call `measure` with the job in the command line, and write its result to the job's file.
+
+    This is the main function of a program that `run` starts.
 
     Args:
-        measure: From the job to the figures by name.
-        lacking: Errors of a side that cannot run here. The figures are then the reason, under
-            `left_out`.
+        measure: Called with the job; returns the figures by name, JSON values.
+        lacking: Errors of a side that cannot run here. They are not raised: the only figure is then
+            `left_out`, the first line of the message.
     """
     job = json.loads(sys.argv[1])
     result = Path(job.pop("result"))
@@ -58,7 +60,7 @@ def answer(measure: Callable[[dict[str, Any]], Any], lacking: tuple[type[Excepti
 
 
 def import_usage(module: str) -> Usage:
-    """Return the time and memory of a process that imports a module and does nothing else.
+    """Run a process that only imports a module, and return its time and memory.
 
     Args:
         module: The name of the module.

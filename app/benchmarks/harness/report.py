@@ -142,6 +142,9 @@ def make_row(
         runs: The figures of each run by key, or the reason under `left_out`.
         measures: The figures of which medians are taken.
         job: The settings of the side, for JSON.
+
+    Returns:
+        The row. A median is None for a figure that any run lacks.
     """
     keys = [measure.key for measure in measures]
     median = medians([{key: run.get(key) for key in keys} for run in runs])
@@ -187,7 +190,7 @@ def row_record(row: Row) -> dict[str, Any]:
 def make_panels(
     table: Table, measures: Sequence[Measure], title: str = "{}", ours: int = 1, log: bool = False
 ) -> list[Panel]:
-    """Return a panel for each measure that a side has.
+    """Return a panel for each measure that a side has; a side without it has no bar.
 
     Args:
         table: The sides.
@@ -209,7 +212,7 @@ def make_panels(
 
 
 def to_json(result: Result) -> dict[str, Any]:
-    """Return a result as JSON values.
+    """Return a result as JSON values: `case`, `machine`, `settings`, and the figures beside them.
 
     Args:
         result: The result.
@@ -231,6 +234,8 @@ def to_text(result: Result) -> str:
 def table_text(table: Table) -> str:
     """Return a table for people: medians, single runs, comparisons, and the sides left out.
 
+    Measures that no side has are not shown. A wide table has the measures as lines, if narrower.
+
     Args:
         table: The table.
     """
@@ -251,10 +256,10 @@ def table_text(table: Table) -> str:
 
 
 def show(measure: Measure, value: float | None) -> str:
-    """Return a value as people read it.
+    """Return a value as text, in the unit and format of its measure.
 
     Args:
-        measure: Its measure.
+        measure: The measure.
         value: The value, or None for n/a.
     """
     return "n/a" if value is None else format(value / measure.per, measure.spec)
@@ -277,11 +282,12 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the width of a text, the same for all texts that are narrow enough."""
+    """Return the longest line's number of characters, but at least `_WIDTH`."""
     return max(_WIDTH, *map(len, text.split("\n")))
 
 
 def _comparison(measure: Measure, compared: Mapping[str, float | None] | None) -> str:
+    """Return a difference or ratio of `compare` as text; n/a if it is None."""
     if compared is None:
         return "n/a"
     if measure.by_difference:

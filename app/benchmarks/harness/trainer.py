@@ -19,11 +19,11 @@ OURS = "lexrow"
 
 
 class Peer(NamedTuple):
-    """A peer.
+    """The library of a peer.
 
     Attributes:
-        module: The module to import.
-        package: Its package for `pip install`.
+        module: The module that its program imports.
+        package: The package for `pip install`, in messages.
     """
 
     module: str
@@ -31,7 +31,7 @@ class Peer(NamedTuple):
 
 
 def peers(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
-    """Return the peers to run.
+    """Return the peers to run in the order of the flag, each once.
 
     Args:
         value: The value of --peers.
@@ -55,13 +55,18 @@ def packages(names: Sequence[str], known: Mapping[str, Peer]) -> list[str]:
     Args:
         names: The peers.
         known: All peers by name.
+
+    Raises:
+        KeyError: No installed package has the module of a peer.
     """
     providers = importlib.metadata.packages_distributions()
     return list(dict.fromkeys(providers[known[name].module][0] for name in names))
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:
-    """Return the further flags of app.train.
+    """Return the further flags of app.train, split as by a shell.
+
+    Only their names are checked here, not their values.
 
     Args:
         value: The value of --train_flags.
@@ -90,7 +95,7 @@ def train(
     log: Path,
     program: Sequence[str] = (f"{PACKAGE}.train",),
 ) -> tuple[processes.Usage, list[dict[str, float]]]:
-    """Run app.train with the flags of configs/TASK.cfg.
+    """Run app.train to its end with the flags of configs/TASK.cfg, then others that win over them.
 
     Args:
         task: The name of the configuration.
@@ -100,7 +105,11 @@ def train(
         program: The module to run, and its arguments before the flags.
 
     Returns:
-        The time and memory of the process, and the rows of its metrics.jsonl.
+        The time and memory of the process, and the rows of metrics.jsonl in its workdir.
+
+    Raises:
+        UsageError: The program ended with exit code 2.
+        RunError: The program ended with another exit code than 0.
     """
     program = [*program, f"--flagfile=configs/{task}.cfg", *train_flags]
     usage = run(program, settings, log)
@@ -123,17 +132,24 @@ def run(
         log: The file for its output.
         input: The file for its stdin; by default it is empty.
         output: The file for its stdout; by default `log`.
+
+    Returns:
+        The time and memory of the process.
+
+    Raises:
+        UsageError: The program ended with exit code 2.
+        RunError: The program ended with another exit code than 0.
     """
     arguments = ["-m", *program, *(f"--{name}={value}" for name, value in settings.items())]
     return processes.run(program[0], arguments, log, input, output)
 
 
 def input_wait(rows: Sequence[Mapping[str, float]], start: float = 0.0) -> float:
-    """Return the share of the training time in which steps waited for input.
+    """Return the share of the training time since `start` in which steps waited for input.
 
     Args:
-        rows: The rows of metrics.jsonl. The `input_wait` of a row is a share of the time since the
-            row before.
+        rows: The rows of metrics.jsonl, all with `input_wait`, a share of the time since the row
+            before, and `train_seconds`.
         start: The training seconds before the first row.
     """
     waited, previous = 0.0, start

@@ -15,14 +15,15 @@ Job = TypeVar("Job")
 def alternate(
     sides: Sequence[str], repeats: int, run: Callable[[str, int], dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run every side several times, one after the other.
+    """Run every side several times, one after the other, and log the progress.
 
-    The order is reversed at each repeat, so that a drift of the machine favours no side.
+    All sides run once in each repeat. Their order is reversed in every second repeat, so that a
+    drift of the machine favours no side.
 
     Args:
         sides: The names of the sides.
         repeats: The number of runs of each.
-        run: Called as `run(side, repeat)`; returns the figures of a run.
+        run: Called as `run(side, repeat)`, with repeat from 0; returns the figures of a run.
 
     Returns:
         The figures of each run by side.
@@ -41,13 +42,13 @@ def run_jobs(
     reason_against: Callable[[Job], str | None],
     measure: Callable[[Job, int], dict[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run every job several times, but those that cannot run here.
+    """Run every job several times in the order of `alternate`, but those that cannot run here.
 
     Args:
         jobs: The jobs by name.
         repeats: The number of runs of each.
-        reason_against: Returns why a job cannot run, or None.
-        measure: Called as `measure(job, seed)`; returns the figures of a run.
+        reason_against: Returns why a job cannot run, or None. Asked again before every run.
+        measure: Called as `measure(job, seed)`, with seed from 1; returns the figures of a run.
 
     Returns:
         The figures of each run by job, or the reason under `left_out`.
@@ -61,10 +62,10 @@ def run_jobs(
 
 
 def medians(runs: Sequence[Values]) -> dict[str, float | None]:
-    """Return the median of every figure over the runs, or None where a run lacks it.
+    """Return the median of every figure over the runs, or None if it is None in any run.
 
     Args:
-        runs: The figures of each run by key; all runs have the same keys.
+        runs: The figures of each run by key, at least one run; all have the same keys.
     """
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     return {
@@ -76,9 +77,11 @@ def medians(runs: Sequence[Values]) -> dict[str, float | None]:
 def compare(ours: Values, peer: Values) -> dict[str, dict[str, float | None]]:
     """Return ratio (ours / peer) and difference (ours - peer) of every figure that both have.
 
+    The ratio is None where the figure of the peer is 0.
+
     Args:
         ours: The figures of one side by key.
-        peer: The figures of the other.
+        peer: The figures of the other side.
     """
     return {
         key: {"ratio": value / peer[key] if peer[key] else None, "difference": value - peer[key]}

@@ -1,4 +1,4 @@
-"""Input pipelines: usual ways to write one beside Lexrow's, and whether training waits for them.
+"""Compare Lexrow's input pipelines with usual ones, and measure how long training waits for them.
 
 There are three parts. Each side is a process of its own, one at a time.
 
@@ -87,7 +87,7 @@ class Text(NamedTuple):
         file: The file of lines.
         words: The number of its words.
         bytes: Its size.
-        vocabulary: The vocabulary of the trainer, once it has run.
+        vocabulary: The file for the vocabulary; it exists once the side `trainer` has run.
     """
 
     file: Path
@@ -121,6 +121,7 @@ def run(options: PipelineOptions) -> Result:
         text = _text(sources, options, folder)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
+            """Run a side in its own process, with seed `repeat + 1` where it has one."""
             if side == "trainer":
                 return _train(options, train_flags, repeat, text)
             job: dict[str, Any] = {"side": side}
@@ -158,7 +159,7 @@ def run(options: PipelineOptions) -> Result:
 
 
 def _make_panels(tables: dict[str, Table]) -> list[Panel]:
-    """Return examples/s, words/s, and the waiting of every side that has it."""
+    """Return the panels of examples/s and words/s, then one of the waiting of all sides."""
     speeds = report.make_panels(tables["classifier"], [SPEED], "classifier: {}", log=True)
     speeds += report.make_panels(tables["text"], [WORDS], "text to ids: {}", ours=2, log=True)
     waiting = [
@@ -172,6 +173,7 @@ def _make_panels(tables: dict[str, Table]) -> list[Panel]:
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
+    """Return the flags of app.train that the benchmark sets, but for the workdir."""
     names = ("corpus", "tokenizer", "min_count", "epochs")
     shared = {name: getattr(options, name) for name in names}
     # The vocabulary is that of the text, and the text is read each time.
@@ -179,7 +181,10 @@ def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
 
 
 def _text(sources: Sequence[str], options: PipelineOptions, folder: Path) -> Text:
-    """Write the first words of the corpus as plain lines."""
+    """Write about the first `options.words` words of the corpus as plain lines of up to 20 words.
+
+    The last line is whole. Raises UsageError if there is no word.
+    """
     file = folder / "corpus.txt"
     if not corpus_lines.write(sources, file, _LINE_WORDS):
         raise UsageError(f"--corpus={options.corpus}: no word in these files; give files with text")
@@ -188,7 +193,10 @@ def _text(sources: Sequence[str], options: PipelineOptions, folder: Path) -> Tex
 
 
 def _cut(file: Path, words: int) -> int:
-    """Cut a file after the line that has a given word; return the number of words left."""
+    """Cut a file after the line that has word number `words`; return the number of words left.
+
+    A file with fewer words stays as it is.
+    """
     kept = 0
     with open(file, "r+b") as text:
         while kept < words and (line := text.readline()):
@@ -200,7 +208,7 @@ def _cut(file: Path, words: int) -> int:
 def _train(
     options: PipelineOptions, train_flags: list[str], repeat: int, text: Text
 ) -> dict[str, Any]:
-    """Train word vectors on the corpus, and keep the vocabulary for the sides of `text`."""
+    """Run app.train on the whole corpus, and copy its vocabulary to `text.vocabulary`."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         flags = [f"--log_seconds={_LOG_SECONDS}", *train_flags]
         settings = {"workdir": workdir, **_shared(options, repeat)}
@@ -216,7 +224,7 @@ def steady(metrics: Sequence[dict[str, float]]) -> dict[str, float | None]:
         metrics: The rows of metrics.jsonl.
 
     Returns:
-        `words_per_second` and `waiting`, both None if there is one interval only.
+        `words_per_second` and `waiting` (a share), both None if there is one row only.
     """
     first, last = metrics[0], metrics[-1]
     if len(metrics) == 1:
@@ -227,7 +235,8 @@ def steady(metrics: Sequence[dict[str, float]]) -> dict[str, float | None]:
 
 
 def _check(runs: dict[str, list[dict[str, Any]]], sides: Sequence[str]) -> None:
-    # The speeds of sides with different tokens cannot be compared.
+    """Raise RunError if the sides of `text` return different numbers of ids."""
+    # Their speeds could not be compared.
     known = {side: run["known"] for side in sides for run in runs[side]}
     if len(set(known.values())) > 1:
         counts = ", ".join(f"{side} {count:,}" for side, count in known.items())

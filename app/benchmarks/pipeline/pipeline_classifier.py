@@ -36,11 +36,11 @@ _WAITING_EPOCHS = 2
 
 
 class Trained(NamedTuple):
-    """A trained side.
+    """A trained classifier, and the times of its training.
 
     Attributes:
-        seconds: The seconds of each epoch.
-        waiting: The share of the time in which steps waited for the next batch.
+        seconds: The seconds of each epoch, the first one with the tracing.
+        waiting: The share of the time, after the first epoch, in which steps waited for a batch.
         vectors_VD: The embedding.
         weights_D: The weights of the classifier.
         bias: Its bias.
@@ -54,10 +54,10 @@ class Trained(NamedTuple):
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one side.
+    """Train the classifier by one side, and measure its speed and waiting.
 
     Args:
-        job: `side`, `examples` and `epochs` (their numbers) and `seed`.
+        job: `side`, `examples` and `epochs` (their numbers; two epochs or more) and `seed`.
 
     Returns:
         `examples_per_second` (the median over epochs without the first), `first_seconds` (the first
@@ -77,7 +77,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy(trained: Trained, examples: Examples) -> float:
-    """Return the share of examples that get their label.
+    """Return the share of examples whose label the classifier predicts.
 
     Args:
         trained: The classifier.
@@ -89,7 +89,7 @@ def accuracy(trained: Trained, examples: Examples) -> float:
 
 
 def _initial(seed: int) -> tuple[keras.Initializer, keras.Initializer]:
-    """Return the initializers of the embedding and of the weights, those of Keras's layers."""
+    """Return the default initializers of Keras for the embedding and the weights, with a seed."""
     return (
         keras.initializers.RandomUniform(-0.05, 0.05, seed=seed),
         keras.initializers.GlorotUniform(seed=seed),
@@ -97,7 +97,7 @@ def _initial(seed: int) -> tuple[keras.Initializer, keras.Initializer]:
 
 
 class Bag(NamedTuple):
-    """The classifier (`models.base.Model`).
+    """The classifier as a model of Lexrow (`models.base.Model`).
 
     A batch is (B, 1 + 20): a label, or -1 without an example, and ids.
 
@@ -120,11 +120,14 @@ class Bag(NamedTuple):
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the words, and the row of the head."""
+        """Return the ids (B, 20) of the words, and the id 0 of the only row of the head."""
         return {"vectors": batch.data[:, 1:], "head": tf.zeros(1, tf.int32)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the mean over the batch, as in Keras."""
+        """Return the mean loss of the batch, as in Keras, with 1 for the number of examples.
+
+        Rows with the label -1 do not count. Without any other the loss is 0.
+        """
         labels_B = tf.cast(batch.data[:, 0], tf.float32)
         real_B = tf.cast(labels_B >= 0, tf.float32)
         words_BTD = tf.reshape(take(rows["vectors"], tf.float32), (-1, WORDS, DIM))
@@ -170,9 +173,14 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
 
 
 def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Trained]:
-    """Return a side that trains by keras.fit."""
+    """Return a function that trains the classifier by keras.fit on the batches of `make`.
+
+    The function is called as `_ours`. It measures the waiting in three further epochs, after it has
+    read the trained weights.
+    """
 
     def side(examples: Examples, epochs: int, seed: int) -> Trained:
+        """Train the classifier of Keras in keras.fit; see `_in_fit`."""
         uniform, glorot = _initial(seed)
         model = keras.Sequential(
             [
@@ -193,7 +201,7 @@ def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Traine
 
 
 def _fit(model: keras.Model, batches: tf.data.Dataset, epochs: int) -> list[float]:
-    """Train with the usual progress bar, and return the seconds of each epoch."""
+    """Train by keras.fit with its usual progress bar, and return the seconds of each epoch."""
     ends: list[float] = []
 
     def mark(*_: Any) -> None:
@@ -207,15 +215,17 @@ def _fit(model: keras.Model, batches: tf.data.Dataset, epochs: int) -> list[floa
 
 
 def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
-    """Return the share of the time of keras.fit, in further epochs, in which it waits for a batch.
+    """Train 3 more epochs; return the share of the last 2 in which fit waits for a batch.
 
-    fit gets a batch within its compiled step, where no clock can be read. Here a batch is passed to
-    the step, as fit does with batches that do not come from tf.data. The rest of fit is the same.
+    It replaces `model.train_function`, as no clock can be read within the compiled step, where fit
+    gets a batch. Here a batch is passed to the step, as fit does with batches that do not come from
+    tf.data. The rest of fit is the same.
     """
     step = model.train_function
     waited = 0.0
 
     def timed_step(iterator: Iterator[Any]) -> Any:
+        """Get a batch, add the seconds of that to `waited`, and run the step on the batch."""
         nonlocal waited
         began = time.perf_counter()
         batch = next(iterator)  # StopIteration ends the epoch of fit

@@ -47,10 +47,10 @@ class Examples(NamedTuple):
 
 
 def make(count: int, seed: int) -> Examples:
-    """Make examples.
+    """Return random examples, which depend on the seed only.
 
     Args:
-        count: Their number.
+        count: The number of examples.
         seed: The seed of all random values.
     """
     random = np.random.default_rng(seed)
@@ -89,6 +89,7 @@ def heavy(examples: Examples) -> Preprocessing:
 
 
 def _preprocessing(examples: Examples, tokenize: Tokenizer) -> Preprocessing:
+    """Return a function from texts (M,) of 20 tokens each to ids (M, 20) int32."""
     table = lookup_table(examples.vocabulary)
 
     def ids(texts_M: tf.Tensor) -> tf.Tensor:
@@ -98,7 +99,9 @@ def _preprocessing(examples: Examples, tokenize: Tokenizer) -> Preprocessing:
 
 
 def naive(examples: Examples) -> tf.data.Dataset:
-    """Return batches of 32, (ids, labels): an example at a time, no prefetch.
+    """Return batches of 32, (ids, labels): examples split one at a time, without a prefetch.
+
+    The batches are of one epoch in random order, a new one in each pass; the last is smaller.
 
     Args:
         examples: The examples.
@@ -107,7 +110,7 @@ def naive(examples: Examples) -> tf.data.Dataset:
 
 
 def prefetched(examples: Examples) -> tf.data.Dataset:
-    """Return `naive` with batches of 128 and a prefetch.
+    """Return the pipeline of `naive` with batches of 128 and a prefetch.
 
     Args:
         examples: The examples.
@@ -116,7 +119,7 @@ def prefetched(examples: Examples) -> tf.data.Dataset:
 
 
 def parallel(examples: Examples) -> tf.data.Dataset:
-    """Return `prefetched` with the heavy preprocessing, of several examples in parallel.
+    """Return the pipeline of `prefetched` with `heavy`, for several examples in parallel.
 
     Args:
         examples: The examples.
@@ -128,6 +131,7 @@ def parallel(examples: Examples) -> tf.data.Dataset:
 def _one_by_one(
     examples: Examples, preprocessing: Preprocessing, parallel_calls: int | None = None
 ) -> tf.data.Dataset:
+    """Return single examples (ids (20,), label) of one epoch, in random order without a seed."""
     # Shuffled before the preprocessing, so that the first step does not wait for all examples.
     texts = tf.data.Dataset.from_tensor_slices((examples.texts, examples.labels_N))
     return texts.shuffle(len(examples.texts)).map(
@@ -137,7 +141,7 @@ def _one_by_one(
 
 
 def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Dataset:
-    """Return the batches of calls, (S, 128, 1 + 20) int32: labels, then ids.
+    """Return the batches of all epochs for calls of S steps, (S, 128, 1 + 20) int32: label, ids.
 
     The heavy preprocessing runs on 1,024 texts at a time in a parallel map; its ids are cached in
     the first epoch. All epochs are in one pipeline, each in another order. The last batches of an
@@ -160,6 +164,7 @@ def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Data
     cached = texts.map(rows, num_parallel_calls=tf.data.AUTOTUNE).cache()
 
     def shuffled(rows_NL: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        """Return all rows in the order of an epoch, padded at the end: (calls, S, 128, 1 + 20)."""
         padding = [[-1] + [0] * WORDS] * missing
         rows_NL = tf.ensure_shape(rows_NL, (count, 1 + WORDS))
         rows_NL = tf.random.experimental.stateless_shuffle(rows_NL, (seed, epoch))

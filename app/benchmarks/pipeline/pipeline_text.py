@@ -29,7 +29,7 @@ Make = Callable[[CorpusConfig, Vocabulary, Progress], tf.data.Dataset]
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure passes of one side over the text.
+    """Measure passes of one side over the text, twice as many each time until they take 2 s.
 
     Args:
         job: `side`, `text` (a file of lines), `words` (their number), `tokenizer` and `vocabulary`
@@ -39,6 +39,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         `words_per_second` of `passes` that took `seconds`; `first_seconds` of a pass before them,
         which traces, and fills the cache if there is one; and `known`, the tokens of a pass that
         have an id.
+
+    Raises:
+        RunError: The text cannot be read.
     """
     corpus = CorpusConfig(corpus=job["text"], tokenizer=job["tokenizer"])
     progress = Progress.make((job["text"],))
@@ -59,7 +62,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float, int]:
-    """Return the seconds of some passes, and the number of their ids.
+    """Run some passes, and return their seconds and the number of their ids.
 
     All passes are in one pipeline, as epochs are in training. Building a pipeline takes from a
     tenth of a second to a second.
@@ -81,7 +84,7 @@ def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float,
 
 
 def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Read, split and look up in Python; an element is a line."""
+    """Return a dataset of the ids of a line at a time, read and looked up in Python."""
     split = _in_python(corpus)
     ids = {token: number for number, token in enumerate(known.tokens)}
 
@@ -94,6 +97,7 @@ def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> t
 
 
 def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
+    """Return a function that splits a line by --tokenizer, which calls TensorFlow if it has to."""
     if corpus.tokenizer == "whitespace":
         return str.split
     tokenize = make_tokenizer(corpus)  # Python has no such tokenizer
@@ -109,7 +113,7 @@ def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
 
 
 def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Convert a line at a time."""
+    """Return a dataset of the ids of a line at a time, by TensorFlow, not in parallel."""
     tokenize, table = make_tokenizer(corpus), lookup_table(known)
 
     def ids(line: tf.Tensor) -> tf.Tensor:
@@ -120,12 +124,12 @@ def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data
 
 
 def _vectorised(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Convert a block of text at a time, several blocks in parallel, as the trainer does."""
+    """Return the trainer's dataset: ids of blocks of text, several of them in parallel."""
     return pipeline.token_blocks((corpus.corpus,), known, corpus, InputConfig(), progress)
 
 
 def _cached(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Read the ids that the first pass has cached."""
+    """Return the dataset of `_vectorised`, whose first pass caches the ids in memory."""
     return cache.cache_in_memory(_vectorised(corpus, known, progress), progress)
 
 

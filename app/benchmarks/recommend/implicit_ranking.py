@@ -13,14 +13,19 @@ from ..harness import programs
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train, and save the factors as users.npy and items.npy.
+    """Train a model of implicit, and save its factors as users.npy and items.npy.
+
+    It sets OPENBLAS_NUM_THREADS=1 in the environment of this process.
 
     Args:
         job: `model` (als or bpr), `pairs` (.npz of `users`, `items` and the `shape` of their
             matrix), `settings` (of the model) and `folder`.
 
     Returns:
-        `train_seconds` (of `fit`) and `pairs` (of all iterations).
+        `train_seconds` (of `fit`) and `pairs` (their number x iterations).
+
+    Raises:
+        ImportError: implicit is not installed.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # implicit asks for this before OpenBLAS is loaded
     import numpy as np

@@ -1,4 +1,4 @@
-"""Items for users: app.train --task=recommend beside implicit's ALS and BPR on the same pairs.
+"""Compare app.train --task=recommend with implicit's ALS and BPR on the same pairs.
 
 Every run is a process of its own, one at a time. Lexrow reads the files; implicit gets the same
 pairs as arrays, which is not timed. Each side trains with its own settings, but for the columns and
@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
     Attributes:
         folder: The folder for users.npy, items.npy and logs.
-        data: The pairs.
+        data: The pairs to train on and to score.
         dim: Columns of a vector.
         alpha: The confidence of ALS in a pair.
         seed: The seed of the side.
@@ -87,6 +87,7 @@ def run(options: RecommendOptions) -> Result:
         data = recommend_ratings.read(options.corpus, options.heldout, arrays)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
+            """Train a side with seed `repeat + 1`, and return its figures with the metrics."""
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
             job = Job(folder, data, options.dim, options.alpha, repeat + 1, train_flags)
@@ -127,6 +128,7 @@ def run(options: RecommendOptions) -> Result:
 
 
 def _measures(tops: Sequence[int]) -> list[Measure]:
+    """Return the measures: each metric for each length of lists, then times and memory."""
     return [
         *(
             Measure(f"{name}@{k}", f"{name}@{k}", ".4f", better="higher", by_difference=True)
@@ -142,6 +144,10 @@ def _measures(tops: Sequence[int]) -> list[Measure]:
 
 
 def _lexrow(job: Job) -> dict[str, Any]:
+    """Run app.train, then app.export, and save the vectors in the order of the ids of `job.data`.
+
+    A user or an item that the export lacks is a KeyError.
+    """
     named = {"corpus": job.data.corpus, "dim": job.dim, "seed": job.seed}
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = _FIXED | named | {"workdir": workdir}
@@ -165,6 +171,7 @@ def _lexrow(job: Job) -> dict[str, Any]:
 
 
 def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
+    """Train a model of implicit on all cores in its own process, which saves the vectors."""
     common = {"factors": job.dim, "random_state": job.seed, "num_threads": machine.cores()}
     spec = {
         "model": model,

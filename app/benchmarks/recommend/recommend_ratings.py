@@ -22,13 +22,13 @@ from ...text import corpus
 
 
 class Data(NamedTuple):
-    """The pairs.
+    """The pairs to train on and to score.
 
     Attributes:
-        corpus: The files to train on, which Lexrow reads.
-        split: The pairs by ids.
+        corpus: The files to train on, comma-separated, which Lexrow reads.
+        split: The pairs to train on and the held-out pairs, by ids.
         heldout: The held-out items of each user.
-        arrays: The file of arrays to train on, which peers read.
+        arrays: The .npz file of the pairs to train on, which peers read.
     """
 
     corpus: str
@@ -63,6 +63,8 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
 
 def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:
     """Return the metrics of saved vectors, whose inner products rank the items.
+
+    The names are like recall@10. Items that a user has in training are not ranked for the user.
 
     Args:
         folder: The folder with users.npy and items.npy.

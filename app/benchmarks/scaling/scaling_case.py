@@ -1,6 +1,6 @@
-"""Word vectors by each strategy of distribution, with all processes on this machine.
+"""Train word vectors by each strategy of distribution, with all processes on this machine.
 
-All sides train on the same text, in the same batches but for their order, one side at a time:
+The sides train one at a time on the same text, in the same batches but for their order:
 
 - none: one process;
 - mirrored: one process with a replica on each GPU, if there are several;
@@ -10,19 +10,17 @@ All sides train on the same text, in the same batches but for their order, one s
 
 The figures of a side:
 
-- words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
-  metrics.jsonl); and the same without the time before the first report, in which TensorFlow
-  compiles;
-- processor seconds of all its processes for a million words, after compilation (Linux). All
-  processes share the cores of this machine, so that words/s cannot grow with workers: the processor
-  seconds show the cost of the exchange;
+- words/s: words of the text x epochs / `train_seconds` of metrics.jsonl; and the same after the
+  first report, once TensorFlow has compiled;
+- processor seconds of all its processes for a million words, once compiled (Linux): the cost of
+  the exchange. Words/s cannot grow with workers, as all processes share the cores of this machine;
 - bytes that a process sends in a step (`exchanged_bytes` of metrics.jsonl), and that all links
   carry for a word;
 - the number of repeated calls, and the scores of the vectors.
 
-Two further parts use the text and the settings of the first side: the bytes that two replicas in
-one process exchange in a step, for several sizes V of the vocabulary; and a model of the speed of N
-workers on machines of their own (see `scaling_model`).
+Two further parts use the text and the settings of the first side: the bytes that two replicas
+exchange, by size V of the vocabulary (`scaling_exchange`); and a model of the speed of N workers on
+machines of their own (`scaling_model`).
 """
 
 from __future__ import annotations
@@ -76,16 +74,13 @@ _PREDICTED = (
     Measure("break_even_gigabits", "break even, Gbit/s", ",.1f"),
 )
 _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
-# Short, so that a short run has several reports.
-_LOG_SECONDS = 2.0
+_LOG_SECONDS = 2.0  # so that a short run has several reports, too
 _FIXED = {"task", "workdir", "strategy", "micro_batches", "log_seconds", "plan_only", "seed"}
-# An empty message of TensorFlow between two processes of one machine with two cores of an AMD EPYC
-# (data/benchmarks/scaling.json).
+# An empty message between two processes, on two cores of an AMD EPYC (see data/benchmarks).
 _MESSAGE_US = 1400.0
 # Of the exchange: steps of a call, and timed calls.
 _EXCHANGE = {"steps": 4, "calls": 20}
-# Memory of the exchange: the tables of two replicas, with an accumulator for each row; and all
-# else, with temporary memory of a new table (TensorFlow 2.21.0).
+# Memory of the exchange: tables of two replicas with their accumulators; all else (TF 2.21.0).
 _TABLES, _REPLICAS, _FLOAT, _BESIDE_BYTES = 2, 2, 4, 1.5e9
 
 
@@ -148,13 +143,13 @@ def run(options: ScalingOptions) -> Result:
         tables.append(_exchange_table(exchanged))
         panels += _exchange_panel(exchanged)
     if model:
-        tables.append(_model_table(model, gigabits))
+        tables.append(_model_table(model, gigabits, options.batch_tokens))
         panels += _model_panels(model, options.batch_tokens)
     return Result("scaling", title, described, settings, tables, figures, panels)
 
 
 def _sides(workers: Sequence[int], servers: int, gpus: int) -> dict[str, list[str]]:
-    """Return the module and its arguments for each side, before the flags of app.train."""
+    """Return by side the module to run and its arguments before the flags; `none` is the first."""
     sides = {ONE: [f"{PACKAGE}.train"]}
     if gpus > 1:
         sides["mirrored"] = [f"{PACKAGE}.train", "--strategy=mirrored"]
@@ -178,6 +173,7 @@ def _train(
     settings: dict[str, Any],
     folder: Path,
 ) -> dict[str, Any]:
+    """Train one side in a new folder, and return its figures; RunError if it stopped early."""
     workdir = folder / "workdir"
     settings = settings | {"workdir": workdir}
     with scaling_meter.measuring(workdir / "metrics.jsonl") as marks:
@@ -203,7 +199,7 @@ def _train(
 
 
 def _compare_with_one(table: Table) -> None:
-    """Add the speed as a share of one process's, once compiled if both speeds are known."""
+    """Add `of_one` to medians: words/s (once compiled, if both have it) over the first row's."""
     one = table.rows[0].median
     for row in table.rows:
         pairs = [
@@ -213,7 +209,7 @@ def _compare_with_one(table: Table) -> None:
 
 
 def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
-    """Return the exchange of replicas for a number of rows, or `left_out` with the reason."""
+    """Measure the exchange of two replicas with `rows` rows, or return the reason as `left_out`."""
     own = (workdir / "vocab.tsv").read_bytes().count(b"\n")
     needed = _TABLES * _REPLICAS * rows * _FLOAT * (options.columns + 1) + _BESIDE_BYTES
     if rows < own:
@@ -262,7 +258,8 @@ def _predict(
     }
 
 
-def _model_table(model: Mapping[str, Any], gigabits: Sequence[int]) -> Table:
+def _model_table(model: Mapping[str, Any], gigabits: Sequence[int], batch: int) -> Table:
+    """Return the predicted cases, then as left out the batches that workers cannot share."""
     speeds = [Measure(f"speed_{g}", f"words/s, {g} Gbit/s", ",.0f") for g in gigabits]
     measures = (*_PREDICTED, *speeds)
     rows = [
@@ -272,6 +269,10 @@ def _model_table(model: Mapping[str, Any], gigabits: Sequence[int]) -> Table:
             measures,
         )
         for one in model["reckoned"]
+    ]
+    rows += [
+        report.make_row(f"multi_worker {n}, {batch:,} tokens a step", [{"left_out": why}], measures)
+        for n, why in model["left_out"]
     ]
     alone = model["step_seconds"]
     title = (
@@ -284,7 +285,7 @@ def _model_table(model: Mapping[str, Any], gigabits: Sequence[int]) -> Table:
 
 
 def _model_panels(model: Mapping[str, Any], batch: int) -> list[Lines]:
-    """Return words/s over the workers, a panel for each strategy and batch."""
+    """Return M words/s over the workers, with one process at 1: a panel by strategy and batch."""
     alone = model["step_words"] / model["step_seconds"] / 1e6
     panels: dict[str, dict[str, dict[int, float]]] = {}
     for one in model["reckoned"]:

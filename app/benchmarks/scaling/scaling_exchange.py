@@ -25,16 +25,21 @@ _WARM = 2  # calls that compile, and use memory for the first time
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure the exchange for one size of the vocabulary.
+    """Train two replicas with V rows in each table, and measure what they exchange.
+
+    It divides the CPU of this process into two logical devices, so that it can run only once.
 
     Args:
         job: `workdir` (of a run), `rows` (V), `columns`, `batch_tokens`, `steps` (of a call) and
-            `calls`.
+            `calls` (the most timed calls).
 
     Returns:
         `exchanged_bytes` (that a replica sends in a step), `step_ms` (the median over calls),
         `table_bytes` (of the tables and slots of one replica) and `zipf_bytes` (of a text in which
         all V words occur, see `scaling_jobs.zipf_bytes`).
+
+    Raises:
+        RunError: The loss is not positive, or the text has too few calls to time one.
     """
     config = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], job["steps"], REPLICAS)
     devices.use_machine(config.run)

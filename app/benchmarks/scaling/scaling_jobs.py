@@ -28,7 +28,7 @@ from ...training.step import split_steps
 
 
 def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) -> Config:
-    """Return the settings of a run, with other batches.
+    """Return the settings of a run, read from its flags file, with other batches and no cache.
 
     Args:
         folder: The workdir of the run.
@@ -47,25 +47,27 @@ def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) 
 
 
 def _typed(kind: type, text: str) -> Any:
+    """Return the value of a flag from its text; a bool is True for `true` only."""
     return text == "true" if kind is bool else kind(text)
 
 
 def load_text(config: Config) -> Text:
-    """Return the text of the run, with its vocabulary.
+    """Return the text of a run with its vocabulary, as an unfinished run loads them.
 
     Args:
-        config: The settings.
+        config: The settings, with the workdir of the run.
     """
     return words_data.load_text(config, Workdir(config.run.workdir), finished=False)
 
 
 def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
-    """Make a job on the current device, or by the current strategy.
+    """Make a job with new tables, on the current device or by the current strategy.
 
     Args:
-        config: The settings. Its micro-batches divide the batches within a step.
+        config: The settings. The batches are whole; each step divides them into micro-batches.
         text: The text.
-        rows: Rows of the tables. Those after the vocabulary of the text never occur.
+        rows: The size of the model's vocabulary, at least that of the text. Ids that the text does
+            not have never occur, not even as negative samples.
         columns: Columns of the tables.
     """
     counts_V = np.zeros(rows, np.int64)
@@ -95,6 +97,7 @@ def make_job(config: Config, text: Text, rows: int, columns: int) -> Job:
 
 
 def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
+    """Return the model of the settings for a vocabulary of these counts; no table is made."""
     return MODELS[config.model.model](
         size=len(counts_V),
         dim=columns,
@@ -106,10 +109,10 @@ def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
 
 
 def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
-    """Return the bytes of ids and gradients of a micro-batch, if all words of a vocabulary occur.
+    """Return the mean bytes of a micro-batch's ids and row gradients, for text by Zipf's law.
 
     The n-th word occurs in proportion to 1 / n, the rarest ten times. Frequent words are dropped as
-    in the run.
+    in the run. The text is drawn with the seed of the run.
 
     Args:
         config: The settings.
@@ -130,12 +133,12 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
 
 
 def count_rows(model: Model, calls: Sequence[Any], seed: int) -> float:
-    """Return the mean number of unique rows of all tables in a step.
+    """Return the mean over steps of the number of unique rows, summed over the tables.
 
     Args:
         model: The model.
-        calls: The data of each call.
-        seed: The seed of the run.
+        calls: The data (S, ...) of each call of S steps, one micro-batch a step.
+        seed: The seed of the random numbers of a step. Each call starts at step 0.
     """
     rows = [
         [tf.size(unique(ids)[0]).numpy() for ids in model.lookups(batch).values()]
@@ -146,11 +149,11 @@ def count_rows(model: Model, calls: Sequence[Any], seed: int) -> float:
 
 
 def first_calls(job: Job, count: int) -> list[tuple[Any, tf.Tensor]]:
-    """Return the data and the first step of the first calls of an epoch.
+    """Return the data and the number of the first step (int64) of the first calls of epoch 0.
 
     Args:
         job: The job.
-        count: The number of calls; an epoch may have fewer.
+        count: The most calls; fewer are returned if the epoch has fewer.
     """
     taken = itertools.islice(job.data.batches(range(1), 0), count)
     return [

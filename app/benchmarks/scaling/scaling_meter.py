@@ -20,8 +20,8 @@ class Mark(NamedTuple):
     """A moment of a run.
 
     Attributes:
-        lines: The lines of metrics.jsonl.
-        seconds: The processor seconds of all child processes.
+        lines: The number of lines of metrics.jsonl so far.
+        seconds: The processor seconds so far of all descendants of this process that still run.
     """
 
     lines: int
@@ -30,9 +30,10 @@ class Mark(NamedTuple):
 
 @contextlib.contextmanager
 def measuring(metrics: Path) -> Iterator[list[Mark]]:
-    """Add a mark to a list whenever the file has new lines, until the end of the block.
+    """Yield a list to which a thread adds a mark whenever a file has new lines, within the block.
 
-    The list stays empty on other systems than Linux.
+    The thread looks every 0.1 s. Without a file or /proc (on other systems than Linux) the list
+    stays empty.
 
     Args:
         metrics: The file metrics.jsonl.
@@ -41,6 +42,7 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
     ended = threading.Event()
 
     def poll() -> None:
+        """Add a mark whenever the file has new lines, until `ended` is set."""
         seen = 0
         while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError):
@@ -59,7 +61,9 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
 
 
 def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:
-    """Return the processor seconds of the descendants of a process that still run.
+    """Return the processor seconds of all running descendants of a process, without its own.
+
+    Processes that end meanwhile are skipped.
 
     Args:
         root: The process id.
@@ -81,6 +85,7 @@ def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:
 
 
 def _below(root: int, parents: dict[int, int]) -> list[int]:
+    """Return the ids of the children of a process, of their children, and so on."""
     children: dict[int, list[int]] = {}
     for number, parent in parents.items():
         children.setdefault(parent, []).append(number)
@@ -91,11 +96,16 @@ def _below(root: int, parents: dict[int, int]) -> list[int]:
 
 
 def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
-    """Return the figures of a run.
+    """Return the figures of a run by key, from all rows of its metrics.jsonl.
 
     Args:
-        rows: The rows of metrics.jsonl.
+        rows: The rows of metrics.jsonl. Rows of scores, without `train_seconds`, are skipped.
         marks: The processor time when these rows were written.
+
+    Returns:
+        Figures of the whole run, but: `later_words_per_second` is without the time before the first
+        row, and None if there is one row; `processor_seconds` is for a million words, or None;
+        `exchanged_bytes` and `calls_again` are None if the run has none.
     """
     logged = [row for row in rows if "train_seconds" in row]  # the others have scores
     first, last = logged[0], logged[-1]
@@ -117,7 +127,10 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
 
 
 def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
-    """Return the processor seconds for a million words, between the first mark and the last."""
+    """Return the processor seconds for a million words, from the first mark to the highest.
+
+    None if there are fewer than two marks at rows with `words`.
+    """
     known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
     if not known:
         return None
@@ -128,7 +141,10 @@ def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark
 
 
 def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """Return the mean over steps of a value of the steps since the row before."""
+    """Return the mean over steps of a value, or None if a row lacks it.
+
+    The value of a row is the mean over the steps since the row before.
+    """
     if any(name not in row for row in rows):
         return None
     total, previous = 0.0, 0

@@ -29,14 +29,18 @@ _BITS = 8e-9  # gigabits of a byte
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure the costs of a step.
+    """Measure the costs of a step of one process: its time, and the rows of a share of its batch.
 
     Args:
-        job: `workdir` (of a run), `batch_tokens`, `columns` and `workers` (a list of numbers).
+        job: `workdir` (of a run), `batch_tokens`, `columns` and `workers` (numbers above 1).
 
     Returns:
-        `step_seconds`, `gradient_seconds`, and `rows` by number of workers: the unique rows of all
-        tables in a share of a batch, as a list of pairs; None if the batch cannot be divided.
+        `step_seconds`, `gradient_seconds` (both of one step), and two lists of pairs by number of
+        workers: `rows`, the mean number of unique rows of all tables in one worker's share of a
+        batch, None if the batch cannot be divided; and `left_out`, the reason why it cannot.
+
+    Raises:
+        RunError: The text has less than one call.
     """
     config = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, 1)
     devices.use_machine(config.run)
@@ -50,6 +54,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
     @tf.function(autograph=False)
     def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
+        """Return the gradients of each step of a call, without an update."""
         return [
             compute_gradients(
                 made.model,
@@ -60,11 +65,15 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             for batches in split_steps(data_S, first, config.run.seed, 1)
         ]
 
+    left_out: list[tuple[int, str]] = []
+
     def share_rows(count: int) -> float | None:
+        """Return the rows of one share of `count`; or None, with the reason in `left_out`."""
         parts = scaling_jobs.read_config(job["workdir"], job["batch_tokens"], _STEPS, count)
         try:
             checks.check_micro_batches(parts)
-        except UsageError:
+        except UsageError as error:
+            left_out.append((count, str(error)))
             return None
         data = [tf.split(data, count, axis=1)[0] for data, _ in calls]
         return scaling_jobs.count_rows(made.model, data, config.run.seed)
@@ -73,11 +82,15 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "step_seconds": _seconds(lambda data, first: train(data, first, tf.constant(0.01)), calls),
         "gradient_seconds": _seconds(gradients, calls),
         "rows": [(count, share_rows(count)) for count in [1, *job["workers"]]],
+        "left_out": left_out,
     }
 
 
 def _seconds(run: Callable[..., Any], calls: Sequence) -> float:
-    """Return the median seconds of a step."""
+    """Return the median seconds of a step; the first `_POOL` calls do not count.
+
+    Each call waits for the first tensor of the result. `calls` are used in turn.
+    """
     seconds = []
     for number in range(_POOL + _ROUNDS):  # the first compile, and use memory for the first time
         start = time.perf_counter()
@@ -94,22 +107,24 @@ def predict(
     gigabits: Sequence[int],
     message_seconds: float,
 ) -> list[dict[str, Any]]:
-    """Predict the speed of each number of workers.
+    """Predict the speed of each number of workers above 1, without measuring anything.
 
     Args:
-        costs: The result of `measure`.
+        costs: The result of `measure`. Where its `rows` are None, the case of a shared batch is
+            left out.
         batch: Tokens of a step of one process.
-        step_words: Words of the corpus in such a step.
+        step_words: Words of the corpus in a step of one process.
         columns: Columns of the tables.
         gigabits: Speeds of a link, in Gbit/s.
         message_seconds: Seconds of an empty message.
 
     Returns:
-        For `multi_worker`, with the batch shared by all workers and with a batch each, and for
-        `parameter_server`: `workers`, `step_tokens`, `words` of all workers in a step, `seconds`
-        without the network, `bytes` that a link carries one way, `messages` one after the other,
-        `bytes_per_word`, `break_even_gigabits` at which link and processor take the same time, and
-        `words_per_second` by speed of the link.
+        One record for each case: first `multi_worker` with one batch shared by all workers, and
+        with a batch for each worker, then `parameter_server`. Each has `strategy`, `workers`,
+        `step_tokens`, `words` of all workers in a step, `seconds` of a step without the network,
+        `bytes` that a link carries one way in a step, `messages` sent one after the other,
+        `bytes_per_word`, `break_even_gigabits` (the speed at which link and processor take the
+        same time), and `words_per_second` by speed of the link.
     """
     rows = dict(costs["rows"])
     alone, step, gradient = rows[1], costs["step_seconds"], costs["gradient_seconds"]
@@ -139,7 +154,8 @@ def predict(
 
 
 def _row_bytes(rows: float, columns: int) -> float:
-    return 4 * rows * (1 + columns)  # ids and values of 4 bytes
+    """Return the bytes of rows with their ids, 4 bytes for each id and value."""
+    return 4 * rows * (1 + columns)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from ...tables.row_reads import unique
 
 
 def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
-    """Return a table with a row for each word, and an accumulator of Adagrad for each value.
+    """Return the table of `dense`: a row for each word, and an accumulator for each value.
 
     Args:
         words: The size of the vocabulary.
@@ -32,17 +32,19 @@ def dense(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make a step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
+    """Train one step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
+
+    It updates the table in place, and all rows of it.
 
     Args:
         tables: The tables of `dense_tables`.
         hidden_ND: The hidden vectors.
         targets_N: The words to predict, int32.
         rate: The learning rate.
-        number: The number of the step.
+        number: Not used.
 
     Returns:
-        The summed loss, and its gradient by the hidden vectors, (N, D).
+        The loss summed over the targets, and its gradient by the hidden vectors, (N, D).
     """
     values = tables["output"].values
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -62,7 +64,7 @@ def dense(
 
 
 def class_size(words: int) -> int:
-    """Return the words of a class, if there are about as many classes as words in each.
+    """Return the square root of the number of words, rounded up: the words of a class.
 
     Args:
         words: The size of the vocabulary.
@@ -71,7 +73,9 @@ def class_size(words: int) -> int:
 
 
 def copies_tables(words: int, columns: int, slots: Mapping[str, Slot]) -> dict[str, DeviceTable]:
-    """Return a table with a row for each word of whole classes, and one with a row for each class.
+    """Return the tables of `copies`: a row for each word, and a row for each class.
+
+    The last class is filled up with rows that no word has.
 
     Args:
         words: The size of the vocabulary.
@@ -95,10 +99,10 @@ def copies(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make a step of the class softmax of two levels, with a copy of its class for each target.
+    """Train one step of the class softmax of two levels; each target copies the rows of its class.
 
     There is a gradient for each copied row, as in `tf.IndexedSlices`. They are summed by row for
-    the optimizer.
+    the optimizer, which updates the rows of both tables in place.
 
     Args:
         tables: The tables of `copies_tables`.
@@ -107,10 +111,10 @@ def copies(
         hidden_ND: The hidden vectors.
         targets_N: The words to predict, int32.
         rate: The learning rate.
-        number: The number of the step.
+        number: The number of the step, from 1.
 
     Returns:
-        The summed loss, and its gradient by the hidden vectors, (N, D).
+        The loss summed over the targets, and its gradient by the hidden vectors, (N, D).
     """
     size = class_size(words)
     classes_N, places_N = targets_N // size, targets_N % size

@@ -1,4 +1,4 @@
-"""One step of an output layer as the vocabulary grows, loss by loss, beside two peers.
+"""Measure one step of an output layer as the vocabulary grows: each loss, beside two peers.
 
 Targets are drawn by Zipf's law for each step; hidden vectors are given. Each side is a process of
 its own, one at a time:
@@ -95,7 +95,7 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The name for messages, unique among the jobs of a run."""
         return f"{self.side}, {self.words:,} words, {self.targets:,} targets"
 
 
@@ -106,7 +106,7 @@ def run(options: SoftmaxOptions) -> Result:
         options: The settings of the case.
 
     Raises:
-        UsageError: A loss, a peer or a size is not possible.
+        UsageError: A loss, a peer or a size is not possible, or there is nothing to measure.
         RunError: A side failed.
     """
     jobs = {job.name: job for job in _make_jobs(options)}
@@ -133,6 +133,7 @@ def run(options: SoftmaxOptions) -> Result:
 
 
 def _make_jobs(options: SoftmaxOptions) -> list[Job]:
+    """Return the jobs by number of targets, vocabulary and side; raise UsageError if none."""
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
     sizes = numbers("vocabularies", options.vocabularies, "words", least=2)
@@ -151,7 +152,10 @@ def _make_jobs(options: SoftmaxOptions) -> list[Job]:
 
 
 def _reason_against(job: Job, on_gpu: bool) -> str | None:
-    """Return why the side cannot run in reasonable time and memory, or None."""
+    """Return why the side cannot run in reasonable time and memory, or None if it can.
+
+    With a GPU the memory is not checked.
+    """
     operations = _PRODUCTS.get(job.side, 0) * 2.0 * job.targets * job.words * job.dim
     if operations > _MOST_OPERATIONS:
         return f"a step would take {operations / 1e12:,.0f} Tflop"
@@ -175,6 +179,7 @@ def needed_bytes(job: Job) -> float:
 
 
 def _measure(job: Job, seed: int) -> dict[str, Any]:
+    """Run a side in its own process; return its figures, or `left_out` if memory is too small."""
     spec = job._asdict() | {"settings": {}, "seed": seed}
     if job.side in LOSSES:
         spec |= {"side": "ours", "settings": LOSSES[job.side]}
@@ -186,7 +191,7 @@ def _measure(job: Job, seed: int) -> dict[str, Any]:
 
 
 def _make_table(targets: int, rows: list[Row]) -> Table:
-    """Return the table of a number of targets: side by side, and each peer compared."""
+    """Return the table for one number of targets: rows by side, and peers over Lexrow's losses."""
     sides = list(dict.fromkeys(row.job["side"] for row in rows))
     rows = sorted(rows, key=lambda row: sides.index(row.job["side"]))
     known = {(row.job["side"], row.job["words"]): row for row in rows if not row.left_out}
@@ -200,7 +205,7 @@ def _make_table(targets: int, rows: list[Row]) -> Table:
 
 
 def _lines(table: Table, measure: Measure) -> list[Lines]:
-    """Return a panel of a measure over the words, or none if all sides were left out."""
+    """Return a panel of a measure over the words, or an empty list if no side has it."""
     values: dict[str, dict[int, float]] = {}
     for row in table.rows:
         value = row.median[measure.key]

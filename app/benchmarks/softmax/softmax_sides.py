@@ -71,7 +71,7 @@ class Side(NamedTuple):
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure one side.
+    """Train one side with new random targets in each step, and measure its time and traffic.
 
     Args:
         job: `side`, `settings` (of the loss of Lexrow), `compute_dtype`, `words`, `targets`, `dim`,
@@ -123,7 +123,10 @@ def make_case(words: int, targets: int, dim: int, seed: int) -> Case:
 
 
 def _batches(case: Case, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Return targets, (N,) int32, and the number of the step, int64, without end."""
+    """Yield targets drawn by `counts_V`, (N,) int32, and the number of the step, int64 from 1.
+
+    It never ends.
+    """
     random = np.random.default_rng([seed, 1])
     cumulative_V = np.cumsum(case.counts_V)
     number = 0
@@ -135,12 +138,12 @@ def _batches(case: Case, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def compiled(step: Step, tables: Mapping[str, Table], targets: int) -> Callable[..., tf.Tensor]:
-    """Trace a step.
+    """Trace a step on the given tables; return a function of the targets and the step's number.
 
     Args:
         step: The step.
         tables: The tables by name.
-        targets: Targets of a step.
+        targets: The number of targets of a step.
     """
     specs = [tf.TensorSpec([targets], tf.int32), tf.TensorSpec([], tf.int64)]
     function = tf.function(lambda *batch: step(tables, *batch), autograph=False)
@@ -148,7 +151,7 @@ def compiled(step: Step, tables: Mapping[str, Table], targets: int) -> Callable[
 
 
 def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> list[float]:
-    """Make up to `steps` steps, but no more after `enough` seconds; return the seconds of each."""
+    """Train up to `steps` steps, none after `enough` seconds in all; return the seconds of each."""
     seconds: list[float] = []
     while len(seconds) < steps and sum(seconds) < enough:
         batch = next(batches)
@@ -159,7 +162,10 @@ def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> l
 
 
 def _count_traffic(side: Side, batches: Iterator) -> dict[str, float]:
-    """Return the mean traffic of a step."""
+    """Train up to five steps on tables that count; return the mean rows and bytes of a step.
+
+    The shift is not counted.
+    """
     totals = softmax_traffic.totals()
     tables = {
         name: table if name == "shift" else softmax_traffic.Counting(table, totals)
@@ -172,6 +178,7 @@ def _count_traffic(side: Side, batches: Iterator) -> dict[str, float]:
 
 
 def _check(job: dict[str, Any], side: Side) -> None:
+    """Raise RunError unless training has changed the shift to finite numbers."""
     # The speed of a side that does not train means nothing.
     shift_1D = side.tables["shift"].gather(tf.constant([0])).numpy()
     if not (shift_1D.any() and np.isfinite(shift_1D).all()):
@@ -196,6 +203,7 @@ class _OutputLayer(NamedTuple):
         return {"shift": tf.constant([0]), **lookups}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
+        """Return the loss summed over the targets, with 1 for the number of examples."""
         hidden_ND = self.hidden_ND + rows["shift"].values_UD
         targets_N1 = batch.data
         weights_N11 = tf.ones((*targets_N1.shape, 1))
@@ -206,6 +214,7 @@ class _OutputLayer(NamedTuple):
 
 
 def _ours(case: Case, settings: ModelConfig) -> Side:
+    """Return the side of the trainer's step, with the loss and dtype of the settings."""
     targets, columns = case.hidden_ND.shape
     output = outputs.make_loss(
         settings, outputs.OutputSpec(case.counts_V, columns, targets, seed=0)
@@ -226,6 +235,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
 
 
 def _dense(case: Case, settings: ModelConfig) -> Side:
+    """Return the side of `softmax_by_hand.dense`, with computed traffic; no settings are used."""
     words, columns = len(case.counts_V), case.hidden_ND.shape[1]
     tables = softmax_by_hand.dense_tables(words, columns)
     moved = 4.0 * words * columns
@@ -235,6 +245,7 @@ def _dense(case: Case, settings: ModelConfig) -> Side:
 
 
 def _copies(case: Case, settings: ModelConfig) -> Side:
+    """Return the side of `softmax_by_hand.copies`; the settings are not used."""
     words, columns, rule = len(case.counts_V), case.hidden_ND.shape[1], rowwise_adagrad()
     tables = softmax_by_hand.copies_tables(words, columns, rule.slots)
 
@@ -245,7 +256,7 @@ def _copies(case: Case, settings: ModelConfig) -> Side:
 
 
 def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) -> Side:
-    # `run` is like `softmax_by_hand.dense`.
+    """Return a side whose step calls `run`, as `softmax_by_hand.dense`, and trains the shift."""
     spec, rule = _shift(case.hidden_ND), rowwise_adagrad()
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -261,6 +272,7 @@ def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) ->
 
 
 def _shift(hidden_ND: tf.Variable) -> TableSpec:
+    """Return the table of one row, at first zero, that is added to all hidden vectors."""
     return TableSpec(1, hidden_ND.shape[1], tf.zeros)
 
 

@@ -10,7 +10,7 @@ from ...tables.device import DeviceTable
 
 
 def totals() -> dict[str, tf.Variable]:
-    """Return counters, int64: the rows written, and the bytes read and written."""
+    """Return new counters at 0, int64: `rows` (written), `read_bytes` and `written_bytes`."""
     names = ("rows", "read_bytes", "written_bytes")
     return {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
 
@@ -21,7 +21,8 @@ class Counting:
     Args:
         table: The table that has the rows.
         totals: The counters of `totals`.
-        slot: Whether the table is a slot. Of a slot only the bytes are counted.
+        slot: Whether the table is a slot. Of a slot only the bytes are counted. Slots of the
+            table are wrapped, too.
     """
 
     def __init__(self, table: DeviceTable, totals: Mapping[str, tf.Variable], slot: bool = False):
@@ -34,7 +35,7 @@ class Counting:
         return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the ids, and count their bytes."""
+        """Return the rows of the ids, and count their bytes whenever this runs."""
         self._totals["read_bytes"].assign_add(self._bytes(ids_U))
         return self._table.gather(ids_U)
 
@@ -46,4 +47,5 @@ class Counting:
         self._table.assign(ids_U, rows_UD)
 
     def _bytes(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the bytes of the rows of the ids in float32, an int64 scalar."""
         return tf.size(ids_U, tf.int64) * self.columns * tf.float32.size

@@ -1,8 +1,8 @@
-"""Adam on a large table of users: the rows of a step, or the whole table. See `sparse_case`.
+"""Compare Adam on the rows of a step with Adam on the whole table, for many users.
 
 The sides are lexrow (lazy Adam on a table), dense (TensorFlow's Adam with a dense gradient) and
-keras (stock Keras in keras.fit). The figures are steps a second, the memory of the table and its
-slots, and the peak memory of the process.
+keras (stock Keras in keras.fit), as in `sparse_case`. The figures are steps a second, the memory of
+the table and its slots, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(options: AdamOptions) -> Result:
         options: The settings of the case.
 
     Raises:
-        UsageError: A peer is unknown, or the memory is too small.
+        UsageError: A peer is unknown, or the memory is too small for one of the sides.
         RunError: A side failed.
     """
     sides = [OURS, *chosen("peers", options.peers, ("dense", "keras"), "peer of adam")]
@@ -49,6 +49,7 @@ def run(options: AdamOptions) -> Result:
     bare = programs.import_usage("keras")
 
     def run_one(side: str, repeat: int) -> dict[str, Any]:
+        """Run a side with seed `repeat + 1`; return its figures, or `left_out`."""
         values = sparse_case.measure(jobs[side], repeat + 1, bare)
         if "left_out" in values:
             return values

@@ -32,13 +32,15 @@ class Formula(NamedTuple):
 def step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
-    """Return a step by rows: the mean squared error of the vectors of its ids, and their update.
+    """Return a compiled step that updates only the rows of its ids, in place.
+
+    Its loss is the mean squared error of the vectors of the ids.
 
     Args:
         values: The table.
         slots: The slots of the formula.
         formula: The update rule.
-        target: The wanted vectors, (N, D) float32.
+        target: The wanted vectors of the ids in each step, (N, D) float32.
     """
 
     @tf.function(autograph=False)
@@ -62,7 +64,7 @@ def step(
 
 
 def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
-    """Return the slots of a formula.
+    """Return new slots for a formula, each filled with its initial value.
 
     Args:
         formula: The update rule.
@@ -75,13 +77,15 @@ def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
 def dense_step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
-    """Return a step of Adam whose gradient and update are as large as the table.
+    """Return a compiled step of Adam whose gradient and update are as large as the table.
+
+    It updates all rows in place. Its loss is that of `step`.
 
     Args:
         values: The table.
         slots: The two moments, of the shape of the table.
-        formula: That of Adam.
-        target: The wanted vectors, (N, D) float32.
+        formula: Not used: the step is always Adam.
+        target: The wanted vectors of the ids in each step, (N, D) float32.
     """
 
     @tf.function(autograph=False)
@@ -116,11 +120,16 @@ def _gather(variable: tf.Variable, ids_U: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids_U, dtype=tf.float32)
 
 
+# The formulas, in the letters of papers: x the rows, g their gradients, then the slots. `number` is
+# the number of the step as float32. Each returns the new rows, then the new slots.
+
+
 def _sgd(x, g, rate, number):
     return (x - rate * g,)
 
 
 def _momentum(x, g, m, rate, number):
+    """Return rows and velocity of SGD with momentum 0.9; the velocity includes the rate."""
     m = 0.9 * m - rate * g
     return x + m, m
 
@@ -131,11 +140,13 @@ def _adagrad(x, g, a, rate, number):
 
 
 def _rowwise_adagrad(x, g, a, rate, number):
+    """Return rows and accumulator of Adagrad with the mean of a row's squared gradients."""
     a += tf.reduce_mean(tf.square(g), axis=1, keepdims=True)
     return x - rate * tf.math.rsqrt(a) * g, a
 
 
 def _ftrl(x, g, n, z, rate, number):
+    """Return rows, sums of squared gradients and linear terms of FTRL without regularization."""
     new = n + tf.square(g)
     root = tf.sqrt(new)
     z += g - (root - tf.sqrt(n)) / rate * x
@@ -143,6 +154,7 @@ def _ftrl(x, g, n, z, rate, number):
 
 
 def _adam(x, g, m, v, rate, number):
+    """Return rows and moments of Adam with Keras's constants and bias correction."""
     m += 0.1 * (g - m)
     v += 0.001 * (tf.square(g) - v)
     rate *= tf.sqrt(1 - tf.pow(0.999, number)) / (1 - tf.pow(0.9, number))
@@ -150,6 +162,7 @@ def _adam(x, g, m, v, rate, number):
 
 
 def _adamw(x, g, m, v, rate, number):
+    """Return rows and moments of Adam after a weight decay of 0.004 x rate."""
     return _adam(x - 0.004 * rate * x, g, m, v, rate, number)
 
 

@@ -1,4 +1,4 @@
-"""One step of a large embedding table, row by row: Lexrow beside Keras and code by hand.
+"""Compare one step of a large embedding table, row by row: Lexrow, Keras and code by hand.
 
 The case is from keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, mean squared error.
 Each side is a process of its own, one at a time:
@@ -93,7 +93,7 @@ class Job(NamedTuple):
 
     @property
     def needed_bytes(self) -> float:
-        """The peak memory of the process."""
+        """The expected peak memory of the process in bytes, from `HELD`."""
         return HELD[self.optimizer][self.side] * self.rows * self.dim * 4 + _BESIDE_BYTES
 
 
@@ -104,7 +104,7 @@ def run(options: SparseOptions) -> Result:
         options: The settings of the case.
 
     Raises:
-        UsageError: An optimizer, a peer or a size is not possible.
+        UsageError: An optimizer, a peer or a size is not possible, or nothing is to be measured.
         RunError: A side failed.
     """
     compared, growing = _make_jobs(options)
@@ -159,7 +159,10 @@ def run(options: SparseOptions) -> Result:
 
 
 def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
-    """Return the jobs to compare, and those of a table that grows."""
+    """Return the jobs that compare sides, and the jobs of Lexrow with more and more rows.
+
+    A side without the optimizer has no job. Raises UsageError if there is no job at all.
+    """
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
     peers = chosen("peers", options.peers, known, "peer of sparse")
@@ -177,12 +180,15 @@ def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
 
 
 def measure(job: Job, seed: int, bare: Usage) -> dict[str, Any]:
-    """Return the figures of one run of a side, or `left_out` if the device is too small.
+    """Run a side in its own process; return its figures, or `left_out` if memory is too small.
 
     Args:
         job: The side.
         seed: The seed of the ids and rows.
         bare: The time and memory of a process that only imports Keras.
+
+    Raises:
+        RunError: The side failed.
     """
     values, usage = programs.run(job.name, "sparse.sparse_sides", job._asdict() | {"seed": seed})
     if "left_out" in values:
@@ -196,6 +202,7 @@ def measure(job: Job, seed: int, bare: Usage) -> dict[str, Any]:
 
 
 def _compare_sides(optimizer: str, sides: dict[str, Row]) -> Table:
+    """Return the table of an optimizer, with the pairs of `_RATIOS` for which both sides exist."""
     compared = [
         (f"{TITLES[one]} : {TITLES[other]}", sides[one], sides[other])
         for one, other in _RATIOS
@@ -214,5 +221,6 @@ def _ratios(sides: dict[str, Row]) -> dict[str, float]:
 
 
 def _ratio(first: Row, second: Row) -> float | None:
+    """Return ms a step of the first over the second, or None if either is unknown."""
     times = [row.median[STEP.key] for row in (first, second)]
     return times[0] / times[1] if None not in times else None

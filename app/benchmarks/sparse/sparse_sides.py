@@ -42,9 +42,9 @@ class Side(NamedTuple):
     """A side.
 
     Attributes:
-        blocks: Called as `blocks(steps, count)`; makes `count` blocks of steps, and returns
-            the seconds of each.
-        gather: Returns the rows of ids.
+        blocks: Called as `blocks(steps, count)`; trains `count` blocks of `steps` steps, and
+            returns the seconds of each block.
+        gather: Returns the rows of the given ids.
         bytes: Returns the bytes of the table and its slots, after the first step.
     """
 
@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure one side.
+    """Train one side, and measure its steps in blocks of `steps` steps, or fewer of about 3 s.
 
     Args:
         job: The fields of a `sparse_case.Job`, and `seed`.
@@ -80,7 +80,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         slots) and `device_peak_bytes` (of a GPU, else None).
 
     Raises:
-        RunError: The side did not train.
+        RunError: A row of the first batch did not change, or not to finite numbers.
     """
     case = make_case(job["rows"], job["dim"], job["seed"], job["batch"])
     side = SIDES[job["side"]](job["optimizer"], case)
@@ -104,7 +104,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_case(rows: int, dim: int, seed: int, batch: Sequence[int]) -> Case:
-    """Return uniform ids and target, and the initializer of keras.layers.Embedding.
+    """Draw uniform ids of 256 batches and a target; add the initializer of keras.layers.Embedding.
 
     Args:
         rows: Rows of the table.
@@ -122,6 +122,7 @@ def make_case(rows: int, dim: int, seed: int, batch: Sequence[int]) -> Case:
 
 
 def _check(job: dict[str, Any], before: np.ndarray, after: np.ndarray) -> None:
+    """Raise RunError unless all rows of a batch changed, and to finite numbers."""
     # The speed of a side that does not train means nothing.
     changed = (before != after).any(axis=-1)
     if not (changed.all() and np.isfinite(after).all()):
@@ -145,6 +146,7 @@ class _SquaredError(NamedTuple):
 
 
 def _table(optimizer: str, case: Case) -> Side:
+    """Return the side of the trainer's step on a table of Lexrow."""
     rule = ON_TABLES[optimizer]()
     columns = case.target_BTD.shape[-1]
     table = DeviceTable(case.rows, columns, _initial(case), slots=rule.slots)
@@ -158,7 +160,7 @@ def _table(optimizer: str, case: Case) -> Side:
 
 
 def _plain(optimizer: str, case: Case, make: Callable[..., sparse_by_hand.Step]) -> Side:
-    """Return a side in plain TensorFlow, whose step `make` returns."""
+    """Return a side in plain TensorFlow; `make` is called as `sparse_by_hand.step`."""
     dim = case.target_BTD.shape[-1]
     formula = sparse_by_hand.FORMULAS[optimizer]
     initial = _initial(case)
@@ -215,7 +217,7 @@ def _target(case: Case) -> tf.Tensor:
 
 
 def _initial(case: Case) -> Callable[[tuple[int, int]], tf.Tensor]:
-    """Return an initializer that makes no temporary copies of the rows."""
+    """Return the initializer of the case without temporary copies of the rows."""
     return lambda shape: compute_in_graph(lambda: case.initial(shape))
 
 
@@ -225,7 +227,10 @@ def _bytes(variables: Sequence[Any]) -> int:
 
 
 def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[float]]:
-    """Return `Side.blocks` with a call of `train` for each step."""
+    """Return a function for `Side.blocks` that calls `train` for each step.
+
+    Batches of ids are used in turn, over all blocks. A block waits for the device at its end only.
+    """
     pool = [tf.constant(ids_BT) for ids_BT in case.ids_SBT]
     rate = tf.constant(RATE)
     done = 0
@@ -246,7 +251,7 @@ def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[f
 
 
 class _Clock(keras.callbacks.Callback):
-    """Measures the seconds of each epoch."""
+    """Measures the seconds of each epoch, in `seconds`; training starts it anew."""
 
     def on_train_begin(self, logs=None):
         self.seconds, self._last = [], time.perf_counter()

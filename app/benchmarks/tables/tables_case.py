@@ -1,4 +1,4 @@
-"""Steps of a table that is stored in different places, beside peers with a large table.
+"""Measure steps of a table that is stored in different places, beside peers with a large table.
 
 Every step looks up ids that are drawn by Zipf's law, and trains their rows. Each side is a process
 of its own for each optimizer, one at a time:
@@ -83,13 +83,13 @@ class Job(NamedTuple):
 
 
 def run(options: TablesOptions) -> Result:
-    """Run every side `options.repeats` times, but those without memory or library.
+    """Run every side `options.repeats` times, but those that lack memory or their library.
 
     Args:
         options: The settings of the case.
 
     Raises:
-        UsageError: A setting is not possible.
+        UsageError: A setting is not possible, or there is nothing to measure.
         RunError: A side failed.
     """
     jobs = {f"{job.optimizer}, {job.title}": job for job in _make_jobs(options)}
@@ -128,6 +128,10 @@ def run(options: TablesOptions) -> Result:
 
 
 def _make_jobs(options: TablesOptions) -> list[Job]:
+    """Return a job for each optimizer and side, and of host for each share; none is UsageError.
+
+    The steps of a block are rounded up to whole chunks. torch has no job with rowwise_adagrad.
+    """
     optimizers = chosen("optimizers", options.optimizers, _STATE, "optimizer of tables")
     sides = chosen("sides", options.sides, OURS, "side of tables")
     peers = chosen("peers", options.peers, PEERS, "peer of tables")
@@ -153,11 +157,16 @@ def _make_jobs(options: TablesOptions) -> list[Job]:
 
 
 def _needed_bytes(job: Job) -> float:
+    """Return the expected memory of the process; rows in a file do not count."""
     table = 0 if job.side == "disk" else _STATE[job.optimizer] * job.rows * job.dim * 4
     return table * (1 + (job.hot or 0) / 100) + _BESIDE_BYTES
 
 
 def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
+    """Run a side in its own process; return its figures, or the reason as `left_out`.
+
+    A table in a file is in a temporary folder below `parent`, or in the usual place if it is empty.
+    """
     program = "tables_torch" if job.side == "torch" else "tables_sides"
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-", dir=parent or None) as folder:
         spec = job._asdict() | {"seed": seed, "folder": folder}
@@ -165,7 +174,10 @@ def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
 
 
 def _ratios(sides: dict[str, Row]) -> dict[str, dict[str, float | None]]:
-    """Return by side its speed over that of device, and its bytes moved over those of naive."""
+    """Return by side its speed over the speed of device, and its moved bytes over those of naive.
+
+    A ratio is None if either figure is unknown or the second is 0.
+    """
     return {
         title: {
             _OF_DEVICE.key: _ratio(SPEED, row, sides.get("device")),
@@ -176,5 +188,6 @@ def _ratios(sides: dict[str, Row]) -> dict[str, dict[str, float | None]]:
 
 
 def _ratio(measure: Measure, row: Row, other: Row | None) -> float | None:
+    """Return the median of a row over that of the other, or None if either is missing."""
     value, base = (own and own.median[measure.key] for own in (row, other))
     return value / base if value is not None and base else None

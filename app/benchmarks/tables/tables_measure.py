@@ -1,4 +1,4 @@
-"""Measure a side of `tables`, without an import of TensorFlow or torch."""
+"""Measure a side of `tables`; this module imports neither TensorFlow nor torch."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Side(NamedTuple):
     """A side.
 
     Attributes:
-        calls: Makes the steps of the next call, and yields the loss of the first of them, whose
-            conversion to float waits for it.
+        calls: Trains the next call of `STEPS` steps whenever it is advanced, and yields the loss
+            of its first step. `float(loss)` waits for that step.
         values: Returns figures of the time since its last call, as far as the side has them:
             `stage_hit_rate`, `staged_bytes` and `stage_stall` (see `Prefetcher.values`), and
             `device_peak_bytes`, the peak memory of a GPU.
@@ -57,19 +57,19 @@ class Side(NamedTuple):
 
 
 def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -> dict[str, Any]:
-    """Measure one side.
+    """Train one side, and measure its speed and memory in five blocks after a first one.
 
     Args:
         sides: The sides by name.
         spec: The fields of a `Job`, `seed` and `folder` (for a table in a file).
 
     Returns:
-        `steps_per_s` (the median over blocks), `blocks_per_s`, `rows_per_s` (unique ones),
-        `peak_bytes` (the peak memory without mapped files, above that before there was a table),
-        and the values of the side.
+        `steps_per_s` (the median over blocks), `blocks_per_s` (steps/s of each block),
+        `rows_per_s` (unique rows), `peak_bytes` (the peak memory without mapped files, less the
+        memory before the table was made), and the values of the side.
 
     Raises:
-        RunError: The side did not train.
+        RunError: The loss did not fall.
     """
     job = Job(**{name: spec[name] for name in Job._fields})
     make, seed, folder = sides[job.side], spec["seed"], spec["folder"]
@@ -97,13 +97,13 @@ def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -
 
 
 def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
-    """Draw the data: id k in proportion to 1 / (k + 1), by Zipf's law.
+    """Draw the ids of all steps by Zipf's law, id k in proportion to 1 / (k + 1), and a target.
 
     Args:
         job: The side.
         calls: The number of calls.
         seed: The seed of all random values.
-        folder: A folder for files.
+        folder: A folder for files; it is only stored.
     """
     random = np.random.default_rng(seed)
     cumulative_V = np.cumsum(1 / np.arange(1, job.rows + 1))
@@ -114,7 +114,7 @@ def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
 
 
 def _block(side: Side, calls: int) -> tuple[float, float]:
-    """Return the seconds of some calls, and the last loss."""
+    """Train some calls; return their seconds and the loss of the last, NaN without calls."""
     start, loss = time.perf_counter(), math.nan
     for _ in range(calls):
         loss = next(side.calls)
@@ -124,7 +124,10 @@ def _block(side: Side, calls: int) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def _peak_bytes() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the peak memory of the block above that at its start."""
+    """Yield a function that returns the peak memory so far, less the memory at the start, in bytes.
+
+    A thread reads the memory every 0.02 s until the end of the block.
+    """
     before = most = host_memory.resident_bytes()
     ended = threading.Event()
 

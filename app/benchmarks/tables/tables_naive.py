@@ -19,12 +19,14 @@ _ROWS = ""  # the name of the rows, beside the names of the slots
 def make_side(
     case: Case, optimizer: Optimizer, initial: Initial, error: Callable[[Rows], tf.Tensor]
 ) -> Side:
-    """Return a side whose steps send their rows to the device, train them, and read them.
+    """Return a side with rows and slots in numpy, whose steps send rows to the device and back.
+
+    Every step waits for the device. Its figures count the copies as stall, and no hits.
 
     Args:
         case: The data.
         optimizer: Changes the rows.
-        initial: Returns the initial rows of a shape.
+        initial: Returns the initial rows of a given shape.
         error: Returns the loss of gathered rows.
     """
     job = case.job
@@ -38,6 +40,7 @@ def make_side(
     def train(
         rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Return the loss before the update, and the new rows and slots, on the device."""
         rows_UD, slots = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
         with tf.GradientTape() as tape:
             tape.watch(rows_UD)
@@ -48,6 +51,7 @@ def make_side(
         return loss, {_ROWS: rows_UD + change_UD, **slots}
 
     def step(ids_N: np.ndarray, number: int) -> tf.Tensor:
+        """Train the rows of the ids, write them back, and add to `since`; return the loss."""
         began = time.perf_counter()
         ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
         rows = {name: tf.constant(part[ids_U]) for name, part in whole.items()}
@@ -68,6 +72,7 @@ def make_side(
             yield [step(ids_N, number) for number, ids_N in enumerate(ids_SN, first)][0]
 
     def values() -> dict[str, float]:
+        """Return the figures since the last call, and start anew."""
         now = time.perf_counter()
         figures = {
             "stage_hit_rate": 0.0,

@@ -55,12 +55,16 @@ class _SquaredError(NamedTuple):
         return self.error(rows[_NAME]), tf.constant(1.0)
 
     def error(self, rows: Rows) -> tf.Tensor:
-        """Return half the sum of squared differences."""
+        """Return half the sum of squared differences from the target."""
         return tf.nn.l2_loss(take(rows, tf.float32) - self.case.target_D)
 
 
 def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
-    """Return the side of the trainer's step on a table, with a cache on the device if wanted."""
+    """Return the side of the trainer's step on a table, with a cache on the device if `job.hot`.
+
+    The cache has `job.hot` percent of the rows, or none if that is None. Nothing is trained before
+    the first call.
+    """
     model, optimizer, job = _SquaredError(case), _optimizer(case), case.job
     with tf.device("CPU:0"):
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
@@ -83,6 +87,7 @@ def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) 
         )
 
     def calls() -> Iterator[tf.Tensor]:
+        """Train a call, and yield its loss without waiting for it; see `Side.calls`."""
         train = None
         for number, (_, ids_SN) in enumerate(staging.prefetch(batches, 0)):
             # Cached tables exist from the first batch on.
@@ -104,12 +109,14 @@ def _initial(case: Case) -> Uniform:
 
 
 def _gpu_peak() -> dict[str, float]:
+    """Return `device_peak_bytes` of the first GPU, or no figure without a GPU."""
     if not tf.config.list_logical_devices("GPU"):
         return {}
     return {"device_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"]}
 
 
 def _device(case: Case, **options: Any) -> Side:
+    """Return the side of a table on the first device; the options are those of `DeviceTable`."""
     device = sharded.local_devices()[0]
     with tf.device(device):
         table = DeviceTable(
@@ -119,11 +126,13 @@ def _device(case: Case, **options: Any) -> Side:
 
 
 def _bfloat16(case: Case) -> Side:
+    """Return the side of `_device` with rows and slots in bfloat16, rounded stochastically."""
     half = tf.bfloat16
     return _device(case, dtype=half, slot_dtype=half, rounding="stochastic", seed=1)
 
 
 def _host(case: Case) -> Side:
+    """Return the side of a table on the CPU, with a cache on the first device."""
     with tf.device("CPU:0"):
         slots = _optimizer(case).slots
         table = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots)
@@ -131,6 +140,7 @@ def _host(case: Case) -> Side:
 
 
 def _disk(case: Case) -> Side:
+    """Return the side of a table in a new file of the case's folder, with a cache on the device."""
     file = TableFile(Path(case.folder) / "rows", owner=case.folder, resume=False)
     slots = _optimizer(case).slots
     table = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case), slots=slots)
@@ -138,6 +148,7 @@ def _disk(case: Case) -> Side:
 
 
 def _sharded(case: Case) -> Side:
+    """Return the side of a table over all GPUs, or over two new logical devices of the CPU."""
     if not tf.config.list_physical_devices("GPU"):
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -148,6 +159,7 @@ def _sharded(case: Case) -> Side:
 
 
 def _dynamic(case: Case) -> Side:
+    """Return the side of a table that makes a row for each id (int64) when it first occurs."""
     device, slots = sharded.local_devices()[0], _optimizer(case).slots
     with tf.device(device):
         table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case), slots=slots)
@@ -155,6 +167,7 @@ def _dynamic(case: Case) -> Side:
 
 
 def _naive(case: Case) -> Side:
+    """Return the side of `tables_naive`, with the peak memory of a GPU in its figures."""
     optimizer, error = _optimizer(case), _SquaredError(case).error
     side = tables_naive.make_side(case, optimizer, _initial(case), error)
     return Side(side.calls, lambda: {**side.values(), **_gpu_peak()})

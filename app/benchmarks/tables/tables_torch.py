@@ -15,7 +15,9 @@ from .tables_measure import LIMIT, RATE, Case, Side
 
 
 def embedding(case: Case) -> Side:
-    """Return the side of nn.Embedding(sparse=True) and SparseAdam.
+    """Return the side of nn.Embedding(sparse=True) and SparseAdam, on the GPU if torch sees one.
+
+    Whatever the job's optimizer, the side uses SparseAdam. On a CPU it has no figures of its own.
 
     Args:
         case: The data.
@@ -32,6 +34,7 @@ def embedding(case: Case) -> Side:
     target_D = torch.from_numpy(case.target_D).to(device)
 
     def step(ids_N: np.ndarray) -> torch.Tensor:
+        """Train the rows of the ids, and return half the sum of squared differences before."""
         optimizer.zero_grad()
         vectors_ND = table(torch.from_numpy(ids_N).to(device))
         loss = torch.sum((vectors_ND - target_D) ** 2) / 2
@@ -52,7 +55,7 @@ def embedding(case: Case) -> Side:
 
 
 def main() -> None:
-    """Run the side."""
+    """Run the side as a program; without torch the only figure is `left_out` (see `answer`)."""
     sides = {"torch": embedding}
     programs.answer(lambda job: tables_measure.measure(sides, job), (ImportError,))
 

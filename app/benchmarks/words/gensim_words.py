@@ -12,7 +12,7 @@ from ..harness import programs
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train and save vectors.
+    """Train vectors by gensim, and save them as a word2vec binary file.
 
     Args:
         job: `text` (a file of short lines), `vectors` (word2vec binary, to write), `workers`, and
@@ -20,7 +20,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `words` (raw, over all epochs), `train_seconds` (of `Word2Vec.train`), and
-        `vocabulary_time` (seconds since 1970 when the vocabulary was made).
+        `vocabulary_time` (when the vocabulary was made, in seconds since 1970).
+
+    Raises:
+        ImportError: gensim is not installed.
     """
     from gensim.models import Word2Vec  # optional
 

@@ -1,4 +1,4 @@
-"""Word vectors: app.train beside gensim, with the same text, settings and scores.
+"""Compare app.train --task=words with gensim, with the same text, settings and scores.
 
 Every run is a process of its own, one at a time. The text is first written as plain lines of at
 most 1,000 words, which both sides read; this is not timed. The figures of a side:
@@ -100,7 +100,7 @@ def run(options: WordsOptions) -> Result:
 
     Raises:
         UsageError: A peer, the corpus or a flag is not possible.
-        RunError: A side failed.
+        RunError: A side failed, or trained on too few words.
     """
     sides = [OURS, *trainer.peers(options.peers, _PEERS, "words")]
     fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
@@ -118,6 +118,7 @@ def run(options: WordsOptions) -> Result:
         bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
 
         def job(side: str, repeat: int) -> Job:
+            """Return the job of a run, and make its folder if there is none."""
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
             return Job(text, folder, _shared(options, repeat), train_flags)
@@ -148,12 +149,14 @@ def run(options: WordsOptions) -> Result:
 
 
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
+    """Return the settings of both sides by flag of app.train, with a seed for each repeat."""
     names = ("model", "loss", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
 
 
 def _lexrow(job: Job) -> dict[str, Any]:
+    """Run app.train, then app.export, which writes `job.vectors`; return the figures of both."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
         log = job.folder / "train.log"
@@ -173,6 +176,7 @@ def _lexrow(job: Job) -> dict[str, Any]:
 
 
 def _gensim(job: Job) -> dict[str, Any]:
+    """Train by gensim on all cores in its own process, which writes `job.vectors`."""
     files = {"text": str(job.text), "vectors": str(job.vectors)}
     spec = job.settings | files | {"workers": machine.cores()}
     values, usage = programs.run("gensim", "words.gensim_words", spec, job.folder / "train.log")
@@ -191,6 +195,11 @@ _LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.
 
 
 def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str, Any]:
+    """Run a side, and return its figures without scores.
+
+    `words` are those of the text, `bare` is of a process that only imports the library. Raises
+    RunError if fewer than 90 % of the words of all epochs were trained on.
+    """
     values = SIDES[side](job)
     wanted = words * job.settings["epochs"]
     if values["words"] < _ENOUGH_WORDS * wanted:
@@ -204,7 +213,7 @@ def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str
 
 
 def _scores(vectors: Path) -> dict[str, Any]:
-    """Return the value of every score by name, and all its details under `scores`."""
+    """Return the value of every score of a file of vectors, and the details under `scores`."""
     scores = score_report.run(word2vec_reader.read(vectors))
     values = {score.name: score.value for score in scores}
     return values | {"scores": score_report.summary(scores)}

@@ -98,7 +98,9 @@ def test_the_costs_of_a_step(run_before, monkeypatch):
     costs = scaling_model.measure(job)
     assert costs["step_seconds"] > 0 and costs["gradient_seconds"] > 0
     (_, one), (_, two), many = costs["rows"]
-    assert two < one < 2 * two and many == (16, None)  # --group_tokens=32 does not divide 16 tokens
+    assert two < one < 2 * two and many == (16, None)
+    ((workers, reason),) = costs["left_out"]
+    assert workers == 16 and "--group_tokens=32 does not divide --batch_tokens=256" in reason
 
 
 @pytest.mark.slow
