@@ -56,10 +56,10 @@ class Model(Protocol):
 
         Args:
             batch: The batch that `lookups` was called with.
-            rows: The unique rows of each lookup, and the position of each id's row among them, by
+            rows: The unique rows of each lookup, and the index of each id's row among them, by
                 name of the table.
 
         Returns:
-            An `Outcome`, or only its first two fields.
+            An `Outcome`, or a tuple of only its first two fields, total and examples.
         """
         ...
