@@ -58,10 +58,13 @@ class PairLoss:
     initial_biases_V: tf.Variable | None = None
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the loss of all pairs, a float32 scalar.
+        """Return the weighted sum of the losses of all pairs, a float32 scalar.
 
         Args:
             batch: The pairs.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
@@ -78,7 +81,7 @@ class SquaredError(PairLoss):
     predicts_ratings = True
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the sum of squared errors."""
+        """Return the weighted sum of squared errors of score + mean, a float32 scalar."""
         scores_B = batch.score(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
         errors_B = scores_B + self.mean - batch.ratings_B
         return tf.reduce_sum(batch.weights_B * tf.square(errors_B))
@@ -98,7 +101,7 @@ class Bpr(PairLoss):
     negatives: int
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the sum of the losses of all pairs."""
+        """Return the weighted sum of the losses of all pairs, a float32 scalar."""
         count = batch.users_BE.shape[0]
         items_NE = batch.encode(take(batch.items, tf.float32))
         scores_B = batch.score(batch.users_BE, items_NE[:count])
