@@ -54,7 +54,7 @@ class HierarchicalSoftmax:
         self._turns = tf.Variable(turns, trainable=False)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the spec of a table with a row for each inner node, all 0 at first (word2vec.c)."""
+        """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
         rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
         return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
 
@@ -119,7 +119,10 @@ class HierarchicalSoftmax:
         return {}
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words near the root, then the words of each subtree, bounded by its root."""
+        """Yield the words near the root, then the words of each subtree; see `NormalizedLoss`.
+
+        The bound of a subtree is the log-probability of its root.
+        """
         hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()
         return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
 
