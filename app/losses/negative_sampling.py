@@ -23,7 +23,7 @@ class NegativeSampling:
     Distributed Memory"). Groups should be small: with 128 samples for all 2,048 centres of a step
     the vectors score worse (data/benchmarks/README.md).
 
-    The expected gradient is that of word2vec with `per_pair` negatives for each pair. One thing
+    The expected gradient equals word2vec's with `per_pair` negatives for each pair. One thing
     differs: word2vec.c skips a sample that is the word to predict.
 
     Args:

@@ -45,7 +45,7 @@ class PairLoss:
             be an inner product of codes.
         negatives: The number K of items that are drawn for each pair.
         predicts_ratings: Whether scores predict ratings.
-        mean: The mean rating if scores predict ratings, which is added to them; otherwise 0.
+        mean: The mean rating, to be added to scores that predict ratings; 0 for other scores.
         temperature: The number by which the loss divides scores.
         initial_biases_V: The initial biases of the items; None for 0.
     """

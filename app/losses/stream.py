@@ -106,7 +106,7 @@ def _visit_blocks(
     Args:
         part: A part of a loss.
         gather: Reads rows.
-        visit: Returns the values of `summed`, then those of `joined`.
+        visit: A function that returns the values of `summed`, then the values of `joined`.
         summed: Specs of values that are summed over the tiles of a group. An unknown first
             dimension is the number of the group's vectors.
         joined: Specs of values, one for each row of a block, that are joined over the tiles.
@@ -143,8 +143,8 @@ def _visit_group(
 ) -> Sequence[tf.Tensor]:
     """Visit the tiles of one group, and combine the results of `visit` over them.
 
-    If the part has `measure`, all tiles are read twice: first to compute the carry. The other
-    arguments and the result are those of `_visit_blocks`, for this group alone.
+    If the part has `measure`, all tiles are read twice: first to compute the carry. Arguments and
+    result are as in `_visit_blocks`, but the result has the values of this group alone.
     """
     hidden_MD = part.hidden_ND
     if part.members is not None:

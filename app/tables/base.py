@@ -103,7 +103,7 @@ class Table(Protocol):
         checks the ids.
 
         Args:
-            ids_U: Ids (U,), or the result of this method, which is returned.
+            ids_U: Ids (U,), or a result of this method, to be returned unchanged.
 
         Returns:
             The ids to give to `gather` and `assign`. A table that stores its rows by id

@@ -83,7 +83,7 @@ class ShardedTable(tf.Module):
     """A `tables.base.Table` whose rows are spread over tables on several devices.
 
     Each shard is asked for its own rows only. Rows arrive on the device of the first shard. An id
-    out of range is no row of any shard, either (see `VariableRows`).
+    out of range is out of range in its shard, too (see `VariableRows`).
 
     Args:
         parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
@@ -171,7 +171,7 @@ def make(
 ) -> ShardedTable:
     """Make a table with one shard on each device.
 
-    Its rows start with the same values as those of a `DeviceTable`.
+    Its rows start with the same values as the rows of a `DeviceTable` with the same `initial`.
 
     Args:
         rows: The number of rows, V.

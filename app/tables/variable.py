@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..types import HOST
 
-# The name of a variable of `host_variable`, by which it is known where variables are made.
+# The name of every variable of `host_variable`. Code that places variables knows them by it.
 ON_HOST = "on_host"
 
 

@@ -36,7 +36,7 @@ class AdaptiveSoftmax:
     Args:
         counts: (V,) occurrences of the words, descending.
         columns: The columns of a vector, D.
-        cutoffs: The ids at which clusters begin. Empty for those of `choose_cutoffs`.
+        cutoffs: The ids at which clusters begin. Empty for the result of `choose_cutoffs`.
         divisor: The k-th cluster has D / divisor ** k columns, and at least 8.
         seed: The seed of the projections.
         tile_rows: See `losses.classes.levels.Level`.

@@ -275,7 +275,7 @@ class TableFile:
         return [np.zeros_like(journalled_V) for journalled_V in self._journalled]
 
     def _begin(self, generation: int, journalled: list[np.ndarray], end: int = 0) -> None:
-        """Open the journal of a generation, cut to `end` bytes, which has the rows `journalled`."""
+        """Open the journal of a generation, cut to `end` bytes, and note which rows it has."""
         self._journal = Journal(journal_path(self.path, generation), end)
         self._generation, self._journalled = generation, journalled
 

@@ -43,9 +43,8 @@ class KeyMap:
     """A map from at most V keys, all int64 or all strings, to the rows 0 .. V - 1.
 
     It is slow for single keys. Its memory is bounded: a key without a row is at most counted in a
-    sketch. When all rows are taken, one in 16 is evicted: first the rows seen the fewest times,
-    then the rows not seen for longest, then the lowest. Without `max_age`, a key that was frequent
-    once keeps its row.
+    sketch. When all rows are taken, one in 16 is evicted: the rows seen the fewest times, then the
+    rows not seen for longest, then the lowest. Without `max_age`, keys once frequent stay.
 
     Args:
         capacity: The number of rows, V, below 2^31 - 1.
@@ -127,7 +126,7 @@ class KeyMap:
             new, sightings = new[enough], sightings[enough]
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
         kept_from = min(steps_U.min(initial=step), step - self._pinned)
-        self._require(len(new), rows_U[known], kept_from)
+        self._require_rows(len(new), rows_U[known], kept_from)
 
         if self._sketch is not None:
             self._sketch.store(*counted)
@@ -212,6 +211,7 @@ class KeyMap:
         self._restore(state, parts)
 
     def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
+        """Replace the whole content by the result of `read_arrays`, and rebuild the index."""
         used, self.used = self.used, state["used"]
         self.step, self._swept = state["step"], state["swept"]
         self._free = parts["free"]
@@ -257,8 +257,8 @@ class KeyMap:
         self.used += len(fresh)
         return np.concatenate([again, fresh])
 
-    def _require(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
-        """Raise RunError unless enough rows are free, or idle since `kept_from` and not `seen`."""
+    def _require_rows(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
+        """Raise RunError unless rows are free, or unseen since `kept_from` and not in `seen`."""
         missing = needed - (self.capacity - len(self))
         if missing <= 0:
             return

@@ -143,7 +143,7 @@ class RowStore(DeviceTable):
         _manifest_path(path).write_text(json.dumps(manifest))
 
     def _read(self, path: Path) -> None:
-        """Replace the rows and the count of writes by those of a file; see `restore`."""
+        """Replace the rows and the count of writes by the content of a file; see `restore`."""
         if not _manifest_path(path).exists() and not path.exists():
             raise RunError(
                 f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
