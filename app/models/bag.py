@@ -34,7 +34,7 @@ class Bag:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table `input`, the vectors of the features, and the tables of the loss."""
+        """Return the specs of the table `input`, the features' vectors, and the loss's tables."""
         # As FastText::createRandomMatrix.
         initial = Uniform(1 / self.dim, initial_seed("initial", self.seed))
         spec = TableSpec(self.size, self.dim, initial, by_frequency=True, grows=True)
@@ -48,9 +48,9 @@ class Bag:
         return {"input": bags.ids_N, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the weighted loss of all labels, and the number of texts with a first label.
+        """Return the weighted loss of all labels, and the number of texts without padding.
 
-        A text whose first label has the weight 0 is padding and is not counted.
+        A text whose first label has the weight 0 is padding.
         """
         bags: Bags = batch.data
         hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)

@@ -37,7 +37,7 @@ class Model(Protocol):
     """
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables of the model, by name."""
+        """Return the specs of the tables of the model and of its loss, by name."""
         ...
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -60,7 +60,7 @@ class LanguageModel:
     micro_batches: int = 1
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables of word vectors (`input`), of the cell, of its states, and of the loss.
+        """Return the specs of the tables of word vectors, the cell, its states, and the loss.
 
         The tables of the loss start with the biases of `priors`. `state` is not trained.
         """

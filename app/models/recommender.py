@@ -46,7 +46,7 @@ class Recommender:
     row_l2: float = 0.0
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables `users` and `items`, and the scorer's own tables."""
+        """Return the specs of the tables `users` and `items`, and of the scorer's own tables."""
         return {
             "users": self._uniform("users", self.users, self.scorer.columns[0]),
             "items": self._with_biases(self._uniform("items", self.items, self.scorer.columns[1])),

@@ -41,7 +41,7 @@ class SkipGram:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table `input`, the vectors of the centres, and the tables of the loss."""
+        """Return the specs of the table `input`, the centres' vectors, and the loss's tables."""
         return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:

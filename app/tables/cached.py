@@ -174,7 +174,7 @@ class CachedTable(tf.Module):
             self.apply(plan, self.load(ids))
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Look up the positions of ids in the cache, -1 for no position; see `Table.locate`."""
+        """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`."""
         if isinstance(ids_U, LocatedIds):
             return ids_U
         with tf.device(HOST):

@@ -138,7 +138,8 @@ class AdaptiveSoftmax:
     ) -> list[Part]:
         """Return the parts of the head and of each cluster, with `entropy` as loss of a block.
 
-        The part of a cluster has only the pairs whose word is in it, and no group without pairs.
+        The part of a cluster has only the pairs whose word is in it. Without any it has no group,
+        so its rows are not read.
         """
         pairs = Pairs.from_predictions(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]

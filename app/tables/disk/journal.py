@@ -87,7 +87,7 @@ class Journal:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Read the records of a journal one by one; the file is opened for the first.
+    """Read the records of a journal one by one; the file is opened when the first is asked for.
 
     A last record that is incomplete or damaged is left out: `append` did not return, so its rows
     were not overwritten.

@@ -271,7 +271,7 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """Return the end of a message that begins with the path of a file.
+    """Return the end of a message that begins with the path of a file, such as "is not there".
 
     Args:
         error: The error of `read_header` for the file.

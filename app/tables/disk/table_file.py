@@ -128,7 +128,7 @@ class TableFile:
         return self._header.sections[number].parts(self.path)
 
     def write(self, number: int, ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
-        """Replace rows of a section. Their old content is journalled first, once a generation.
+        """Replace rows of a section; journal a row before its first change after a snapshot.
 
         Args:
             number: The number of the section.
@@ -224,7 +224,7 @@ class TableFile:
             self._begin(generation, journalled, end)
 
     def _make(self, section: Section, initial: Initial) -> None:
-        """Append a section, or remove the file and raise RunError if the disk is too small."""
+        """Append and fill a section; if the disk is too small delete the file, raise RunError."""
         try:
             reserve(self.path, section)
         except OSError as error:

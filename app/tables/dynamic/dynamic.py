@@ -194,7 +194,7 @@ class DynamicTable(RowsByKey, tf.Module):
         return RowsByKey(self.row_store, rows_of, may_lack_rows=True)
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all keys that have a row, by descending sightings, then by key.
+        """Return all keys that have a row, with rows and counts, by falling count, then by key.
 
         Returns:
             Keys (N,), rows (N, D) float32, and how often each key was seen, (N,) int64.

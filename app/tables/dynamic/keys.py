@@ -158,7 +158,7 @@ class KeyMap:
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """Return the keys themselves, or the fingerprints of strings: initial rows depend on them.
+        """Return int64 keys as they are, or fingerprints of strings; initial rows depend on them.
 
         Args:
             keys: Keys (N,), int64 or bytes.

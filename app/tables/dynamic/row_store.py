@@ -167,7 +167,7 @@ class RowStore(DeviceTable):
 
 
 def read_rows(folder: Path) -> np.ndarray:
-    """Return the rows in a snapshot of a store, free rows included, slots not.
+    """Return the rows in a snapshot of a store, also rows without a key; slots are left out.
 
     Args:
         folder: The folder of the snapshot.
