@@ -39,7 +39,7 @@ class OneVsAll:
         return {_TABLE: TableSpec(self._labels, self._columns, tf.zeros)}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:

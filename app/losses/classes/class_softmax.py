@@ -66,7 +66,7 @@ class ClassSoftmax:
         return tables | {level.table: level.spec() for level in levels}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
@@ -74,7 +74,7 @@ class ClassSoftmax:
         return 0.0, self._parts(predictions, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:

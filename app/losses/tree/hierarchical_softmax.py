@@ -59,7 +59,7 @@ class HierarchicalSoftmax:
         return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
@@ -67,7 +67,7 @@ class HierarchicalSoftmax:
         return 0.0, self.exact(predictions, rows)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
@@ -115,7 +115,7 @@ class HierarchicalSoftmax:
         return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return nothing: at each node of Huffman's tree both turns are about equally frequent."""
+        """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
         return {}
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
