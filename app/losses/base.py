@@ -57,11 +57,13 @@ class Pairs(NamedTuple):
 
     @classmethod
     def from_predictions(cls, predictions: Predictions) -> Pairs:
-        """Return the pairs of positive weight.
+        """List the pairs of positive weight.
+
+        If each group has one vector and one word, all pairs are listed, also those of weight 0, so
+        that their number is static.
 
         Args:
-            predictions: Groups. Where each has one vector and one word, all pairs are returned,
-                so that their number is static.
+            predictions: Groups of vectors and words.
         """
         hidden_GND, targets_GM, weights_GNM = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
@@ -78,7 +80,10 @@ class Pairs(NamedTuple):
             )
 
     def select(self, indices: tf.Tensor) -> Pairs:
-        """Return the pairs at the given indices of the list, with all hidden vectors."""
+        """Return the pairs at the given indices of the list.
+
+        The result has all hidden vectors, and `owners_P` even if this list has none.
+        """
         owners_P = self.owners_P
         with tf.device(HOST):
             if owners_P is None:
@@ -112,11 +117,12 @@ class GroupMembers(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A sum of losses over blocks of rows of one table; see `losses.stream`.
+    """A sum of losses over blocks of rows of one table, as functions that `losses.stream` calls.
 
-    A part has groups, and a group has tiles. A tile is one block of rows. All tiles of a group are
-    scored against the same M hidden vectors. No row is in two blocks, so a step updates a row once,
-    and the order of the blocks does not change the result.
+    No loss is computed when a part is made. A part has groups, and a group has tiles. A tile is one
+    block of rows. All tiles of a group are scored against the same M hidden vectors. No row is in
+    two blocks, so a step updates a row once, and the order of the blocks does not change the
+    result.
 
     A loss such as a softmax over many rows needs a number from all tiles of a group, the normalizer
     of its scores, before it can differentiate one of them. Such a part has `measure`: a first pass
@@ -177,11 +183,11 @@ class Loss(Protocol):
     is_multi_label: bool
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables to train, by name."""
+        """Return the specs of the tables to train, by name."""
         ...
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the ids that a batch needs, by name of the table.
+        """Return the ids that a batch needs, by name of the table, random samples included.
 
         Args:
             targets_GM: The ids of the words to predict, int32.
@@ -196,12 +202,17 @@ class Loss(Protocol):
     def loss(
         self, predictions: Predictions, rows: dict[str, Rows]
     ) -> tuple[tf.Tensor | float, list[Part]]:
-        """Return the loss of the given rows, and the parts whose losses are to be added to it.
+        """Return the loss of the given rows, and parts with further losses, not yet computed.
+
+        The whole loss is the sum of both. It is the weighted sum of -log P of each word, or of the
+        term that a loss has in place of -log P.
 
         Args:
-            predictions: Hidden vectors, words and weights. The loss is the weighted sum of -log P
-                of each word, or of what a loss has in its place.
+            predictions: Hidden vectors, words and weights.
             rows: The rows of `lookups`, by name of the table.
+
+        Returns:
+            A float32 scalar, or 0.0 if all rows are streamed; and the parts, for `losses.stream`.
         """
         ...
 
@@ -210,7 +221,7 @@ class NormalizedLoss(Loss, Protocol):
     """A loss that trains a probability distribution over the words; see `losses.inference`."""
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the scores at which every word has the probability of its share of the text.
+        """Return the scores that give every word its share of the text as its probability.
 
         Args:
             counts_V: Occurrences of the words.
@@ -222,7 +233,10 @@ class NormalizedLoss(Loss, Protocol):
         ...
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return parts whose losses sum to the weighted -log P of each vector's word.
+        """Return parts, not yet computed, whose losses sum to the weighted -log P of each word.
+
+        Their `loss` returns one number for each vector of a block, so `losses.stream.losses` can
+        compute them. A caller must not differentiate them.
 
         Args:
             predictions: Groups of one vector and one word.
@@ -235,7 +249,7 @@ class NormalizedLoss(Loss, Protocol):
         ...
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield all words in blocks, each word once; runs eagerly.
+        """Yield all words in blocks, each word once. Call this in eager mode only.
 
         Args:
             hidden_ND: N hidden vectors.

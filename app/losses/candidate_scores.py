@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def pair_scores(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
-    """Return the dot product of every vector and every word of a group, (G, N, M).
+    """Return the dot product of every vector and every word of its group, (G, N, M).
 
     Args:
         hidden_GND: The N vectors of each group.

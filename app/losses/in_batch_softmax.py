@@ -35,7 +35,10 @@ class InBatchSoftmax(PairLoss):
     is_in_batch = True
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the sum of the losses; unique items are padded to B, so shapes are static."""
+        """Return the sum of the losses of all pairs, a float32 scalar.
+
+        The unique items are padded to B, so that shapes are static.
+        """
         count = batch.users_BE.shape[0]
         missing = count - tf.size(batch.items.ids_U)
         items_UE = batch.encode(batch.items.values_UD)
@@ -52,6 +55,8 @@ class InBatchSoftmax(PairLoss):
 
 def log_expected(counts_V: np.ndarray, pairs: int) -> np.ndarray:
     """Return the log-probability of each item to be in a batch, (V,) float32.
+
+    An item without pairs has -inf, a single item 0.
 
     Args:
         counts_V: The number of pairs that each item is in.
@@ -72,8 +77,8 @@ def in_batch_softmax(
 ) -> tf.Tensor:
     """Return the sum of -log P of each pair's item (see `InBatchSoftmax`), a float32 scalar.
 
-    Memory holds B x C numbers twice. No logarithm is computed in a step in which nobody reads the
-    loss.
+    Memory holds B x C numbers twice. The gradient is a formula of its own, so TensorFlow prunes the
+    logarithms from a step that does not use the value of the loss.
 
     Args:
         users_BE: The code of each pair's user, float32.

@@ -16,9 +16,9 @@ from .base import Gather, NormalizedLoss, Predictions
 def log_probability(
     loss: NormalizedLoss, hidden_ND: tf.Tensor, targets_N: tf.Tensor, gather: Gather
 ) -> tf.Tensor:
-    """Return the exact log-probability of a word for each hidden vector, (N,) float32.
+    """Return the exact log-probability of one given word for each hidden vector, (N,) float32.
 
-    A loss with classes or a tree reads only the rows of the words' classes or paths.
+    A loss with classes or a tree reads only the rows of these words' classes or paths.
 
     Args:
         loss: A trained loss.
@@ -39,6 +39,8 @@ def distribution(
     loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield all words in blocks, as ids (M,) and their log-probabilities (N, M) float32.
+
+    A block is computed when it is reached. Ids are in the order of the loss, not ascending.
 
     Args:
         loss: A trained loss.

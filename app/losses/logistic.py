@@ -6,10 +6,11 @@ import tensorflow as tf
 
 
 def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor:
-    """Return the weighted logistic loss of scores (Mikolov et al. 2013b, equation 4).
+    """Return the weighted sum of the logistic losses of scores (Mikolov et al. 2013b, equation 4).
 
     The gradient, weights (sigmoid(score) - observed), needs no logarithm. So TensorFlow prunes the
-    loss in a step in which nobody reads it. softplus takes 4 times as long as sigmoid on a CPU.
+    loss from a step that does not use its value. softplus takes 4 times as long as sigmoid on a
+    CPU.
 
     Args:
         scores: Any shape and float dtype.

@@ -23,7 +23,7 @@ class NegativeSampling:
     Distributed Memory"). Groups should be small: with 128 samples for all 2,048 centres of a step
     the vectors score worse (data/benchmarks/README.md).
 
-    The expected gradient is that of word2vec with `per_pair` negatives for each pair. One thing
+    The expected gradient equals word2vec's with `per_pair` negatives for each pair. One thing
     differs: word2vec.c skips a sample that is the word to predict.
 
     Args:
@@ -54,7 +54,7 @@ class NegativeSampling:
         self._weight = per_pair / samples
 
     def reweigh(self, counts: np.ndarray) -> None:
-        """Draw samples by other counts from now on.
+        """Draw samples by other counts from now on, also in graphs that are already traced.
 
         Args:
             counts: (N,) occurrences of the first N ids; an id with a count of 0 is not drawn. The
@@ -64,18 +64,18 @@ class NegativeSampling:
         self._cumulative_V[: len(counts)].assign(cumulative_N)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return a table with a row for each word, which starts as 0 (word2vec.c)."""
+        """Return the spec of a table with a row for each word, all 0 at first (word2vec.c)."""
         return {"output": self._spec}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the words to predict, followed by the samples of each group."""
+        """Draw K samples for each group, and return the words to predict, then the samples."""
         groups = vectors // self._group
         drawn_GK = sampling.draw_stratified(self._cumulative_V, groups, self._samples, seed)
         ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_GK, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """Return the logistic loss of all pairs and of their samples."""
+        """Return the logistic loss of all pairs and of all vectors' samples; there are no parts."""
         hidden_GND, targets_GM, weights_GNM = predictions
         columns = self._spec.columns
         words_PD, samples_KD = tf.split(

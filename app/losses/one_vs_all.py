@@ -35,19 +35,19 @@ class OneVsAll:
         self._labels, self._columns = labels, columns
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return a table with a row for each label, which starts as 0."""
+        """Return the spec of a table with a row for each label, all 0 at first."""
         return {_TABLE: TableSpec(self._labels, self._columns, tf.zeros)}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return one part, of all rows.
+        """Return 0 and one part with the whole loss, over all rows; the part is not yet computed.
 
         Args:
-            predictions: Groups of one vector, each with different labels.
-            rows: None.
+            predictions: Groups of one vector. The labels of a group differ from each other.
+            rows: An empty dictionary.
         """
         hidden_ND, weights_NM = predictions.hidden_GND[:, 0], predictions.weights_GNM[:, 0]
         tile = min(self._labels, _AT_ONCE // max(self._columns, hidden_ND.shape[0]))
@@ -67,7 +67,9 @@ class OneVsAll:
         return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield all labels in blocks, as `NormalizedLoss` does; their P do not sum to 1.
+        """Yield all labels in blocks (see `NormalizedLoss`); their probabilities do not sum to 1.
+
+        The bound of every block is 0, so no block can be skipped.
 
         Args:
             hidden_ND: N hidden vectors.
@@ -88,7 +90,10 @@ class OneVsAll:
 def _block_loss(
     positions_NM: tf.Tensor, weights_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
 ) -> tf.Tensor:
-    """Return the loss of a block of rows; its gradient is computed from the same scores.
+    """Return the loss of a block of rows, a float32 scalar.
+
+    The gradients by the vectors and the rows are computed at once, from the same scores. A vector
+    whose weights are all 0 has neither loss nor gradient.
 
     Args:
         positions_NM: The position of each label among the rows of the block; a label of another

@@ -45,7 +45,7 @@ class PairLoss:
             be an inner product of codes.
         negatives: The number K of items that are drawn for each pair.
         predicts_ratings: Whether scores predict ratings.
-        mean: The mean rating if scores predict ratings, which is added to them; otherwise 0.
+        mean: The mean rating, to be added to scores that predict ratings; 0 for other scores.
         temperature: The number by which the loss divides scores.
         initial_biases_V: The initial biases of the items; None for 0.
         dtype: The dtype of the matrix products.
@@ -60,10 +60,13 @@ class PairLoss:
     dtype: tf.DType = tf.float32
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the loss of all pairs, a float32 scalar.
+        """Return the weighted sum of the losses of all pairs, a float32 scalar.
 
         Args:
             batch: The pairs.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
@@ -80,7 +83,7 @@ class SquaredError(PairLoss):
     predicts_ratings = True
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the sum of squared errors."""
+        """Return the weighted sum of squared errors of score + mean, a float32 scalar."""
         scores_B = batch.score(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
         errors_B = scores_B + self.mean - batch.ratings_B
         return tf.reduce_sum(batch.weights_B * tf.square(errors_B))
@@ -100,7 +103,7 @@ class Bpr(PairLoss):
     negatives: int
 
     def loss(self, batch: PairBatch) -> tf.Tensor:
-        """Return the sum of the losses of all pairs."""
+        """Return the weighted sum of the losses of all pairs, a float32 scalar."""
         count = batch.users_BE.shape[0]
         items_NE = batch.encode(take(batch.items, tf.float32))
         scores_B = batch.score(batch.users_BE, items_NE[:count])

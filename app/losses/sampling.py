@@ -16,7 +16,8 @@ def cumulative_distribution(counts: np.ndarray, power: float) -> np.ndarray:
         power: 0.75 is word2vec's (Mikolov et al. 2013b, section 2.2).
 
     Returns:
-        (V,) float64; in float32 the shares of the rarest of ten million ids would round to 0.
+        The probability of all ids up to each id, (V,) float64; the last is 1. In float32 the shares
+        of the rarest of ten million ids would round to 0.
     """
     counts = np.asarray(counts, np.float64)
     mass = np.cumsum(np.power(counts, power, out=np.zeros_like(counts), where=counts > 0))
@@ -26,7 +27,7 @@ def cumulative_distribution(counts: np.ndarray, power: float) -> np.ndarray:
 def draw_stratified(
     cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Draw ids by stratified sampling, (G, K) int32.
+    """Draw K ids for each group by stratified sampling, with repeats, (G, K) int32.
 
     The distribution is cut into G K equal parts, and one id is drawn from each. The parts of a
     group are spread evenly over the distribution. Each id is expected as often as with independent
@@ -45,14 +46,16 @@ def draw_stratified(
 
 
 def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
-    """Draw a number from each of `parts` equal parts of the interval from 0 to 1.
+    """Draw one uniform number from each of `parts` equal parts of the interval from 0 to 1.
+
+    The last number may round up to 1.
 
     Args:
         parts: The number of parts.
         seed: (2,) integers; the draw is a function of it.
 
     Returns:
-        (parts,) float64, ascending.
+        Numbers (parts,) float64, ascending.
     """
     part = tf.range(parts, dtype=tf.float64)
     uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)

@@ -40,10 +40,11 @@ class Labels(NamedTuple):
 def summed_loss(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
 ) -> tf.Tensor:
-    """Return the weighted sum of -log P over the vectors.
+    """Return the tile's share of the weighted sum of -log P over the vectors.
 
-    The gradient is computed with the loss, from the same scores. It is the gradient of the loss of
-    all tiles, so none flows to the normalizer.
+    With one tile this is the whole sum. The gradient is computed with the loss, from the same
+    scores. The gradients of all tiles sum to the gradient of the whole loss, although none flows to
+    the normalizer.
 
     Args:
         labels: The row that each vector is to predict.
@@ -92,7 +93,9 @@ def summed_loss(
 def vector_losses(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
 ) -> tf.Tensor:
-    """Return the weighted -log P of each vector, (M,) float32; not to be differentiated.
+    """Return the tile's share of the weighted -log P of each vector, (M,) float32.
+
+    With one tile this is the whole loss. It is computed in float32, and not to be differentiated.
 
     Args:
         labels: The row that each vector is to predict.
@@ -122,7 +125,7 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
     def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         hidden_ND = hidden_MD[start:stop]
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
-        return _shares(tf.cast(scores_NU, tf.float32))[1]
+        return _softmax_and_normalizer(tf.cast(scores_NU, tf.float32))[1]
 
     tile_M = _map_chunks(hidden_MD, rows_UD, score_chunk)
     greater_M = tf.maximum(before_M, tile_M)
@@ -132,13 +135,17 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
 def _slice(
     normalizer_M: tf.Tensor | None, start: tf.Tensor | None, stop: tf.Tensor | None
 ) -> tf.Tensor | None:
+    """Return the normalizers from `start` to `stop`, or None if there are none."""
     return None if normalizer_M is None else normalizer_M[start:stop]
 
 
 def _loss_and_gradients(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D)."""
+    """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D).
+
+    The loss and the gradient by the rows are float32; the other has the dtype of the vectors.
+    """
     block_UD = tf.cast(rows_UD, hidden_MD.dtype)
     scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
     loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normalizer_M)
@@ -155,7 +162,10 @@ def _loss_and_gradients(
 def _loss_and_error(
     scores_MU: tf.Tensor, labels: Labels, normalizer_M: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the loss of each vector, (M,), and its gradient by the scores, (M, U)."""
+    """Return the unweighted loss of each vector, (M,), and its gradient by the scores, (M, U).
+
+    The normalizer counts in the first tile only, and the score only in the tile that has the row.
+    """
     count, rows = tf.unstack(tf.shape(scores_MU))
     inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
     # A row of another tile is given any position; its score and error are set to 0. For a GPU
@@ -165,7 +175,7 @@ def _loss_and_error(
     indices_M2 = tf.stack([tf.range(count), positions_M], axis=1)
     score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
     if normalizer_M is None:
-        share_MU, normalizer_M = _shares(scores_MU)
+        share_MU, normalizer_M = _softmax_and_normalizer(scores_MU)
     else:
         share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
     loss_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
@@ -175,8 +185,8 @@ def _loss_and_error(
     return loss_M, error_MU
 
 
-def _shares(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the softmax of the scores, (M, U), and their normalizer, (M,).
+def _softmax_and_normalizer(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the softmax of the scores, (M, U), and their log-sum-exp, (M,).
 
     The normalizer is the largest score less the logarithm of its share, which is safe because the
     largest share is at least 1 / U. On a CPU TensorFlow's softmax takes 1 to 4 ns a score, and its
@@ -192,7 +202,11 @@ def _map_chunks(
     rows_UD: tf.Tensor,
     score_chunk: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
 ) -> tf.Tensor:
-    """Return `score_chunk(start, stop)` of all vectors, (M,) float32, some vectors at a time."""
+    """Return the numbers of `score_chunk(start, stop)` for all vectors, in order, (M,) float32.
+
+    It is called for chunks of vectors whose scores fit `_SCORES`; as `score_chunk(None, None)` if
+    all vectors fit one chunk.
+    """
     chunk_size = _vectors_at_once(rows_UD)
 
     def in_chunks() -> tf.Tensor:
@@ -208,7 +222,10 @@ def _map_chunks(
 
 
 def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
-    """Return how many vectors are scored against the rows at once."""
+    """Return how many vectors to score against the rows at once, at least 1.
+
+    The result is an int if the number of rows is static, else a tensor.
+    """
     if rows_UD.shape[0] is not None:
         return max(_SCORES // max(rows_UD.shape[0], 1), 1)
     return tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
@@ -243,5 +260,6 @@ def _loop_chunks(
 def _chunk_array(
     hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, dtype: tf.DType, shape
 ) -> tf.TensorArray:
+    """Make an array with one place for the result (any number, *shape) of each chunk."""
     size = -(-tf.shape(hidden_MD)[0] // chunk_size)
     return tf.TensorArray(dtype, size, infer_shape=False, element_shape=[None, *shape])

@@ -24,7 +24,7 @@ _Visit = Callable[..., Sequence[tf.Tensor]]
 
 
 def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
-    """Differentiate a part, and update the rows of each block before the next block is read.
+    """Compute and differentiate a part; update the rows of each block before the next is read.
 
     Args:
         part: A part of a loss.
@@ -32,7 +32,7 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
         update: Writes the rows of a block, given their gradients.
 
     Returns:
-        The loss, a float32 scalar, and its gradient by the hidden vectors, (N, D).
+        The loss, a float32 scalar, and its gradient by the hidden vectors, (N, D) of their dtype.
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
@@ -46,7 +46,7 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
 
 
 def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Differentiate a part without an update; all gradients are in memory at once.
+    """Compute and differentiate a part without an update; all gradients are in memory at once.
 
     Args:
         part: A part of a loss.
@@ -72,7 +72,8 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
     """Return the loss of each hidden vector, (N,) float32, without gradients.
 
     Args:
-        part: A part whose `loss` returns one number for each vector of a block.
+        part: A part whose `loss` returns one number for each vector of a block. A vector in several
+            groups gets the sum over them, a vector in no group gets 0.
         gather: Reads rows.
     """
 
@@ -100,12 +101,12 @@ def _visit_blocks(
     summed: Sequence[tf.TensorSpec],
     joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
-    """Call `visit` for every block, and combine its results.
+    """Call `visit` for every block, one after the other, and combine its results.
 
     Args:
         part: A part of a loss.
         gather: Reads rows.
-        visit: Returns the values of `summed`, then those of `joined`.
+        visit: A function that returns the values of `summed`, then the values of `joined`.
         summed: Specs of values that are summed over the tiles of a group. An unknown first
             dimension is the number of the group's vectors.
         joined: Specs of values, one for each row of a block, that are joined over the tiles.
@@ -140,7 +141,11 @@ def _visit_group(
     joined: Sequence[tf.TensorSpec],
     group: tf.Tensor,
 ) -> Sequence[tf.Tensor]:
-    """Visit the tiles of one group; the arguments are those of `_visit_blocks`."""
+    """Visit the tiles of one group, and combine the results of `visit` over them.
+
+    If the part has `measure`, all tiles are read twice: first to compute the carry. Arguments and
+    result are as in `_visit_blocks`, but the result has the values of this group alone.
+    """
     hidden_MD = part.hidden_ND
     if part.members is not None:
         hidden_MD = tf.gather(hidden_MD, part.members.vectors(group))
@@ -180,6 +185,7 @@ def _visit_group(
 
 
 def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.TensorArray]:
+    """Make an array of `size` empty places for each spec."""
     return [
         tf.TensorArray(spec.dtype, size, infer_shape=False, element_shape=spec.shape)
         for spec in specs
@@ -189,11 +195,12 @@ def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.Te
 def _write(
     arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
 ) -> list[tf.TensorArray]:
+    """Return the arrays with one value written to each, at the given index."""
     return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
 
 
 def _join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
-    """Return the pieces of the array, one after the other."""
+    """Join the pieces of an array along their first dimension; no pieces make an empty tensor."""
     if tf.executing_eagerly() and not int(array.size()):  # eager TensorFlow cannot join no pieces
         return tf.zeros([0, *spec.shape[1:]], spec.dtype)
     return array.concat()
@@ -211,7 +218,10 @@ def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
 
 
 def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:
-    """Sum values that were computed for the members of each group, by hidden vector."""
+    """Sum values of the members of each group by hidden vector, so that each vector has one value.
+
+    Without `part.members` the values are of the vectors in order, and are returned as they are.
+    """
     if part.members is None:
         return values
     vectors = tf.shape(part.hidden_ND)[0]
@@ -219,8 +229,10 @@ def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:
 
 
 def _scalar() -> tf.TensorSpec:
+    """Return the spec of a float32 scalar."""
     return tf.TensorSpec([], tf.float32)
 
 
 def _vectors(part: Part) -> tf.TensorSpec:
+    """Return the spec of float32 rows with the columns of the part's hidden vectors."""
     return tf.TensorSpec([None, part.hidden_ND.shape[1]], tf.float32)

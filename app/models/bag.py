@@ -34,7 +34,7 @@ class Bag:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table `input`, the vectors of the features, and the tables of the loss."""
+        """Return the specs of the table `input`, the features' vectors, and the loss's tables."""
         # As FastText::createRandomMatrix.
         initial = Uniform(1 / self.dim, initial_seed("initial", self.seed))
         spec = TableSpec(self.size, self.dim, initial, by_frequency=True, grows=True)
@@ -48,7 +48,10 @@ class Bag:
         return {"input": bags.ids_N, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the weighted loss of all labels, and the number of texts."""
+        """Return the weighted loss of all labels, and the number of texts without padding.
+
+        A text whose first label has the weight 0 is padding.
+        """
         bags: Bags = batch.data
         hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)
         with tf.device(HOST):  # with the labels
@@ -59,11 +62,11 @@ class Bag:
 
 
 def mean(rows: Rows, bags: Bags) -> tf.Tensor:
-    """Return the mean of the rows of each bag's features, (B, D) float32; 0 for an empty bag.
+    """Return the mean of the rows of each text's features, (B, D) float32; 0 without features.
 
     Args:
-        rows: The unique rows of the features, and the position of each feature's row.
-        bags: The features of B texts. Features that are padding belong to a bag B.
+        rows: The unique rows of the features, and the index of each feature's row among them.
+        bags: The features of B texts. Padding features have the text number B and are left out.
     """
     segments = {"indices": rows.inverse_N, "segment_ids": bags.owners_N}
     count = bags.labels_BM.shape[0]

@@ -37,7 +37,7 @@ class Model(Protocol):
     """
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables of the model, by name."""
+        """Return the specs of the tables of the model and of its loss, by name."""
         ...
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -56,10 +56,10 @@ class Model(Protocol):
 
         Args:
             batch: The batch that `lookups` was called with.
-            rows: The unique rows of each lookup, and the position of each id's row among them, by
+            rows: The unique rows of each lookup, and the index of each id's row among them, by
                 name of the table.
 
         Returns:
-            An `Outcome`, or only its first two fields.
+            An `Outcome`, or a tuple of only its first two fields, total and examples.
         """
         ...

@@ -42,18 +42,18 @@ class Cbow:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table `input`, the vectors of the contexts, and the tables of the loss."""
+        """Return the specs of the table `input`, the contexts' vectors, and the loss's tables."""
         return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the ids of all tokens, and the ids that the loss needs."""
+        """Return the ids of all L tokens of each row, and the ids that the loss needs."""
         ids_BL = decode(batch.data).ids
         centres_N1 = self._centres(ids_BL)
         seed = draw_seed(batch, "negatives")
         return {"input": ids_BL, **self.output.lookups(centres_N1, centres_N1.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the loss of all centres that have a context, and their number."""
+        """Return the loss of all centres that have a context, and the number of these centres."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
         pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
@@ -72,4 +72,5 @@ class Cbow:
         return loss_outcome(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
 
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
+        """Return the ids in the middle of each row, without `window` on both sides, (B T, 1)."""
         return tf.reshape(ids_BL[:, self.window : -self.window], (-1, 1))

@@ -32,7 +32,7 @@ class Scorer(Protocol):
     biased: bool
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return the scorer's own small tables, which are read whole, by name.
+        """Return the specs of the scorer's own small tables, by name; every step reads all rows.
 
         Args:
             seed: The seed of the run.
@@ -110,7 +110,7 @@ class MatrixFactorization(InnerProduct):
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D, and 1 more for the bias, for both."""
+        """The columns of a user's row and of an item's row: D each, or D + 1 with biases."""
         return self.dim + self.biased, self.dim + self.biased
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
@@ -118,11 +118,11 @@ class MatrixFactorization(InnerProduct):
         return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of users."""
-        return _with_column(rows_ND, 1.0) if self.biased else rows_ND
+        """Return the codes (u, b_u, 1), or the rows as they are if there are no biases."""
+        return _append_column(rows_ND, 1.0) if self.biased else rows_ND
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of items."""
+        """Return the codes (v, 1, b_v), or the rows as they are if there are no biases."""
         if not self.biased:
             return rows_ND
         return tf.concat([rows_ND[:, :-1], tf.ones_like(rows_ND[:, :1]), rows_ND[:, -1:]], axis=1)
@@ -149,7 +149,7 @@ class ItemBiased(InnerProduct):
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D for users; D and the bias for items."""
+        """The columns of a user's row, D, and of an item's row, D + 1 with the bias."""
         return self.dim, self.dim + 1
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
@@ -157,18 +157,19 @@ class ItemBiased(InnerProduct):
         return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of users."""
-        return _with_column(self._vectors(rows_ND), self.unit)
+        """Return the codes (u, t)."""
+        return _append_column(self._vectors(rows_ND), self.unit)
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of items."""
+        """Return the codes (v, b_v)."""
         return tf.concat([self._vectors(rows_ND[:, :-1]), rows_ND[:, -1:]], axis=1)
 
     def _vectors(self, rows_ND: tf.Tensor) -> tf.Tensor:
+        """Return the rows, scaled to length 1 if `cosine` is set."""
         return tf.math.l2_normalize(rows_ND, axis=1) if self.cosine else rows_ND
 
 
-def _with_column(rows_ND: tf.Tensor, value: float) -> tf.Tensor:
+def _append_column(rows_ND: tf.Tensor, value: float) -> tf.Tensor:
     """Return the rows with one more column, which is `value` in all of them."""
     # tf.pad reads the value from host memory, so with a GPU the constant would be copied each step.
     return tf.concat([rows_ND, tf.fill([tf.shape(rows_ND)[0], 1], value)], axis=1)

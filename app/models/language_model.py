@@ -60,7 +60,10 @@ class LanguageModel:
     micro_batches: int = 1
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables of word vectors (`input`), of the cell, and of the loss."""
+        """Return the specs of the tables of word vectors, the cell, its states, and the loss.
+
+        The tables of the loss start with the biases of `priors`. `state` is not trained.
+        """
         units, columns = self.hidden, self.cell.gates * self.hidden
         states = self.streams * self.micro_batches
         return {
@@ -74,7 +77,7 @@ class LanguageModel:
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
             "state": TableSpec(states, self.cell.states * units, tf.zeros, trained=False),
-            **{name: self._biased(name, spec) for name, spec in self.output.tables().items()},
+            **{name: self._with_prior(name, spec) for name, spec in self.output.tables().items()},
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -88,7 +91,7 @@ class LanguageModel:
         }
 
     def input_lookups(self, tokens_BL: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the ids that `predictions` needs, by name of the table.
+        """Return the ids that `predictions` needs: the inputs, and all rows of the cell's tables.
 
         Args:
             tokens_BL: Rows of tokens, (B, T + 1) int32.
@@ -112,16 +115,17 @@ class LanguageModel:
     def predictions(
         self, tokens_BL: tf.Tensor, rows: dict[str, Rows], state_BS: tf.Tensor
     ) -> tuple[Predictions, tf.Tensor]:
-        """Run the cell over the tokens.
+        """Run the cell over the tokens, and return what it is to predict at each step.
 
         Args:
             tokens_BL: Rows of tokens, (B, T + 1) int32.
             rows: The rows of `input_lookups`, by name of the table.
-            state_BS: The state of each stream before its row.
+            state_BS: The state of each stream before its row. It is replaced by 0 where the row
+                begins a stream.
 
         Returns:
-            The predictions, in groups of one vector and one token, step after step, so that no
-            vector is moved in memory; and the states after the rows.
+            The predictions, in groups of one vector (a 1 is appended) and one token, step after
+            step, so that no vector is moved in memory; and the states after the rows.
         """
         streams, length = tokens_BL.shape
         units, columns = self.hidden, self.cell.gates * self.hidden
@@ -153,8 +157,11 @@ class LanguageModel:
         )
         return predictions, state_BS
 
-    def _biased(self, name: str, spec: TableSpec) -> TableSpec:
-        """Return a table of the loss whose last column, the bias, starts at the prior."""
+    def _with_prior(self, name: str, spec: TableSpec) -> TableSpec:
+        """Return a table of the loss that starts as 0, but for its last column: the prior.
+
+        A table that has no prior is returned as it is.
+        """
         if name not in self.priors:
             return spec
         prior_V1 = self.priors[name][:, np.newaxis]
@@ -174,21 +181,24 @@ class LanguageModel:
 
 
 def _inputs(tokens_BL: tf.Tensor) -> tf.Tensor:
+    """Return the ids of all tokens but the last of each row, step after step, (T B,) int32."""
     with tf.device(HOST):
         return _by_step(decode(tokens_BL).ids[:, :-1])
 
 
 def _targets(tokens_BL: tf.Tensor) -> tf.Tensor:
+    """Return the ids of all tokens but the first of each row, step after step, (T B, 1) int32."""
     with tf.device(HOST):
         return _by_step(decode(tokens_BL).ids[:, 1:])[:, tf.newaxis]
 
 
 def _weights(tokens_BL: tf.Tensor) -> tf.Tensor:
+    """Return 1 for each target that is a token, 0 for padding, (T B, 1, 1) float32."""
     with tf.device(HOST):
         weights_N = tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)
         return weights_N[:, tf.newaxis, tf.newaxis]
 
 
 def _by_step(values_BT: tf.Tensor) -> tf.Tensor:
-    """Return the values of all streams, step after step, (T B,)."""
+    """Return the values (B, T) of all streams in one list, step after step, (T B,)."""
     return tf.reshape(tf.transpose(values_BT), [-1])

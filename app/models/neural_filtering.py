@@ -25,11 +25,11 @@ class Gmf(InnerProduct):
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D for both."""
+        """The columns of a user's row and of an item's row, both D."""
         return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return the table of h, (D, 1)."""
+        """Return the spec of the table `products`, which holds h, (D, 1)."""
         return {"products": TableSpec(self.dim, 1, _glorot(self.dim, 1, seed))}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
@@ -63,14 +63,14 @@ class Mlp:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """D for both."""
+        """The columns of a user's row and of an item's row, both D."""
         return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return a kernel (inputs + 1, units) for each layer, of which the last row is the bias.
+        """Return the spec of a kernel (inputs + 1, units) for each layer; its last row is the bias.
 
-        The inputs of the first layer are the user's, then the item's. The last kernel, which gives
-        the score, has no bias.
+        The inputs of the first layer are the user's, then the item's. The last kernel gives the
+        score and has no bias, so it has a row less.
         """
         sizes = (2 * self.dim, *self.layers, 1)
         specs = {}
@@ -82,16 +82,16 @@ class Mlp:
         return specs
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the users' part of the first layer, with its bias."""
+        """Return the users' part of the first layer's sums, with the bias, before the ReLU."""
         kernel = kernels["layer_0"]
         return tf.matmul(rows_ND, kernel[: self.dim]) + kernel[-1]
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the items' part of the first layer."""
+        """Return the items' part of the first layer's sums, without the bias, before the ReLU."""
         return tf.matmul(rows_ND, kernels["layer_0"][self.dim : -1])
 
     def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the score of each pair; users or items may have a single row for all pairs."""
+        """Return the score of each pair; a single user or item is paired with all of the others."""
         hidden_NE = tf.nn.relu(users_NE + items_NE)
         for number in range(1, len(self.layers)):
             kernel = kernels[f"layer_{number}"]
@@ -99,7 +99,7 @@ class Mlp:
         return tf.matmul(hidden_NE, kernels[f"layer_{len(self.layers)}"])[:, 0]
 
     def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return all scores, user by user, since each user needs V times all units."""
+        """Return all scores, computed one user at a time to save memory."""
         return tf.map_fn(
             lambda user_E: self.score_pairs(user_E[tf.newaxis], items_VE, kernels), users_ME
         )
@@ -126,12 +126,12 @@ class NeuMf:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """The columns of both scorers."""
+        """The columns of a user's row and of an item's row, both D of GMF plus D of the MLP."""
         both = self.gmf.dim + self.mlp.dim
         return both, both
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return the tables of both scorers."""
+        """Return the specs of the tables of both scorers, with different seeds."""
         return {**self.gmf.kernels(seed + len(self.mlp.layers) + 1), **self.mlp.kernels(seed)}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
@@ -163,10 +163,15 @@ class NeuMf:
         )
 
     def _split(self, values_NE: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Split rows or codes into the columns of GMF and the columns of the MLP."""
         return values_NE[:, : self.gmf.dim], values_NE[:, self.gmf.dim :]
 
 
 def _glorot(inputs: int, units: int, seed: int):
-    """Return the initial values of a kernel (Glorot & Bengio 2010, equation 16); a bias is 0."""
+    """Return a function from a shape to a kernel's initial values.
+
+    The first `inputs` rows are uniform (Glorot & Bengio 2010, equation 16). A further row, the
+    bias, is 0.
+    """
     drawn = Uniform(math.sqrt(6 / (inputs + units)), initial_seed("kernel", seed))
     return lambda shape: tf.pad(drawn((inputs, units)), [[0, shape[0] - inputs], [0, 0]])

@@ -51,15 +51,18 @@ class Recommender:
         return self.pair_loss.dtype
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables `users` and `items`, and the scorer's own tables."""
+        """Return the specs of the tables `users` and `items`, and of the scorer's own tables."""
         return {
-            "users": self._rows("users", self.users, self.scorer.columns[0]),
-            "items": self._biased(self._rows("items", self.items, self.scorer.columns[1])),
+            "users": self._uniform("users", self.users, self.scorer.columns[0]),
+            "items": self._with_biases(self._uniform("items", self.items, self.scorer.columns[1])),
             **self.scorer.kernels(self.seed),
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the users and items of the pairs, drawn items, and all rows of kernels."""
+        """Return the users of the pairs, their items followed by drawn items, and all kernel rows.
+
+        K items are drawn for each pair, by a seed of the step, if the loss has K negatives.
+        """
         pairs: Pairs = batch.data
         items = pairs.items
         if self.pair_loss.negatives:
@@ -72,7 +75,10 @@ class Recommender:
         return {"users": pairs.users, "items": items, **kernels}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the loss of all pairs, and the sum of their weights."""
+        """Return the loss of all pairs with the penalty of `row_l2`, and the sum of their weights.
+
+        The sum of the weights is the number of examples.
+        """
         pairs: Pairs = batch.data
         kernels = {  # the unique rows of a range of ids are all rows, in order
             name: tf.ensure_shape(rows[name].values_UD, (spec.rows, spec.columns))
@@ -93,7 +99,15 @@ class Recommender:
         return Outcome(total, tf.reduce_sum(pairs.weights))
 
     def _penalty(self, users_BD: tf.Tensor, items: Rows, weights_B: tf.Tensor) -> tf.Tensor:
-        """Return the penalty of `row_l2`; the first B items are of pairs, the others are drawn."""
+        """Return the penalty of `row_l2`, of the users and of the items of pairs and of draws.
+
+        A pair of weight 0 has no penalty. Nor has the bias of an item that starts at a given value.
+
+        Args:
+            users_BD: The rows of the pairs' users.
+            items: The rows of the B items of the pairs, then of B drawn items for each negative.
+            weights_B: The weights of the pairs.
+        """
         items_ND = take(items, tf.float32)
         if self._starts_biased:  # a penalty would draw the bias to 0, away from its start
             items_ND = items_ND[:, :-1]
@@ -104,15 +118,18 @@ class Recommender:
 
     @property
     def _starts_biased(self) -> bool:
+        """Whether items have biases that start at values that the loss gives."""
         return self.scorer.biased and self.pair_loss.initial_biases_V is not None
 
-    def _rows(self, name: str, count: int, columns: int) -> TableSpec:
+    def _uniform(self, name: str, rows: int, columns: int) -> TableSpec:
+        """Return a table that starts as uniform numbers, with rows of length about `_LENGTH`."""
         # A uniform distribution with this limit has a variance of _LENGTH^2 / columns.
         limit = _LENGTH * math.sqrt(3 / columns)
         initial = Uniform(limit, initial_seed(name, self.seed))
-        return TableSpec(count, columns, initial, by_frequency=True, grows=True)
+        return TableSpec(rows, columns, initial, by_frequency=True, grows=True)
 
-    def _biased(self, spec: TableSpec) -> TableSpec:
+    def _with_biases(self, spec: TableSpec) -> TableSpec:
+        """Return the table with the loss's initial biases as last column, if it gives any."""
         if not self._starts_biased:
             return spec
         last_V = tf.convert_to_tensor(self.pair_loss.initial_biases_V)

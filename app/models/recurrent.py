@@ -80,7 +80,7 @@ def run(
     recurrent_HG: tf.Tensor,
     bias_G: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Run a cell over T steps.
+    """Run a cell over T steps, and return its outputs and its last state.
 
     This is a loop, not T copies of the cell. Copies and XLA are hardly faster, and TensorFlow takes
     seconds to trace or compile them. Forward and backward, 128 rows of 32 steps of 300 units on two

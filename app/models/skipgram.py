@@ -41,18 +41,24 @@ class SkipGram:
     dtype: tf.DType = tf.float32
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table `input`, the vectors of the centres, and the tables of the loss."""
+        """Return the specs of the table `input`, the centres' vectors, and the loss's tables."""
         return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the ids of the centres, and the ids that the loss needs."""
+        """Return the ids of the T centres of each row, and the ids that the loss needs.
+
+        The loss is to predict all L tokens of a row.
+        """
         ids_BL = decode(batch.data).ids
         centres_BT = ids_BL[:, self.window : -self.window]
         vectors, seed = centres_BT.shape.num_elements(), draw_seed(batch, "negatives")
         return {"input": centres_BT, **self.output.lookups(ids_BL, vectors, seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the loss of all pairs of a centre and a word of its context, and their number."""
+        """Return the loss of all pairs of a centre and a word of its context, and their number.
+
+        The reach of each centre is drawn by the seed of the step (see `models.window.pairs`).
+        """
         size, length = batch.data.shape
         tokens = decode(batch.data)
         pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))

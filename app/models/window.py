@@ -8,13 +8,13 @@ from ..input.tokens import Decoded
 
 
 def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
-    """Return a mask of the pairs of a centre and a token of its context.
+    """Draw the reach of each centre, and return a mask of the pairs of a centre and a token.
 
     The reach of each centre is drawn from 1 to `window` tokens to either side, as in word2vec.c.
-    A context never holds the centre itself, and never tokens of another document.
+    A context never holds the centre itself, padding, or tokens of another document.
 
     Args:
-        tokens: Rows of L tokens, which are T centres with `window` more tokens on both sides.
+        tokens: Rows of L tokens: T centres in the middle, with `window` more tokens on both sides.
         window: The largest reach, in tokens.
         seed: (2,) integers; the draw is a function of it.
 
@@ -24,11 +24,21 @@ def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     batch, length = tokens.ids.shape
     centres = length - 2 * window
     reach_BT = tf.random.stateless_uniform((batch, centres), seed, 1, window + 1, tf.int32)
-    return _pairs(tokens.real, tokens.document, reach_BT)
+    return _pair_mask(tokens.real, tokens.document, reach_BT)
 
 
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
-def _pairs(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
+def _pair_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
+    """Return 1 for each pair of a centre and a token of its context, else 0, (B, T, L) float32.
+
+    The T centres are the middle of the L tokens. A pair has two different tokens of one document,
+    neither of them padding, at most the reach of the centre apart.
+
+    Args:
+        real_BL: Whether each position has a token, bool.
+        document_BL: The number of each token's document within its row.
+        reach_BT: The largest distance of each centre to a token of its context, int32.
+    """
     length, centres = real_BL.shape[1], reach_BT.shape[1]
     window = (length - centres) // 2
     distance_TL = tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)

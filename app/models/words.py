@@ -23,7 +23,7 @@ _STREAMS = {
 
 
 def draw_seed(batch: Batch, stream: str) -> tf.Tensor:
-    """Return the seed of one kind of draw in a step, (2,) int64.
+    """Return the seed of one kind of random draw in a step, (2,) int64.
 
     Args:
         batch: The batch, which has the seed of the step.
@@ -34,7 +34,9 @@ def draw_seed(batch: Batch, stream: str) -> tf.Tensor:
 
 
 def input_table(size: int, dim: int, seed: int) -> TableSpec:
-    """Return the table of word vectors, which starts as U(-0.5, 0.5) / D (word2vec.c).
+    """Return the spec of the table of word vectors: uniform at first, -0.5 / D to 0.5 / D.
+
+    These are the initial values of word2vec.c.
 
     Args:
         size: The number of words, V.
@@ -46,10 +48,10 @@ def input_table(size: int, dim: int, seed: int) -> TableSpec:
 
 
 def initial_seed(stream: str, seed: int) -> int:
-    """Return the seed of the initial values of one table.
+    """Return the seed of the initial values of one kind of table.
 
     Args:
-        stream: The kind of draw, a key of `_STREAMS`.
+        stream: The kind of table, a key of `_STREAMS`.
         seed: The seed of the run, below 2^31.
     """
     return (_STREAMS[stream] << 40) + seed
@@ -58,7 +60,7 @@ def initial_seed(stream: str, seed: int) -> int:
 def loss_outcome(
     loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
 ) -> Outcome:
-    """Return the outcome of a batch from a loss and the predictions that it is to judge.
+    """Apply a loss to predictions, and return the outcome of the batch, without new states.
 
     Args:
         loss: The loss.

@@ -27,8 +27,8 @@ def lazy_adam(
     x <- x - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon).
 
     t counts the steps of the table, not of the row. So a row that is first touched late moves by up
-    to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row that is
-    not touched keeps its moments and does not move. Dense Adam decays its moments and moves it.
+    to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row whose
+    gradient is 0 keeps its moments and does not move. Dense Adam decays its moments and moves it.
 
     Args:
         beta_1: The decay of m.
@@ -85,8 +85,8 @@ def lazy_adam(
 def lazy_adamw(weight_decay: float = 0.004, **options: Any) -> Optimizer:
     """Return lazy Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
 
-    A row that is touched also shrinks by rate x weight_decay of itself. With `correct_skipped` it
-    shrinks once for every step since it was last touched, at the present rate.
+    A row with a gradient also shrinks by rate x weight_decay of itself. With `correct_skipped` it
+    shrinks once for every step since it was last touched, all at the present rate.
 
     Args:
         weight_decay: The default is Keras'.

@@ -40,8 +40,8 @@ class Optimizer:
         rule: The update rule.
         slots: The state of a row, by name of the slot.
         learning_rate: A rate that suits word vectors (data/benchmarks/README.md).
-        clip: From the gradients of a step, (U, D) by table, to the clipped gradients that the rule
-            is given; see `optimizers.clipping`.
+        clip: A function from the gradients of a step, (U, D) by name of the table, to the gradients
+            to give to the rule (see `optimizers.clipping`). By default they stay as they are.
     """
 
     rule: Rule
@@ -51,5 +51,5 @@ class Optimizer:
 
 
 def touched(gradients_UD: tf.Tensor) -> tf.Tensor:
-    """Return whether each row's gradient has a number that is not 0, (U, 1) bool."""
+    """Return for each row whether its gradient has a number that is not 0, (U, 1) bool."""
     return tf.reduce_any(tf.not_equal(gradients_UD, 0.0), axis=1, keepdims=True)

@@ -8,7 +8,7 @@ from .base import Gradients
 
 
 def by_row_norm(gradients: Gradients, limit: float) -> Gradients:
-    """Scale the gradient of each row to an L2 norm of at most `limit`.
+    """Return the gradients, with each row of a greater L2 norm scaled down to the norm `limit`.
 
     Args:
         gradients: Gradients of rows, (U, D) float32, by name of the table.
@@ -18,10 +18,10 @@ def by_row_norm(gradients: Gradients, limit: float) -> Gradients:
 
 
 def by_global_norm(gradients: Gradients, limit: float) -> Gradients:
-    """Scale all gradients so that their joint L2 norm is at most `limit`.
+    """Return the gradients, all scaled down by one factor if their joint L2 norm exceeds `limit`.
 
-    Pascanu et al. 2013, algorithm 1. Rows that are not touched have a gradient of 0, so this norm
-    equals the norm of the dense gradient.
+    Pascanu et al. 2013, algorithm 1. All other rows of the tables have a gradient of 0, so the
+    joint norm equals the norm of the dense gradient.
 
     Args:
         gradients: Gradients of rows, (U, D) float32, by name of the table.
@@ -32,8 +32,10 @@ def by_global_norm(gradients: Gradients, limit: float) -> Gradients:
 
 
 def _norm(rows_UD: tf.Tensor, axis: int | None = None) -> tf.Tensor:
+    """Return the L2 norm of all numbers, a scalar, or of each row if `axis` is 1, (U, 1)."""
     return tf.sqrt(tf.reduce_sum(tf.square(rows_UD), axis=axis, keepdims=axis is not None))
 
 
 def _scale(rows_UD: tf.Tensor, norm: tf.Tensor, limit: float) -> tf.Tensor:
+    """Return the rows times limit / norm, or unchanged where the norm is at most `limit`."""
     return rows_UD * (limit / tf.maximum(norm, limit))

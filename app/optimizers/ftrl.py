@@ -8,7 +8,7 @@ from .base import Optimizer, Slot, State, touched
 
 
 def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0.1) -> Optimizer:
-    """Return FTRL-Proximal (McMahan et al. 2013, algorithm 1).
+    """Return FTRL-Proximal (McMahan et al. 2013, algorithm 1); without l1 it keeps no z.
 
     n <- n + g^2; z <- z + g - (sqrt(n) - sqrt(old n)) x / rate;
     x <- -sign(z) max(|z| - l1, 0) / ((beta + sqrt(n)) / rate + l2).
@@ -27,14 +27,14 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
         initial: The initial value of n. The default is TensorFlow's.
     """
 
-    def plain(
+    def rule_without_l1(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
         accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
         change_UD = -gradients_UD / ((beta + tf.sqrt(accumulator_UD)) / rate + l2)
         return change_UD, {"accumulator": accumulator_UD}
 
-    def rule(
+    def rule_with_l1(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
         old_UD = state["accumulator"]
@@ -57,5 +57,5 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
 
     slots = {"accumulator": Slot(0, initial)}
     if not l1:
-        return Optimizer(plain, slots, learning_rate=0.3)
-    return Optimizer(rule, slots | {"linear": Slot(0, 0.0)}, learning_rate=0.3)
+        return Optimizer(rule_without_l1, slots, learning_rate=0.3)
+    return Optimizer(rule_with_l1, slots | {"linear": Slot(0, 0.0)}, learning_rate=0.3)

@@ -17,9 +17,10 @@ def update_rows(
     step: tf.Tensor,
     rows_UD: tf.Tensor | None = None,
 ) -> None:
-    """Apply an update rule to some rows of a table and to their slots, and touch no other row.
+    """Apply an update rule to some rows of a table and to their slots, and write both.
 
-    Rows are assigned, so a table must have a single writer.
+    No other row is touched. Rows are read, changed and assigned, so a table must have a single
+    writer.
 
     Args:
         rule: The update rule.

@@ -19,10 +19,11 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def factor(schedule: str, warmup: float, done: float) -> float:
-    """Return the factor of the learning rate, from `LEAST` to 1.
+    """Return the factor of the learning rate at one moment of the training, from `LEAST` to 1.
 
     Args:
-        schedule: A key of SCHEDULES. It runs over the part of the training after the warmup.
+        schedule: A key of SCHEDULES. It runs over the part of the training after the warmup, and
+            gives no factor below `LEAST`, even at the end.
         warmup: The share of the training, 0 to 1, in which the rate first rises linearly from 0
             (Goyal et al. 2017, section 2.2).
         done: The share of the training that is done, 0 to 1.

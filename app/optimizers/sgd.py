@@ -21,7 +21,7 @@ def sgd() -> Optimizer:
 def momentum(momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """Return lazy momentum: v <- momentum v - rate g; x <- x + v.
 
-    Sutskever et al. 2013, section 2, as keras.optimizers.SGD. Lazy: a row that is not touched does
+    Sutskever et al. 2013, section 2, as keras.optimizers.SGD. Lazy: a row whose gradient is 0 does
     not move, and its velocity does not decay.
 
     Args:

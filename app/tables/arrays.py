@@ -38,7 +38,7 @@ _ARCHIVE_ERRORS = (
 
 
 def write(path: Path, parts: Iterable[np.ndarray]) -> Checksum:
-    """Write arrays to a file, one after the other.
+    """Replace a file by the bytes of arrays, one after the other, without their dtypes and shapes.
 
     Args:
         path: The file.
@@ -60,7 +60,9 @@ def write(path: Path, parts: Iterable[np.ndarray]) -> Checksum:
 
 
 def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[bytes]:
-    """Read a file that `write` wrote.
+    """Read a file that `write` wrote, part by part, and verify its checksum at the end.
+
+    The file is opened when the first part is asked for.
 
     Args:
         path: The file.
@@ -68,10 +70,11 @@ def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[by
         row_bytes: The size of a row in bytes.
 
     Yields:
-        The bytes of the file, in parts of whole rows.
+        The bytes of the file, in parts of whole rows of about 16 MB.
 
     Raises:
-        DamagedError: The file is missing or damaged. Damage may be noticed only at the end.
+        DamagedError: The file is missing or damaged. Damage may be noticed only after all parts
+            were given.
         RunError: The file cannot be read.
     """
     size = check = 0
@@ -92,17 +95,18 @@ def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[by
 
 
 def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) -> None:
-    """Write a JSON file, and arrays to files beside it.
+    """Write arrays to files, and then a JSON file beside them with their checksums.
 
     Args:
         path: The JSON file.
-        state: Values that JSON can hold.
-        parts: Arrays by the names of their files. An array of objects has to be one of bytes.
+        state: Values that JSON can hold. The key "files" is added to them for the arrays.
+        parts: Arrays by the names of their files. An array of dtype object must hold bytes; the
+            lengths of its items go to a second file with the suffix ".lengths".
 
     Raises:
         OSError: A file cannot be written.
     """
-    files = {name: _save(path.parent / name, part) for name, part in parts.items()}
+    files = {name: _save_array(path.parent / name, part) for name, part in parts.items()}
     path.write_text(json.dumps({**state, "files": files}))
 
 
@@ -113,26 +117,27 @@ def load(
 
     Args:
         path: The JSON file.
-        shape: The shape of its value (see `checked_files.fits`).
-        dtypes: The possible dtypes of each array to read, by its name.
+        shape: The shape of its value without the key "files" (see `checked_files.fits`).
+        dtypes: The possible dtypes of each array to read, by its name; `object` for an array of
+            bytes. Other arrays are not read.
 
     Returns:
-        The value of the JSON file, and the arrays by name.
+        The value of the JSON file with the key "files", and the arrays by name.
 
     Raises:
-        DamagedError: A file is missing or damaged.
+        DamagedError: A file is missing or damaged, or an array has another dtype.
         RunError: A file cannot be read.
     """
-    parts = {name: tuple(map(_shape, types)) for name, types in dtypes.items()}
+    parts = {name: tuple(map(_entry_shape, types)) for name, types in dtypes.items()}
     state = read_json(path, {**shape, "files": parts})
-    return state, {name: _load(path, name, state["files"][name]) for name in dtypes}
+    return state, {name: _load_array(path, name, state["files"][name]) for name in dtypes}
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Return arrays of an archive that `numpy.savez` wrote.
+    """Return arrays of an archive that `numpy.savez` wrote, in the order of the names.
 
     Args:
-        path: The file.
+        path: The file. It is read whole.
         names: The names of the arrays.
 
     Raises:
@@ -149,24 +154,30 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
         raise damaged(path, str(error)) from error
 
 
-def _save(path: Path, part: np.ndarray) -> dict[str, Any]:
-    """Write one array, and return its entry in the JSON file."""
+def _save_array(path: Path, part: np.ndarray) -> dict[str, Any]:
+    """Write one array, and return its entry in the JSON file.
+
+    An array of bytes has two files: its joined items, and their lengths.
+    """
     if part.dtype != object:
         return {"mark": write(path, [part]), "dtype": part.dtype.str, "shape": part.shape}
     lengths = np.fromiter(map(len, part), np.int64, len(part))
-    entry = _save(path, np.frombuffer(b"".join(part), np.uint8))
-    return {**entry, "lengths": _save(path.with_suffix(".lengths"), lengths)}
+    entry = _save_array(path, np.frombuffer(b"".join(part), np.uint8))
+    return {**entry, "lengths": _save_array(path.with_suffix(".lengths"), lengths)}
 
 
-def _shape(dtype: type) -> dict[str, Any]:
-    """Return the shape in JSON of the entry of an array."""
+def _entry_shape(dtype: type) -> dict[str, Any]:
+    """Return the shape of an array's entry in the JSON file (see `checked_files.fits`)."""
     if dtype is object:
-        return {**_shape(np.uint8), "lengths": _shape(np.int64)}
+        return {**_entry_shape(np.uint8), "lengths": _entry_shape(np.int64)}
     return {"mark": CHECKSUM_SHAPE, "shape": [COUNT], "dtype": frozenset([np.dtype(dtype).str])}
 
 
-def _load(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    """Read one array, which has this entry in the JSON file."""
+def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    """Read the array of an entry of the JSON file, or an array of bytes if it has "lengths".
+
+    Raises DamagedError if a file is damaged or does not agree with the entry.
+    """
     path = json_path.parent / name
     data = b"".join(read(path, entry["mark"]))
     try:
@@ -176,18 +187,21 @@ def _load(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
     if "lengths" not in entry:
         return part.copy()
     lengths = path.with_suffix(".lengths").name
-    ends = np.cumsum(_load(json_path, lengths, entry["lengths"])).tolist()
+    ends = np.cumsum(_load_array(json_path, lengths, entry["lengths"])).tolist()
     strings = np.empty(len(ends), object)
     strings[:] = [data[low:high] for low, high in zip([0, *ends], ends, strict=False)]
     return strings
 
 
 def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """Return a float32 array to fill, in memory or, where memory is short, in a temporary file.
+    """Return a float32 array to fill, in memory or, if memory is short, in a temporary file.
+
+    Memory is short if the array takes at least half of the free memory. The values are arbitrary
+    at first.
 
     Args:
         shape: The shape of the array.
-        folder: The folder of the temporary file, which has no name and ends with the array.
+        folder: The folder of the temporary file. The file has no name and ends with the array.
     """
     if math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2:
         return np.empty(shape, np.float32)

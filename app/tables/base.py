@@ -99,8 +99,11 @@ class Table(Protocol):
     def locate(self, ids_U: Ids) -> Ids:
         """Locate the rows of the given ids once, for several calls of this table and its slots.
 
+        A dynamic table also counts the ids as seen, and makes rows for new ones. A table in a file
+        checks the ids.
+
         Args:
-            ids_U: Ids (U,), or the result of this method, which is returned.
+            ids_U: Ids (U,), or a result of this method, to be returned unchanged.
 
         Returns:
             The ids to give to `gather` and `assign`. A table that stores its rows by id
@@ -133,11 +136,17 @@ class Table(Protocol):
         ...
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row is finite. Reads the table part by part."""
+        """Return whether every number of every row is finite; slots are not read.
+
+        The table is read part by part.
+        """
         ...
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds the rows of this table (see `checkpoints.stored`)."""
+        """Return how a checkpoint holds the rows of this table, as values for JSON.
+
+        `checkpoints.stored` reads the rows by it.
+        """
         ...
 
 
@@ -161,7 +170,9 @@ class Checkpointable(Protocol):
         ...
 
     def commit(self, folders: Sequence[Path]) -> None:
-        """Begin to build on the latest snapshot, which would now survive a kill.
+        """Take note that the newest snapshot would survive a kill from now on.
+
+        Data that only snapshots outside of `folders` need may be removed.
 
         Args:
             folders: The folders of all snapshots that are kept, newest first.
@@ -169,7 +180,7 @@ class Checkpointable(Protocol):
         ...
 
     def restore(self, folder: Path) -> None:
-        """Bring back the state at the moment of a snapshot.
+        """Replace the state by the state at the moment of a snapshot.
 
         Args:
             folder: The folder that `snapshot` wrote.

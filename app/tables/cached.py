@@ -46,7 +46,7 @@ class CachePlan(NamedTuple):
 
 
 class CacheMap:
-    """The position of each id in a cache, from chunk to chunk of steps. It holds no rows.
+    """The position of each cached id, for one chunk of steps after another. It holds no rows.
 
     Args:
         rows: The number of rows of the backing table, V.
@@ -85,13 +85,15 @@ class CacheMap:
     def plan(self, ids_N: np.ndarray) -> CachePlan | None:
         """Plan how to cache all of the given ids. Changes nothing; `apply` does.
 
-        The rows to evict are those that were not needed for longest, and none of the given ids.
+        Free positions are taken first. Then rows are evicted that were not needed for longest,
+        never rows of the given ids.
 
         Args:
-            ids_N: The ids that the next chunk of steps needs, none of them pinned.
+            ids_N: The ids that the next chunk of steps needs, none of them pinned; repeated ids
+                are allowed.
 
         Returns:
-            The plan, or None if the cache has too few positions.
+            The plan, or None if the cache has too few positions for the ids.
         """
         first = len(self.pinned_N)
         positions_N = self._positions_V[ids_N]
@@ -112,11 +114,11 @@ class CacheMap:
         )
 
     def apply(self, plan: CachePlan, ids_N: np.ndarray) -> None:
-        """Record that the rows of a plan were evicted and loaded.
+        """Record that the rows of a plan are evicted and loaded, and that a new chunk needs ids.
 
         Args:
             plan: The result of `plan(ids_N)`.
-            ids_N: The ids that the chunk of steps needs.
+            ids_N: The ids that the new chunk of steps needs.
         """
         first = len(self.pinned_N)
         self._chunk += 1
@@ -154,7 +156,7 @@ class CachedTable(tf.Module):
         }
 
     def allocate(self, cache_map: CacheMap) -> None:
-        """Make the cache on the device, and load the pinned rows.
+        """Make the cache on the device, also for the slots, and load the pinned rows.
 
         Args:
             cache_map: The map of this table, to which no plan was applied yet.
@@ -172,7 +174,7 @@ class CachedTable(tf.Module):
             self.apply(plan, self.load(ids))
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Look up the positions of cached ids; see `Table.locate`."""
+        """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`."""
         if isinstance(ids_U, LocatedIds):
             return ids_U
         with tf.device(HOST):
@@ -182,11 +184,11 @@ class CachedTable(tf.Module):
         return LocatedIds(ids_U, positions_U)
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return the rows of cached ids; see `Table.gather`."""
+        """Return the rows of ids that are cached; see `Table.gather`."""
         return self._cache.gather(self.locate(ids_U).rows)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of cached ids; see `Table.assign`."""
+        """Replace the rows of cached ids in the cache only; see `flush` and `Table.assign`."""
         self._cache.assign(self.locate(ids_U).rows, rows_UD)
 
     def bytes(self) -> int:
@@ -194,7 +196,7 @@ class CachedTable(tf.Module):
         return sum(table._cache.bytes() for table in self._with_slots().values())
 
     def is_finite(self) -> bool:
-        """Return whether every number in the cache is finite."""
+        """Return whether every number of the cached rows is finite; no other row is read."""
         return self._cache.is_finite()
 
     def layout(self) -> Layout:
@@ -202,13 +204,15 @@ class CachedTable(tf.Module):
         return self.backing.layout()
 
     def load(self, ids_N: np.ndarray) -> dict[str, tf.Tensor]:
-        """Read rows of the backing table and of its slots, and bring them to the device.
+        """Read rows of the backing table and of its slots, and copy them to the device.
+
+        The cache does not change; `apply` puts the rows into it.
 
         Args:
             ids_N: Unique ids (N,), int64.
 
         Returns:
-            Rows (N, D) by the name of the slot, for `apply`.
+            Rows (N, D), float32, by the name of the slot; "" for the rows of the table itself.
         """
         with tf.device(self.device):
             return {
@@ -217,14 +221,16 @@ class CachedTable(tf.Module):
             }
 
     def apply(self, plan: CachePlan, loaded: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Evict and load the rows of a plan. Call this between two steps.
+        """Replace the evicted rows of a plan by the loaded rows. Call this between two steps.
+
+        The backing table is not written: give the result to `write_back`.
 
         Args:
-            plan: Which rows to evict and to load.
+            plan: The rows to evict and to load.
             loaded: The result of `load(plan.loaded_ids_M)`.
 
         Returns:
-            The evicted rows by the name of the slot, for `write_back`.
+            The evicted rows, by the names that `load` uses.
         """
         with tf.device(self.device):
             evicted = self._gather_positions(plan.evicted_positions_N)
@@ -237,17 +243,17 @@ class CachedTable(tf.Module):
         return evicted
 
     def write_back(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
-        """Write evicted rows to the backing table and its slots.
+        """Write evicted rows to the backing table and its slots, without rounding them again.
 
         Args:
             ids_N: Unique ids (N,), int64.
-            rows: Their rows by the name of the slot, as `apply` returns them.
+            rows: Their rows, as `apply` returns them.
         """
         for name, table in self._with_slots().items():
             table.backing.assign_exact(tf.constant(ids_N), rows[name])
 
     def flush(self) -> None:
-        """Write all cached rows to the backing table. They stay in the cache, too."""
+        """Write all cached rows and slots to the backing table. They stay in the cache, too."""
         positions = np.flatnonzero(self._ids_P != _NONE).astype(np.int32)
         for part in row_slices(len(positions), self._total_columns()):
             with tf.device(self.device):
@@ -259,16 +265,20 @@ class CachedTable(tf.Module):
         return _FLOAT_BYTES * self._total_columns()
 
     def _total_columns(self) -> int:
+        """Return the columns of a row and of all its slots together."""
         return sum(table.columns for table in self._with_slots().values())
 
     def _with_slots(self) -> dict[str, CachedTable]:
+        """Return the slots by name, and this table under the name ""."""
         return {_ROWS: self, **self.slots}
 
     def _gather_positions(self, positions: np.ndarray) -> dict[str, tf.Tensor]:
+        """Return the cached rows at the given positions, by the names of `_with_slots`."""
         positions = tf.constant(positions)
         return {name: table._cache.gather(positions) for name, table in self._with_slots().items()}
 
     def _set_positions(self, ids_N: np.ndarray, positions_N: np.ndarray) -> None:
+        """Change the positions of ids in the variable that steps read."""
         with tf.device(HOST):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N

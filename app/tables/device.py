@@ -69,7 +69,10 @@ class DeviceTable(VariableRows, tf.Module):
         self._make_slots(slots or {})
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids, rounded by the rule of this table."""
+        """Replace the rows of the given ids, rounded by the rule of this table.
+
+        With stochastic rounding this draws random numbers and adds 1 to `writes`.
+        """
         if self.is_stochastic:
             with tf.device(self.writes.device):  # where the number to add to it has to be, too
                 seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
@@ -86,13 +89,14 @@ class DeviceTable(VariableRows, tf.Module):
         super().assign(ids_U, rows_UD)
 
     def _make_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make the tables of optimizer state, on the device of this table."""
+        """Make the tables of optimizer state on the device of this table, as items of `slots`."""
         stored = self.columns, self._slot_dtype, self.rounding, self.seed
         with tf.device(self.values.device):
             for name, slot in slots.items():
                 self.slots[name] = self._make_slot(**slot_options(name, slot, *stored))
 
     def _make_slot(self, **options: Any) -> DeviceTable:
+        """Make one table of optimizer state, with the options of `slot_options`."""
         return DeviceTable(self.rows, **options)
 
     def bytes(self) -> int:
@@ -101,7 +105,7 @@ class DeviceTable(VariableRows, tf.Module):
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row is finite."""
+        """Return whether every number of every row is finite; slots are not read."""
 
         def is_finite(part: slice) -> bool:
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
@@ -116,10 +120,10 @@ class DeviceTable(VariableRows, tf.Module):
 
 
 def make_cache(backing: Any, rows: int) -> DeviceTable:
-    """Return a table of zeros on the current device that can hold some rows of another one.
+    """Make a table of zeros on the current device, to hold some rows of another table.
 
-    It stores and rounds rows like the other table. Both count their writes in one variable, so each
-    continues with the next random draw.
+    It stores and rounds rows like the other table, and has no slots. With stochastic rounding both
+    count their writes in one variable, so each continues with the next random draw.
 
     Args:
         backing: The other table, a `DeviceTable` or a `FileTable`.
@@ -135,7 +139,7 @@ def make_cache(backing: Any, rows: int) -> DeviceTable:
 def slot_options(
     name: str, slot: Slot, columns: int, dtype: tf.DType, rounding: str, seed: int
 ) -> dict[str, Any]:
-    """Return the options with which the table of a slot is made.
+    """Return the options to make the table of a slot with.
 
     Args:
         name: The name of the slot.
@@ -143,7 +147,7 @@ def slot_options(
         columns: The number of columns of the table that has the slot.
         dtype: The dtype in which slots are stored, except for slots of one column.
         rounding: The rounding of the table.
-        seed: The seed of the table. Each slot has its own random draws.
+        seed: The seed of the table. Another seed is made of it for each name.
     """
     width = slot.columns or columns
     return {
@@ -156,7 +160,10 @@ def slot_options(
 
 
 def _initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
-    """Return the initial values as `dtype`, if possible without a float32 copy of them."""
+    """Return the initial values as `dtype`, if possible without a float32 copy of them.
+
+    There is such a copy if the values cannot be made by id, that is without a method `rows`.
+    """
     if isinstance(initial, Unwritten):
         return initial(shape, dtype)
     if initial is tf.zeros:

@@ -6,12 +6,13 @@ import tensorflow as tf
 
 
 def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
-    """Return the ids after a check that all are in 0 .. rows - 1.
+    """Return the given ids, and raise an error if one of them is not in 0 .. rows - 1.
 
-    Without it TensorFlow raises on a CPU only; a GPU reads zeros for an id out of range. The check
-    runs on the CPU, where ids come from, so that it waits for no device (10 microseconds for 2,560
-    ids). Ids computed on a GPU are copied first. XLA compiles no checks, so an id out of range
-    takes the nearest row there.
+    Without this check TensorFlow raises on a CPU, but reads zeros on a GPU. The check runs on the
+    CPU, where ids usually are, and then waits for no GPU (10 microseconds for 2,560 ids). Ids that
+    were computed on a GPU are first copied to the CPU. In a graph the error is raised when the
+    graph runs. XLA removes the check: code compiled by XLA takes the nearest row for an id out of
+    range.
 
     Args:
         ids: Ids of any shape, int32 or int64.
@@ -19,18 +20,19 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
         name: The name of the table, for the message.
 
     Raises:
-        tf.errors.InvalidArgumentError: An id is out of range. The message has the smallest and the
-            largest such id.
+        tf.errors.InvalidArgumentError: An id is out of range. The message names the table, and the
+            smallest and the largest id out of range.
     """
     with tf.device("CPU:0"):
         wide = tf.cast(ids, tf.int64)  # `rows` may be more than int32 holds
         outside = tf.logical_or(wide < 0, wide >= rows)
-        check = tf.cond(tf.reduce_any(outside), lambda: _refuse(ids, outside, rows, name), tf.no_op)
+        check = tf.cond(tf.reduce_any(outside), lambda: _reject(ids, outside, rows, name), tf.no_op)
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(ids)
 
 
-def _refuse(ids: tf.Tensor, outside: tf.Tensor, rows: int, name: str):
+def _reject(ids: tf.Tensor, outside: tf.Tensor, rows: int, name: str):
+    """Raise InvalidArgumentError in eager mode; in a graph return an operation that raises it."""
     wrong = tf.boolean_mask(tf.reshape(ids, [-1]), tf.reshape(outside, [-1]))
     begin = f"{name}: ids must be from 0 to {rows - 1}; the smallest id out of range is"
     words = [begin, tf.reduce_min(wrong), "and the largest", tf.reduce_max(wrong)]

@@ -44,7 +44,7 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """Initial values from -limit to limit, each a hash of the seed, the id and the column.
+    """Uniform initial values from -limit to limit, each a hash of the seed, the id and the column.
 
     Attributes:
         limit: The largest magnitude of a value.
@@ -62,7 +62,7 @@ class Uniform:
         """Return the values of some rows.
 
         Args:
-            ids_U: Any int32 or int64 (U,), whether or not a table has such ids.
+            ids_U: Any int32 or int64 (U,), also negative, whether or not a table has such ids.
             columns: The number of columns of the table, D.
 
         Returns:
@@ -90,7 +90,7 @@ class LastColumn:
         return tf.concat([others, self.last_V[:, tf.newaxis]], axis=1)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Return the values of some rows; see `Uniform.rows`."""
+        """Return the values of some rows; ids must be indices of `last_V`; see `Uniform.rows`."""
         last_U1 = tf.gather(self.last_V, ids_U)[:, tf.newaxis]
         return tf.concat([self.others.rows(ids_U, columns - 1), last_U1], axis=1)
 
@@ -102,7 +102,7 @@ class Unwritten:
     """
 
     def __call__(self, shape: tuple[int, int], dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """Return memory for the values of a table.
+        """Return memory for the values of a table, with arbitrary content.
 
         Args:
             shape: The number of rows and of columns, (V, D).
@@ -112,11 +112,11 @@ class Unwritten:
 
 
 def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
-    """Return the initial rows of some ids of a table.
+    """Return the initial rows of some ids of a table, if possible without the other rows.
 
     Args:
-        initial: The initial values. The whole table is made for a function without a method `rows`,
-            unless the function is tf.zeros.
+        initial: The initial values. If they have no method `rows` and are not tf.zeros, the whole
+            table is made for a moment.
         ids_U: Ids (U,).
         shape: The shape of the table, (V, D).
 
@@ -143,12 +143,14 @@ def fingerprints(strings: tf.Tensor) -> tf.Tensor:
 
 
 def _uniform_table(ids_V: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
+    """Return the same rows as `_hash_rows`, compiled by XLA."""
     # XLA makes one loop of this, which holds nothing but the result.
     compiled = tf.function(_hash_rows, autograph=False, jit_compile=True)
     return compiled.get_concrete_function(ids_V, columns, limit, seed)(ids_V)
 
 
 def _hash_rows(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
+    """Return numbers from -limit to below limit, each a hash of seed, id and column, (U, D)."""
     step = tf.constant(_STEP, tf.uint64)
     row_hash_U = _mix(tf.bitcast(ids_U, tf.uint64) * step + tf.constant(seed, tf.uint64))
     hash_UD = _mix(row_hash_U[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint64) * step)
@@ -158,6 +160,7 @@ def _hash_rows(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Te
 
 
 def _mix(values: tf.Tensor) -> tf.Tensor:
+    """Return the SplitMix64 hash of each uint64."""
     for shift, factor in _ROUNDS:
         values = tf.bitwise.bitwise_xor(values, _shift_right(values, shift))
         values *= tf.constant(factor, tf.uint64)

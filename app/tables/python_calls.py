@@ -19,12 +19,18 @@ _raised: list[RunError] = []  # since the last `table_errors` began
 def call_python(
     function: Callable, inputs: Sequence[tf.Tensor], result: tf.DType | None = None
 ) -> tf.Tensor | None:
-    """Call a function of arrays whenever the graph runs, like `tf.numpy_function`.
+    """Add an operation to the graph that calls a Python function of arrays each time it runs.
+
+    If the function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
+    operation.
 
     Args:
-        function: Takes arrays and returns an array. A `RunError` that it raises is recorded.
+        function: Takes arrays and returns an array.
         inputs: The tensors whose values it is given.
         result: The dtype of the array that it returns, or None if it returns nothing.
+
+    Returns:
+        The result as a tensor of unknown shape, if there is one.
     """
 
     def record_errors(*arrays):
@@ -39,7 +45,14 @@ def call_python(
 
 @contextlib.contextmanager
 def table_errors() -> Iterator[None]:
-    """Raise the `RunError` of a table where TensorFlow raises its own error in place of it."""
+    """Convert an UnknownError of TensorFlow in the block to the first `RunError` of `call_python`.
+
+    Other errors pass. The record of earlier errors is cleared first. It is one for the process, so
+    blocks must not be nested.
+
+    Raises:
+        RunError: A function of `call_python` raised it in the block.
+    """
     _raised.clear()
     try:
         yield

@@ -62,7 +62,7 @@ def _to_bfloat16(values_UD: tf.Tensor, random_U: tf.Tensor, random_D: tf.Tensor)
 
 @_compile
 def _to_float16(values_UD: tf.Tensor, random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
-    """Round to a multiple of the last digit, up if the remainder exceeds a random number."""
+    """Round to a multiple of float16's last digit, up if the remainder exceeds a random number."""
     bits_UD = tf.bitcast(values_UD, tf.uint32)
     power_UD = tf.bitcast(tf.bitwise.bitwise_and(bits_UD, 0x7F800000), tf.float32)
     digit_UD = tf.maximum(power_UD * 2.0**-_DIGITS, _LEAST_DIGIT)
@@ -80,10 +80,10 @@ def _to_float16(values_UD: tf.Tensor, random_U: tf.Tensor, random_D: tf.Tensor) 
 
 
 def _noise(random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
-    """Make U x D random numbers from U + D, which is faster than to draw all of them.
+    """Return U x D random uint32, made from U + D: this is faster than to draw all of them.
 
-    Sums modulo 2^32 are uniform, and any two are independent. The finaliser keeps that, and breaks
-    the relation of the four sums at the corners of a rectangle.
+    Sums modulo 2^32 are uniform, and any two are independent. The finaliser keeps them so, and
+    breaks the relation of the four sums at the corners of a rectangle.
     """
     noise_UD = random_U[:, tf.newaxis] + random_D
     for shift, factor in _FINALISER:
@@ -95,7 +95,10 @@ def _noise(random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
 def _round_padded(
     values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Tensor]
 ) -> tf.Tensor:
-    """Draw random numbers, and round the rows after padding to a multiple of `_BLOCK`."""
+    """Draw random numbers by the seed, (2,) int64, and return the rows as `to_half` rounds them.
+
+    Rows are padded to a multiple of `_BLOCK` for `to_half`; the result is not padded.
+    """
     count, columns = tf.unstack(tf.shape(values_UD))
     padded = -(-count // _BLOCK) * _BLOCK
     seed = tf.bitcast(seed, tf.uint64)  # slices have a GPU kernel for uint64, tf.unstack has none
@@ -113,7 +116,10 @@ def _round_padded(
 
 
 def _trace_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Make a function that is traced once: each of its fifty operations takes 1 ms of tracing."""
+    """Return `_round_padded` with this `to_half`, as a function that is traced once for all shapes.
+
+    Each of its fifty operations takes 1 ms of tracing.
+    """
     return tf.function(
         lambda values_UD, seed: _round_padded(values_UD, seed, to_half),
         autograph=False,

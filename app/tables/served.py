@@ -27,7 +27,7 @@ class ServedTables:
     """Tables that are all sharded over the same parameter servers.
 
     Args:
-        tables: The tables by name.
+        tables: The tables by name. Shard k of each table is on server k.
         update_rows: The optimizer's update of the rows of a shard.
     """
 
@@ -49,10 +49,10 @@ class ServedTables:
         return self._servers[0].device
 
     def start(self, updates: int) -> None:
-        """Set the number of updates made so far on every server.
+        """Set the counter of updates on every server.
 
         Args:
-            updates: The number of updates.
+            updates: The number of updates made so far.
         """
         for server in self._servers:
             server.updates.assign(updates)
@@ -78,14 +78,16 @@ class ServedTables:
     def update(
         self, gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Update rows by their gradients.
+        """Send gradients to all servers, which update their rows and count one update each.
+
+        Each server gets one message, even without any of its rows.
 
         Args:
             gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
-            rate: The learning rate.
+            rate: The learning rate, a float32 scalar.
 
         Returns:
-            The number of the update at each server.
+            The number of the update at each server, int64 scalars, in the order of the servers.
         """
         split = {
             name: self._tables[name].locate(ids_U).rows for name, (ids_U, _) in gradients.items()
@@ -117,7 +119,7 @@ class Server:
         self._locked: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
 
     def read(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return rows of the shards.
+        """Return rows of the shards, without the lock, with one message there and one back.
 
         Args:
             ids: Rows in the shard, (M,), by the name of the table.
@@ -137,14 +139,17 @@ class Server:
     def write(
         self, gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
     ) -> tf.Tensor:
-        """Update rows of the shards.
+        """Send gradients in one message; the server counts an update and updates the rows.
+
+        It does so under its lock, so updates of several workers come one after the other.
 
         Args:
-            gradients: Rows in the shard (M,) and gradients (M, D) by the name of the table.
-            rate: The learning rate.
+            gradients: Rows in the shard (M,) and gradients (M, D), float32, by the name of the
+                table.
+            rate: The learning rate, a float32 scalar.
 
         Returns:
-            The number of the update, int64.
+            The number of the update, an int64 scalar from 1.
         """
         sizes = [tf.size(ids_M) for ids_M, _ in gradients.values()]
         ids = [tf.cast(ids_M, tf.int32) for ids_M, _ in gradients.values()]
@@ -155,11 +160,12 @@ class Server:
             return self._update_under_lock(tuple(gradients))(message, rate)
 
     def _update_under_lock(self, names: tuple[str, ...]) -> tf.types.experimental.ConcreteFunction:
-        """Return the function that updates the rows of these tables under the server's lock.
+        """Return a function of (message, rate) that updates these tables under the server's lock.
 
-        It has all its inputs before it takes the lock, so a worker that is lost cannot hold the
-        lock. It is a function of its own because TensorFlow would otherwise release the locks of
-        several servers one after the other, and two workers could wait for each other.
+        It returns the number of the update. It is traced once for each tuple of names. It has all
+        its inputs before it takes the lock, so a worker that is lost cannot hold the lock. It is a
+        function of its own because TensorFlow would otherwise release the locks of several servers
+        one after the other, and two workers could wait for each other.
         """
 
         @tf.function(autograph=False)
@@ -192,7 +198,7 @@ class Server:
     def _unpack(
         self, message: tf.Tensor, names: Sequence[str]
     ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Return the ids and gradients in a message of `write`, by table."""
+        """Return the rows in the shard (M,) and the gradients (M, D) in a message, by table."""
         sizes = tf.unstack(tf.bitcast(message[: len(names)], tf.int32), num=len(names))
         stop = len(names) + tf.add_n(sizes)
         ids = tf.split(tf.bitcast(message[len(names) : stop], tf.int32), sizes, num=len(names))
@@ -202,7 +208,10 @@ class Server:
     def _unpack_rows(
         self, numbers: tf.Tensor, names: Sequence[str], sizes: Sequence[tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Split the numbers of all tables into the rows of each, given how many rows each has."""
+        """Split the numbers (any number,) of all tables into the rows (M, D) of each table.
+
+        `sizes` are the numbers of rows of the tables, in the order of `names`.
+        """
         columns = [self._shards[name].columns for name in names]
         lengths = [size * count for size, count in zip(sizes, columns, strict=True)]
         split = tf.split(numbers, lengths, num=len(names))
@@ -213,7 +222,7 @@ class Server:
 
 
 def exchanged_bytes(gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], trips: int) -> tf.Tensor:
-    """Return the bytes of rows and their ids that are sent between processes.
+    """Return how many bytes of float32 rows and their ids, 4 bytes each, processes exchange.
 
     Args:
         gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
@@ -230,6 +239,6 @@ def exchanged_bytes(gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], trips:
 
 
 def devices() -> list[str]:
-    """Return the devices of the parameter servers that this process is connected to."""
+    """Return the names of the CPUs of the parameter servers that this process is connected to."""
     cpus = tf.config.list_logical_devices("CPU")
     return [device.name for device in cpus if "/job:ps/" in device.name]

@@ -64,7 +64,7 @@ class ShardingPlan:
         return len(range(self.rows)[shard * self._block :][: self._block])
 
     def imbalance(self, counts_V: np.ndarray) -> float:
-        """Return the look-ups of the busiest shard, divided by the mean over shards.
+        """Return the look-ups of the busiest shard, divided by the mean over shards; 1 is even.
 
         Args:
             counts_V: How often each id is looked up, (V,).
@@ -75,6 +75,7 @@ class ShardingPlan:
 
     @property
     def _block(self) -> int:
+        """The rows of each shard by the rule "block"; the last shards may have fewer or none."""
         return -(-self.rows // self.shards)
 
 
@@ -82,7 +83,7 @@ class ShardedTable(tf.Module):
     """A `tables.base.Table` whose rows are spread over tables on several devices.
 
     Each shard is asked for its own rows only. Rows arrive on the device of the first shard. An id
-    out of range is no row of any shard, either (see `VariableRows`).
+    out of range is out of range in its shard, too (see `VariableRows`).
 
     Args:
         parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
@@ -103,7 +104,7 @@ class ShardedTable(tf.Module):
         object.__setattr__(self, "slots", slots)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Split ids by shard; see `Table.locate`.
+        """Split ids by shard, on the host; see `Table.locate`.
 
         Returns:
             The ids, with two lists that have a tensor for each shard: the indices of its ids among
@@ -141,16 +142,20 @@ class ShardedTable(tf.Module):
         return sum(shard.bytes() for shard in self.parts)
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row is finite."""
+        """Return whether every number of every row is finite; slots are not read."""
         return all(shard.is_finite() for shard in self.parts)
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds this table: as one variable a shard."""
+        """Return how a checkpoint holds this table: as one variable for each shard."""
         return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
 
 
 def local_devices() -> list[str]:
-    """Return the devices for the shards of a table: all GPUs, or all CPUs if there is no GPU."""
+    """Return the names of all GPUs that TensorFlow knows, or of all CPUs if there is no GPU.
+
+    These are the devices for the shards of a table. TensorFlow initializes its devices when they
+    are listed.
+    """
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
     return [device.name for device in gpus or cpus]
 
@@ -166,7 +171,7 @@ def make(
 ) -> ShardedTable:
     """Make a table with one shard on each device.
 
-    Its rows start with the same values as those of a `DeviceTable`.
+    Its rows start with the same values as the rows of a `DeviceTable` with the same `initial`.
 
     Args:
         rows: The number of rows, V.
@@ -186,7 +191,10 @@ def make(
 
 
 def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
-    """Return the initial values of a shard, if possible made without those of the others."""
+    """Return a function that makes the initial values of one shard.
+
+    If values cannot be made by id, it makes the whole table and keeps the rows of the shard.
+    """
     if initial is tf.zeros or isinstance(initial, Constant):
         return initial
     if hasattr(initial, "rows"):
@@ -198,7 +206,7 @@ def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
 
 @dataclasses.dataclass(frozen=True)
 class _ShardValues:
-    """The initial values of a shard, for initial values that are made by id."""
+    """The initial values of a shard, made by id: row r of the shard has the values of its id."""
 
     initial: Uniform
     plan: ShardingPlan

@@ -10,15 +10,19 @@ import tensorflow as tf
 
 from ..types import HOST
 
-# The name of a variable of `host_variable`, by which it is known where variables are made.
+# The name of every variable of `host_variable`. Code that places variables knows them by it.
 ON_HOST = "on_host"
 
 
 def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Variable:
-    """Return a variable for the operations of a step that prepare ids on the host.
+    """Make a variable in host memory, not trained, for operations that prepare the ids of a step.
 
-    A variable, as a graph would hold a large constant once for each use. Replicas of one process
-    share it: a copy on each GPU would be copied back as a whole in every step.
+    It is a variable because a graph would hold a large constant once for each use. Replicas of one
+    process share it: a copy on each GPU would be copied back as a whole in every step.
+
+    Args:
+        values: The values.
+        dtype: The dtype of the variable; by default the dtype of the values.
     """
     with tf.device(HOST):
         return tf.Variable(values, dtype=dtype, trainable=False, name=ON_HOST)
@@ -28,8 +32,9 @@ def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """Return `make()`, computed without temporary copies of the result.
 
     A random initial value is drawn, scaled and shifted. Eager mode holds three copies of it for
-    that, a graph works in place and holds one. Constant folding has to be off meanwhile: it would
-    compute the whole value once, only to see that it is too large to keep.
+    that, a graph works in place and holds one. TensorFlow's constant folding is switched off for
+    the whole process meanwhile: it would compute the whole value once, only to see that it is too
+    large to keep.
 
     Args:
         make: Returns a random tensor.
@@ -44,14 +49,13 @@ def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:
 
 
 def named_variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
-    """Walk the variables of a table and of its slots.
+    """Yield the variables of a table and of its slots, each with its key in a checkpoint.
 
     Args:
         root: The table.
 
     Yields:
-        The attribute names that lead to a variable, which are its key in a checkpoint, and the
-        variable.
+        The key of a variable, a tuple of the attribute names that lead to it, and the variable.
     """
     for name, child in tf.train.TrackableView(root).children(root).items():
         if isinstance(child, tf.Variable):
@@ -93,7 +97,9 @@ class VariableRows:
         return tf.cast(rows_UD, tf.float32)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids, rounded to the nearest number of the dtype.
+        """Replace the rows of the given ids in every copy, rounded to the nearest of the dtype.
+
+        There are several copies only outside of the replicas of a strategy.
 
         On a CPU this copies whole rows, 3 to 5 times faster than ResourceScatterAdd, which has an
         Eigen expression for each row (2,048 ids of 100 columns: 45 and 155 microseconds).
@@ -110,7 +116,11 @@ class VariableRows:
             )
 
     def _copies(self) -> Sequence[tf.Variable]:
-        """Return the variable itself, or the copies of a distributed one to read or write."""
+        """Return the variables to write, of which the first is the one to read.
+
+        This is the variable itself if it is not distributed, or inside a replica; else all local
+        copies of it.
+        """
         if not isinstance(self.values, tf.distribute.DistributedValues):
             return (self.values,)
         if tf.distribute.has_strategy():

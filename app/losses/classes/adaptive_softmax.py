@@ -36,7 +36,7 @@ class AdaptiveSoftmax:
     Args:
         counts: (V,) occurrences of the words, descending.
         columns: The columns of a vector, D.
-        cutoffs: The ids at which clusters begin. Empty for those of `choose_cutoffs`.
+        cutoffs: The ids at which clusters begin. Empty for the result of `choose_cutoffs`.
         divisor: The k-th cluster has D / divisor ** k columns, and at least 8.
         seed: The seed of the projections.
         tile_rows: See `losses.classes.levels.Level`.
@@ -75,7 +75,7 @@ class AdaptiveSoftmax:
             self._tails.append(Level(f"tail{number}", np.array([0, size]), least, tile_rows))
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the tables of the head, of the clusters, and of the clusters' projections.
+        """Return the specs of the tables of the head, the clusters and the clusters' projections.
 
         Rows of the head and of the clusters start as 0. Projections are uniform with a variance of
         1 / D (LeCun et al. 1998, section 4.6): if they were 0, too, no gradient would ever flow.
@@ -93,7 +93,7 @@ class AdaptiveSoftmax:
         return self.exact_lookups()
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return a part for the head, and one for each cluster."""
+        """Return 0, a part for the head, and a part for each cluster, none of them computed yet."""
         return 0.0, self._parts(predictions, rows, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
@@ -101,17 +101,23 @@ class AdaptiveSoftmax:
         return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return the parts of `loss`, with a loss for each vector."""
+        """Return the parts of `loss`, not yet computed, with one number for each vector."""
         return self._parts(predictions, rows, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of the share of each word and each cluster of the head."""
+        """Return the logarithm of the share of each word and each cluster of the head.
+
+        Clusters have no priors: their columns are projections of the vectors.
+        """
         share_V = probabilities(counts_V)
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
         return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of the head, then the words of each cluster."""
+        """Yield the words of the head, then the words of each cluster; see `NormalizedLoss`.
+
+        The rows of the head are read for the first block, a large cluster's for its first block.
+        """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)
         blocks = self._head.word_blocks(hidden_ND, gather, whole_N1)
@@ -130,6 +136,11 @@ class AdaptiveSoftmax:
     def _parts(
         self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
     ) -> list[Part]:
+        """Return the parts of the head and of each cluster, with `entropy` as loss of a block.
+
+        The part of a cluster has only the pairs whose word is in it. Without any it has no group,
+        so its rows are not read.
+        """
         pairs = Pairs.from_predictions(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]
         with tf.device(HOST):
@@ -162,7 +173,7 @@ def choose_cutoffs(counts_V: np.ndarray) -> list[int]:
         counts_V: Occurrences of the words, descending.
 
     Returns:
-        One or two ids. None if V scores for each word are the fewest.
+        One or two ids, ascending. No ids if V scores for each word are the fewest.
     """
     words = len(counts_V)
     below_V = np.append(0.0, np.cumsum(probabilities(counts_V)))

@@ -57,29 +57,35 @@ class ClassSoftmax:
         self._shards = None if devices is None else Shards(self._levels[0], devices)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return tables with a row for each word, and for each class of each level."""
+        """Return the specs of tables with a row for each word, and for each class of each level.
+
+        With several devices there is a table of words for each.
+        """
         tables = {} if self._shards is None else self._shards.tables()
         levels = self._levels if self._shards is None else self._levels[1:]
         return tables | {level.table: level.spec() for level in levels}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return a part for each level, and for each device that has words."""
+        """Return 0, and a part for each level, not yet computed; for words one for each device."""
         return 0.0, self._parts(predictions, softmax.summed_loss)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return the parts of `loss`, with a loss for each vector."""
+        """Return the parts of `loss`, not yet computed, with one number for each vector."""
         return self._parts(predictions, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of the share of each word and of each class."""
+        """Return the logarithm of the share of the text of each word and of each class.
+
+        With several devices the words are there twice: as one table, and by the table of a device.
+        """
         share_N, priors = classes.probabilities(counts_V), {}
         for level in self._levels:
             priors[level.table] = np.log(share_N).astype(np.float32)
@@ -87,7 +93,11 @@ class ClassSoftmax:
         return priors if self._shards is None else priors | self._shards.split(priors[_NAMES[0]])
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of each class; the bound of a block is the probability of its class."""
+        """Yield the words of each class or tile of a class; see `NormalizedLoss`.
+
+        The rows of all classes are read at once. The bound of a block is the log-probability of its
+        class. With several devices the ids are not ascending.
+        """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         above_NG = np.zeros((hidden_ND.shape[0], 1), np.float32)
         for level in reversed(self._levels[1:]):
@@ -97,6 +107,7 @@ class ClassSoftmax:
         yield from lowest.word_blocks(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
+        """Return the parts of all levels, words first, with `entropy` as loss of a block."""
         pairs = Pairs.from_predictions(predictions)
         parts = []
         for level in self._levels:

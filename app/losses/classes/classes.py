@@ -81,7 +81,7 @@ def partition(
 
 
 def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: int = 1) -> float:
-    """Return the mean number of rows that a step touches, over all levels.
+    """Return the mean number of rows that a step touches, summed over all levels.
 
     Args:
         counts_V: Occurrences of the words, descending.
@@ -127,8 +127,8 @@ def imbalance(
 ) -> tuple[float, float]:
     """Return how unevenly the rows of a step are spread over devices.
 
-    Both results are the rows on the busiest device, divided by the mean over devices in an average
-    step. 1 is even.
+    Both results are numbers of rows on the busiest device, divided by the mean over devices in an
+    average step. 1 is even.
 
     Args:
         counts_V: Occurrences of the words, descending.
@@ -149,7 +149,7 @@ def imbalance(
 
 
 def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
-    """Return the mean number of rows of each class that a step touches, (C,).
+    """Return how many rows of each class a step touches on average, (C,) float64.
 
     A step touches all rows of a class or none.
 
@@ -165,7 +165,9 @@ def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> 
 def _cheapest(
     p_N: np.ndarray, masses: Sequence[np.ndarray], count: int, targets: int
 ) -> tuple[float, list[np.ndarray]]:
-    """Return the least cost of a step, in products, and the partition of N units that has it.
+    """Return the least cost of a step, in products, and the partition of N units with this cost.
+
+    The classes are units for the level above, whose number of classes is always chosen by cost.
 
     Args:
         p_N: The probability of each unit.
@@ -189,12 +191,16 @@ def _cheapest(
 
 
 def _chance(p_G: np.ndarray, targets: int) -> np.ndarray:
-    """Return the probability of each group that it has at least one target of a step."""
+    """Return the probability of each group to have at least one of the targets of a step."""
     return -np.expm1(targets * np.log1p(-np.minimum(p_G, 1 - 1e-12)))
 
 
 def _cut(mass_N: np.ndarray, parts: float) -> np.ndarray:
-    """Return the bounds of intervals of equal mass, (C + 1,), without empty intervals."""
+    """Cut units into at most `parts` intervals of about equal mass, none of them empty.
+
+    Returns:
+        Where each interval begins and the last one ends, (C + 1,) int64.
+    """
     middle_N = np.cumsum(mass_N) - mass_N / 2
     part_N = np.floor(middle_N * (parts / mass_N.sum()))
     return np.append(np.flatnonzero(np.diff(part_N, prepend=-1)), len(mass_N))

@@ -49,7 +49,7 @@ class Level:
         self._bounds = host_variable(self.bounds, tf.int32)
 
     def spec(self, device: int = 0) -> TableSpec:
-        """Return the table, which starts as 0.
+        """Return the spec of the table, all 0 at first.
 
         Args:
             device: The index of the device that holds the table.
@@ -62,7 +62,9 @@ class Level:
             return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
     def part(self, pairs: Pairs, entropy: Entropy) -> Part:
-        """Return the softmax cross-entropy of each pair's row within its group.
+        """Return a part, not yet computed: each pair's softmax cross-entropy within its group.
+
+        Only groups with a pair are in it; the single group of a level always is.
 
         Args:
             pairs: Pairs whose targets are rows of this level.
@@ -115,6 +117,9 @@ class Level:
     ) -> Iterator[WordBlock]:
         """Yield the rows as words, in their order, a block for each group or tile.
 
+        Rows are read when log-probabilities are asked for. Only a group of several tiles is also
+        read when its first block is reached, for the normalizer.
+
         Args:
             hidden_ND: N hidden vectors, float32.
             gather: Reads rows of the table.
@@ -146,6 +151,10 @@ class Level:
         normalizer_N: tf.Tensor | None,
         above_N: np.ndarray,
     ) -> np.ndarray:
+        """Return the log-probabilities of a block of words, (N, M) float32, `above_N` added.
+
+        Without a normalizer the block has all words of its group.
+        """
         rows_MD = gather(self.table, tf.constant(ids_M))
         scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
         if normalizer_N is None:
@@ -154,10 +163,12 @@ class Level:
 
 
 def _measure(labels, hidden_MD, rows_UD, carry_M) -> tf.Tensor:
+    """Return the log-sum-exp of each vector's scores over the tiles so far (see `Part.measure`)."""
     return softmax.log_sum_exp(hidden_MD, rows_UD, carry_M)
 
 
 def _one_group(pairs: Pairs) -> GroupMembers | None:
+    """Return the members of one group of all pairs, or None if pair p has vector p."""
     if pairs.owners_P is None:
         return None
     count = tf.shape(pairs.owners_P)
@@ -165,7 +176,12 @@ def _one_group(pairs: Pairs) -> GroupMembers | None:
 
 
 def _sort_by_group(pairs: Pairs, group_P: tf.Tensor) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
-    """Return the members of each group with pairs, the order of pairs by group, and the groups."""
+    """Sort pairs by group, and drop the groups without pairs.
+
+    Returns:
+        The members of each group, the indices of the pairs by ascending group (P,), and the groups
+        (G,), ascending.
+    """
     order_P = tf.argsort(group_P, stable=True)
     groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
     owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)

@@ -41,7 +41,7 @@ class Shards:
         self._shift = host_variable(shift_G, tf.int32)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the table of each device, by name."""
+        """Return the spec of each device's table, all 0 at first, by name."""
         return {shard.table: shard.spec(device) for device, (*_, shard) in enumerate(self._shards)}
 
     def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
@@ -53,7 +53,7 @@ class Shards:
         return {shard.table: values_V[rows] for _, rows, shard in self._shards}
 
     def parts(self, pairs: Pairs, entropy: Entropy) -> list[Part]:
-        """Return the part of each device; see `Level.part`.
+        """Return a part for each device, not yet computed, with the pairs whose words it has.
 
         Args:
             pairs: Pairs whose targets are rows of the level.
@@ -72,7 +72,7 @@ class Shards:
     def word_blocks(
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
     ) -> Iterator[WordBlock]:
-        """Yield the words of each group; see `Level.word_blocks`.
+        """Yield the words of each group, device by device; see `Level.word_blocks`.
 
         Args:
             hidden_ND: N hidden vectors, float32.

@@ -28,7 +28,10 @@ class Nce(SampledLoss):
         self._log_words = np.float32(np.log(len(counts)))
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """Return the logistic loss of each vector."""
+        """Return the logistic loss of each vector, weighted, (G, N) float32.
+
+        A vector's samples count by the sum of its weights.
+        """
         samples_GNK = scores.samples_GNK - self._log_words
         words_GNM = scores.words_GNM - self._log_words
         noise_GN = tf.reduce_sum(tf.nn.softplus(samples_GNK), axis=2)
@@ -36,6 +39,6 @@ class Nce(SampledLoss):
         return words_GN + tf.reduce_sum(weights_GNM, axis=2) * noise_GN
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of V times the share of each word."""
+        """Return the logarithm of V times the share of the text of each word."""
         priors = super().priors(counts_V)
         return {name: prior_V + self._log_words for name, prior_V in priors.items()}

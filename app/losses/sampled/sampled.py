@@ -50,25 +50,28 @@ class SampledLoss(ClassSoftmax):
         self._samples = samples
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """Return the loss of each vector, (G, N) float32.
+        """Return the weighted loss of each vector, (G, N) float32.
 
         Args:
             scores: The scores of the words to predict and of the samples.
             weights_GNM: The weight of each vector and word, float32.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the words to predict, followed by the samples."""
+        """Draw the samples of the step, and return the words to predict, then the samples."""
         ids = [tf.reshape(targets_GM, [-1]), self._sampler.draw(seed)]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """Return the sum of the losses of all vectors."""
+        """Return the sum of the losses of all vectors, a float32 scalar; there are no parts."""
         return tf.reduce_sum(self.vector_losses(predictions, rows)), []
 
     def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
-        """Return the loss of each vector, (G N,) float32, which can be differentiated.
+        """Return the weighted loss of each vector, (G N,) float32. It can be differentiated.
 
         Args:
             predictions: Hidden vectors, words and weights.
@@ -78,6 +81,10 @@ class SampledLoss(ClassSoftmax):
         return tf.reshape(self.losses(scores, predictions.weights_GNM), [-1])
 
     def _scores(self, predictions: Predictions, rows: Rows) -> Scores:
+        """Score all vectors with their words and the samples, and correct for expected counts.
+
+        `rows` are those of `lookups`, with `ids_U`: first the words to predict, then the samples.
+        """
         hidden_GND, targets_GM, _ = predictions
         columns, words = hidden_GND.shape[2], tf.size(targets_GM)
         values_ND = take(rows, hidden_GND.dtype)

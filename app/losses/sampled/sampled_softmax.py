@@ -20,7 +20,7 @@ class SampledSoftmax(SampledLoss):
     """
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
-        """Return the softmax loss of each vector."""
+        """Return the weighted softmax loss of each vector, (G, N) float32."""
         samples_GN1 = tf.reduce_logsumexp(scores.samples_GNK, axis=2, keepdims=True)
         margin_GNM = scores.words_GNM - samples_GN1
         # By how much the word itself raises the log-sum-exp of the samples.

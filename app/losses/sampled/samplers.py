@@ -21,7 +21,7 @@ class Sampler(Protocol):
     """Draws words; the same seed gives the same words on every device."""
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """Return the samples of a step, (K,) int32.
+        """Draw the samples of a step, with repeats, (K,) int32.
 
         Args:
             seed: (2,) integers; the draw is a function of it.
@@ -51,7 +51,7 @@ class LogUniform:
         self._words, self._samples = len(counts), samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """Draw the samples of a step."""
+        """Draw the samples of a step, ascending."""
         points_K = sampling.draw_strata(self._samples, seed)
         # The inverse of the cumulative distribution, which is log(id + 2) / log(V + 1) up to an id.
         ids_K = tf.cast(tf.exp(points_K * np.log(self._words + 1)), tf.int32) - 1

@@ -54,26 +54,31 @@ class HierarchicalSoftmax:
         self._turns = tf.Variable(turns, trainable=False)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return a table with a row for each node with children, which starts as 0 (word2vec.c)."""
+        """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
         rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
         return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return one part of one block, or two parts if the block would be too large."""
+        """Return 0, and the parts of `exact`, which hold the whole loss."""
         return 0.0, self.exact(predictions, rows)
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return nothing, since all rows are streamed."""
+        """Return no ids, since all rows are streamed."""
         return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return the parts of `loss`, which have a loss for each vector."""
+        """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.
+
+        There are two if the rows of all depths are too many to be gathered at once: one of the
+        nodes near the root, and one with a tile for every few depths below them. Each gives a loss
+        for each vector and can be differentiated. `rows` is not used.
+        """
         hidden_ND = tf.reshape(predictions.hidden_GND, (-1, self._columns))
-        targets_GM, weights_GNM = _grouped(predictions)
+        targets_GM, weights_GNM = _regroup(predictions)
         paths = Paths(self._code, targets_GM)
         depths = self._code.depth - self._shared
         words = targets_GM.shape.num_elements() or tf.size(targets_GM)
@@ -110,20 +115,23 @@ class HierarchicalSoftmax:
         return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return nothing: at each node of Huffman's tree both turns are about equally frequent."""
+        """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
         return {}
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of each subtree; the bound of a block is the probability of its root."""
+        """Yield the words near the root, then the words of each subtree; see `NormalizedLoss`.
+
+        The bound of a subtree is the log-probability of its root.
+        """
         hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()
         return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
 
 
 class _Labels(NamedTuple):
-    """The turns that a block's vectors are to predict.
+    """The turns, left or right, that the vectors are to predict at the nodes of a block.
 
     Attributes:
-        turns_GNK: For the nodes near the root, the weights with which each vector goes left,
+        turns_GNK: For the K / 2 nodes near the root, the weights with which each vector goes left,
             followed by the weights with which it goes right, in the dtype of the products. None if
             the block has no such nodes.
         nodes: The nodes further from the root. None if the block has none.
@@ -133,11 +141,12 @@ class _Labels(NamedTuple):
     nodes: PathNodes | None
 
 
-def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the words of each group (G, M), and the weights (G, N, M).
+def _regroup(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the words of each group, (G, M), and the weights, (G, N, M).
 
-    Groups of one vector and one word are joined to groups of `_TOGETHER`. A word that no vector is
-    to predict is replaced by word 0, which has the shortest path.
+    Groups of one vector and one word are joined to groups of `_TOGETHER`, the last one padded with
+    weights of 0. A word that no vector is to predict is replaced by word 0, which has the shortest
+    path.
     """
     hidden_GND, targets_GM, weights_GNM = predictions
     with tf.device(HOST):  # with the ids
@@ -154,7 +163,7 @@ def _grouped(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:
-    """Return the values in at least one group of `size`, (G, N, D), padded with zeros."""
+    """Return the values in at least one group of `size`, (G, size, D), padded with zeros."""
     count = values_ND.shape[0] or tf.shape(values_ND)[0]
     groups = -(-(values_ND.shape[0] or tf.maximum(count, 1)) // size)
     padded_ND = tf.pad(values_ND, [[0, groups * size - count], [0, 0]])
@@ -164,7 +173,7 @@ def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:
 def _losses(
     hidden_ND: tf.Tensor, weights_GNM: tf.Tensor, labels: _Labels, rows_UD: tf.Tensor
 ) -> tf.Tensor:
-    """Return the loss of each vector at the nodes of a block, (G, N) float32."""
+    """Return the loss of each vector at the nodes of a block, (G, N) float32, 0 for padding."""
     hidden_GND = _in_groups(hidden_ND, weights_GNM.shape[1])
     turns_GNK, nodes = labels
     if nodes is None:
@@ -180,7 +189,7 @@ def _losses(
 def _split_rows(
     rows_UD: tf.Tensor, upper_count: int, nodes: PathNodes, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the first rows, and the rows of all entries of `nodes`, as `dtype`.
+    """Return the rows of the nodes near the root, and a row for each entry of `nodes`.
 
     The gradients of the entries that share a row are summed in float32.
 
@@ -191,7 +200,7 @@ def _split_rows(
         dtype: The dtype of the result.
 
     Returns:
-        (K, D) and (G, K, D).
+        The first `upper_count` rows, (K, D), and the rows of the entries, (G, K, D), as `dtype`.
     """
 
     @tf.custom_gradient
@@ -231,6 +240,7 @@ def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
 def _upper_gradient(
     scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
 ) -> tf.Tensor:
+    """Return the gradient of `_upper_losses` by the scores, (G, N, K), of their dtype."""
     left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
     chance_GNK = tf.sigmoid(tf.cast(scores_GNK, tf.float32))
     error_GNK = (left_GNK + right_GNK) * chance_GNK - left_GNK
@@ -240,7 +250,10 @@ def _upper_gradient(
 def _lower_losses(
     hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, nodes: PathNodes, weights_GNM: tf.Tensor
 ) -> tf.Tensor:
-    """Return the loss of each vector at the nodes further from the root, (G, N) float32."""
+    """Return the loss of each vector at the nodes further from the root, (G, N) float32.
+
+    A vector is scored with the entries of all words of its group, by its weight for each word.
+    """
 
     @tf.custom_gradient
     def losses(scores_GKN: tf.Tensor):
@@ -269,6 +282,7 @@ def _lower_gradient(
     real_GK: tf.Tensor,
     upstream_GN: tf.Tensor,
 ) -> tf.Tensor:
+    """Return the gradient of `_lower_losses` by the scores, (G, K, N), of their dtype."""
     weights_GKN = _lower_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
     chance_GKN = tf.sigmoid(tf.cast(scores_GKN, tf.float32))
     error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
@@ -276,6 +290,7 @@ def _lower_gradient(
 
 
 def _lower_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
+    """Return each vector's weight for the word of each entry, (G, K, N); 0 for padding entries."""
     weights_GMN = tf.transpose(weights_GNM, (0, 2, 1))
     weights_GKN = tf.gather(weights_GMN, word_GK, batch_dims=1)
     return weights_GKN * tf.cast(real_GK, tf.float32)[:, :, tf.newaxis]

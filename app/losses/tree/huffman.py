@@ -41,7 +41,7 @@ def canonical_code(counts_V: np.ndarray) -> Code:
     """Return the canonical code with Huffman's code lengths (Schwartz and Kallick 1964).
 
     Args:
-        counts_V: Occurrences of the words, descending.
+        counts_V: Occurrences of the words, descending, so that lower ids get shorter paths.
     """
     words_E = code_length_counts(counts_V)
     inner_E = np.zeros_like(words_E)
@@ -69,7 +69,7 @@ def code_length_counts(counts_V: np.ndarray) -> np.ndarray:
         counts_V: Occurrences of the words. A count below 1 is taken as 1.
 
     Returns:
-        The number of words of each length from 0 to the longest, int64.
+        The number of words of each length from 0 to the longest, int64. A single word has length 0.
     """
     words_V = np.sort(np.maximum(counts_V, 1).astype(np.int64))
     size = len(words_V)

@@ -60,14 +60,15 @@ class Paths:
             self._order_P = tf.argsort(self._ids_P, direction="DESCENDING", stable=True)
 
     def cut(self, depth: int) -> tf.Tensor:
-        """Return where each path is at a depth, (G, M) int32.
+        """Return the position of each path at one depth, also for paths that end before, (G, M).
 
         Args:
             depth: The depth.
 
         Returns:
-            The index of the path's node if it has children. For a path that has ended, the number
-            of nodes with children at this depth, plus the id of the path's word.
+            Numbers (G, M), int32: the index of the path's node if it has children at this depth.
+            For a path that has ended, the number of nodes with children at this depth, plus the id
+            of the path's word.
         """
         with tf.device(HOST):
             further_P = self._lengths_P - depth
@@ -77,11 +78,11 @@ class Paths:
             return tf.reshape(cut_P, (self._groups, self._words))
 
     def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> PathNodes:
-        """Return the nodes with children on the paths, of some depths.
+        """Return the nodes with children on the paths, at the depths start .. start + count - 1.
 
         Args:
             start: The first depth.
-            count: The number of depths.
+            count: The number of depths; those below the tree have no nodes.
         """
         with tf.device(HOST):
             nodes_P = tf.clip_by_value(self._lengths_P - start, 0, count)

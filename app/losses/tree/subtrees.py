@@ -26,10 +26,10 @@ def path_turns(code: Code, depth: int) -> np.ndarray:
         depth: The depth.
 
     Returns:
-        (N, 2 K) float32 of 0 and 1. The N paths lead to the nodes with children at that depth, then
-        to the words of this depth or above by id, as `losses.tree.paths.Paths.cut` counts them. For
-        the K nodes above, by row, the first K columns are 1 where the path goes left, and the last
-        K columns where it goes right.
+        Zeros and ones, (N, 2 K) float32. The N paths lead to the nodes with children at that depth,
+        then to the words of this depth or above by id, as `losses.tree.paths.Paths.cut` counts
+        them. For the K nodes above that depth, by row, the first K columns are 1 where the path
+        goes left, and the last K columns where it goes right.
     """
     ids = np.arange(code.ends_E[depth])
     lengths = np.searchsorted(code.ends_E, ids, side="right")
@@ -48,6 +48,9 @@ def path_turns(code: Code, depth: int) -> np.ndarray:
 def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordBlock]:
     """Yield all words in blocks: one for the words near the root, then one for each subtree.
 
+    Rows of inner nodes near the root are read at once, the rows of a subtree only when its
+    log-probabilities are asked for. There is no first block if no word is near the root.
+
     Args:
         code: The code of the vocabulary.
         hidden_ND: N hidden vectors, float32.
@@ -59,7 +62,7 @@ def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordB
     for level in range(depth):
         first = code.rows_E[level]
         rows_ID = _read(read, [np.arange(first, first + code.inner_E[level])])
-        above_NI, ended_NM = _children(code, level, 0, above_NI, hidden_ND @ rows_ID.T)
+        above_NI, ended_NM = _split_children(code, level, 0, above_NI, hidden_ND @ rows_ID.T)
         ended.append(ended_NM[:, ::-1])  # of one depth the higher index is the lower id
     if code.ends_E[depth]:
         log_p_NM = np.concatenate(ended, axis=1)
@@ -67,12 +70,24 @@ def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordB
         yield WordBlock(ids_M, log_p_NM.max(axis=1), lambda: log_p_NM)
     for root in range(code.inner_E[depth]):
         bound_N = above_NI[:, root]
-        log_probability = functools.partial(_below, code, depth, root, bound_N, hidden_ND, read)
-        yield WordBlock(_ids(code, depth, root), bound_N, log_probability)
+        log_probability = functools.partial(
+            _subtree_log_probabilities, code, depth, root, bound_N, hidden_ND, read
+        )
+        yield WordBlock(_subtree_ids(code, depth, root), bound_N, log_probability)
 
 
 def _spans(code: Code, depth: int, root: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each depth of a subtree, its first index, the index of its first word, and its end."""
+    """Yield the interval of nodes of a subtree at each depth, from its root down.
+
+    Args:
+        code: The code of the vocabulary.
+        depth: The depth of the root.
+        root: The index of the root at its depth.
+
+    Yields:
+        A depth, the index of its first node, the index of its first word, and the end of the
+        interval. Nodes with children come before words.
+    """
     begin, end = root, root + 1
     while begin < end:
         middle = int(np.clip(code.inner_E[depth], begin, end))
@@ -80,17 +95,20 @@ def _spans(code: Code, depth: int, root: int) -> Iterator[tuple[int, int, int, i
         depth, begin, end = depth + 1, 2 * begin, 2 * middle
 
 
-def _ids(code: Code, depth: int, root: int) -> np.ndarray:
+def _subtree_ids(code: Code, depth: int, root: int) -> np.ndarray:
     """Return the ids of the words of a subtree, (M,) int32, depth by depth."""
     spans = _spans(code, depth, root)
     ids = [code.last_E[level] - np.arange(middle, end) for level, _, middle, end in spans]
     return np.concatenate(ids).astype(np.int32)
 
 
-def _below(
+def _subtree_log_probabilities(
     code: Code, depth: int, root: int, above_N: np.ndarray, hidden_ND: np.ndarray, read: Read
 ) -> np.ndarray:
-    """Return the log-probabilities of a subtree's words, (N, M) float32, in the order of `_ids`."""
+    """Return the log-probabilities of a subtree's words, (N, M), in the order of `_subtree_ids`.
+
+    This reads the rows of all nodes of the subtree. `above_N` is the log-probability of its root.
+    """
     *spans, _ = _spans(code, depth, root)  # no node of the last depth has children
     rows = [code.rows_E[level] + np.arange(begin, middle) for level, begin, middle, _ in spans]
     scores_NU = hidden_ND @ _read(read, rows).T
@@ -99,15 +117,17 @@ def _below(
     for (level, begin, _, _), scores_NI in zip(
         spans, np.split(scores_NU, ends[:-1], axis=1), strict=True
     ):
-        above_NI, ended_NM = _children(code, level, begin, above_NI, scores_NI)
+        above_NI, ended_NM = _split_children(code, level, begin, above_NI, scores_NI)
         words.append(ended_NM)
     return np.concatenate(words, axis=1)
 
 
-def _children(
+def _split_children(
     code: Code, depth: int, begin: int, above_NI: np.ndarray, scores_NI: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log-probabilities of the children of nodes: inner nodes, then words.
+    """Return the log-probabilities of the children of nodes: of inner nodes, then of words.
+
+    Both are by ascending index, which is descending id for words.
 
     Args:
         code: The code of the vocabulary.
@@ -125,4 +145,5 @@ def _children(
 
 
 def _read(read: Read, rows: list[np.ndarray]) -> np.ndarray:
+    """Read the rows of several arrays of row numbers, and return them as one array (U, D)."""
     return read(tf.constant(np.concatenate(rows), tf.int32)).numpy()

@@ -27,8 +27,9 @@ _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps r
 class FileTable(tf.Module):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
-    `assign` raises RunError if the disk is full, inside a tf.function as a
-    tf.errors.OpError (see `tables.python_calls`).
+    `assign` raises RunError if the disk is full, and `gather` if the file was cut short; inside a
+    tf.function the error is a tf.errors.OpError (see `tables.python_calls`). Rows are read and
+    written by Python, so XLA cannot compile a step.
 
     Args:
         file: The file, which may hold other tables, too.
@@ -77,7 +78,7 @@ class FileTable(tf.Module):
             self.slots[slot_name] = FileTable(file, f"{name}.{slot_name}", rows, **options)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Check ids; see `Table.locate`. Every method that takes ids checks them like this.
+        """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.
 
         Args:
             ids_U: Ids (U,).
@@ -101,7 +102,10 @@ class FileTable(tf.Module):
         return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids, rounded by the rule of this table.
+        """Replace the rows of the given ids in the file, rounded by the rule of this table.
+
+        The file keeps their old content in its journal (see `TableFile.write`). With stochastic
+        rounding this draws random numbers and adds 1 to `writes`.
 
         Args:
             ids_U: Unique ids (U,).
@@ -131,11 +135,11 @@ class FileTable(tf.Module):
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row is finite."""
+        """Return whether every number of every row is finite; slots are not read."""
         return all(np.isfinite(part_UD).all() for part_UD in self._file.parts(self._number))
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds this table: the path of its file."""
+        """Return how a checkpoint holds this table: by the absolute path of its file."""
         return {"kind": "file", "path": str(self.path.absolute())}
 
     def snapshot(self, folder: Path) -> None:
@@ -143,7 +147,7 @@ class FileTable(tf.Module):
         self._file.snapshot(folder)
 
     def commit(self, folders: Sequence[Path]) -> None:
-        """Begin to build on the latest snapshot of the file (see `TableFile.commit`)."""
+        """Take note that the newest snapshot would survive a kill (see `TableFile.commit`)."""
         self._file.commit(folders)
 
     def restore(self, folder: Path) -> None:
@@ -157,7 +161,11 @@ class FileTable(tf.Module):
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
-        """Call a function of arrays: at once in eager mode, else whenever the graph runs."""
+        """Check ids, and call a function of arrays: at once in eager mode, else as a graph runs.
+
+        The function is given the ids and the rows. In eager mode its result is returned as it is,
+        in a graph as a tensor of dtype `result`.
+        """
         with tf.device(_CPU):
             inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():
@@ -166,9 +174,9 @@ class FileTable(tf.Module):
 
 
 def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
-    """Return the rows of a table at the moment of a snapshot.
+    """Return the rows of a table in a file at the moment of a snapshot.
 
-    This changes nothing, and is correct while the run that owns the file is training.
+    The file does not change, and the result is right even while the run that owns it is training.
 
     Args:
         path: The file of rows.
@@ -176,12 +184,12 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
         name: The name of the table in the file.
 
     Returns:
-        Rows (V, D), float32.
+        Rows (V, D), float32, in memory or in a temporary file (see `arrays.make_buffer`).
 
     Raises:
         DamagedError: The snapshot or a journal is damaged or missing.
-        RunError: The file is missing, is truncated or lacks the table; or the run that owns it has
-            removed a journal meanwhile.
+        RunError: The file is missing, is truncated or lacks the table; the snapshot is of another
+            file; or the run that owns the file has removed a journal meanwhile.
     """
     try:
         header = read_header(path)

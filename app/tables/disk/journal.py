@@ -39,11 +39,11 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """A file to which records are appended.
+    """A file to append records to.
 
     Args:
         path: The file, which is made if it is not there.
-        end: The number of bytes to keep. Anything after them is cut off.
+        end: The number of bytes to keep; all bytes after them are removed at once.
 
     Raises:
         RunError: The file cannot be written.
@@ -87,10 +87,10 @@ class Journal:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Read the records of a journal.
+    """Read the records of a journal one by one; the file is opened when the first is asked for.
 
-    An incomplete last record is left out: `append` did not return, so its rows were not
-    overwritten.
+    A last record that is incomplete or damaged is left out: `append` did not return, so its rows
+    were not overwritten.
 
     Args:
         path: The journal.
@@ -99,7 +99,8 @@ def records(path: Path) -> Iterator[Record]:
         The records, in the order in which they were appended.
 
     Raises:
-        DamagedError: Another record is damaged.
+        DamagedError: A record before the last is damaged.
+        OSError: The file is missing or cannot be read.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -123,7 +124,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def journal_path(path: Path, generation: int) -> Path:
-    """Return the path of the journal of a generation.
+    """Return the path of the journal of a generation, whether or not there is one.
 
     Args:
         path: The file of rows.
@@ -133,7 +134,7 @@ def journal_path(path: Path, generation: int) -> Path:
 
 
 def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
-    """Return the journals of a file by generation, newest first.
+    """Return the paths of the journals that a file has, by generation, newest first.
 
     Args:
         path: The file of rows.
@@ -150,7 +151,8 @@ def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
 def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
     """Return the journals to undo to get back to the beginning of a generation, newest first.
 
-    There is none if the run was killed before that generation began.
+    These are the journals of this generation and of all later ones. There is none if the run was
+    killed before the generation began; then the journal of the generation before must be there.
 
     Args:
         path: The file of rows.
@@ -169,10 +171,13 @@ def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
 
 @contextlib.contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block to a RunError that names the file.
+    """Convert an OSError in the block to a RunError that names the file and the remedy.
 
     Args:
         path: The file that the block writes.
+
+    Raises:
+        RunError: The block raised an OSError.
     """
     try:
         yield

@@ -47,14 +47,14 @@ class MappedRows:
         return self._map.size()
 
     def flush(self) -> None:
-        """Wait until the disk has all changes."""
+        """Write all changes to the disk, and wait until it has them."""
         self._map.flush()
 
     def take(self, ids_U: np.ndarray) -> np.ndarray:
-        """Return rows as items of bytes, (U,).
+        """Return a copy of rows as items of bytes, (U,).
 
         Args:
-            ids_U: Ids (U,) in range.
+            ids_U: Ids (U,) in range. An id out of range would give the nearest row.
         """
         rows_U = np.empty(len(ids_U), self.rows_V.dtype)
 
@@ -66,7 +66,7 @@ class MappedRows:
         return rows_U
 
     def put(self, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
-        """Replace rows.
+        """Replace rows in the mapped file; the system writes them to the disk later.
 
         Args:
             ids_U: Unique ids (U,) in range.
@@ -79,6 +79,10 @@ class MappedRows:
         self._in_parts(len(ids_U), put)
 
     def _in_parts(self, count: int, act: Callable[[slice], None]) -> None:
+        """Call `act` for slices that cover 0 .. count - 1, at once in several threads, and wait.
+
+        Up to `_MIN_ROWS` rows are one slice, in the calling thread.
+        """
         size = max(_MIN_ROWS, -(-count // THREADS))
         parts = [slice(start, start + size) for start in range(0, count, size)]
         list((self._pool.map if len(parts) > 1 else map)(act, parts))

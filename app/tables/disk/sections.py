@@ -83,7 +83,7 @@ class Section:
         return numbers_UD.view(f"V{self.row_bytes}").reshape(-1)
 
     def numbers(self, rows_U: np.ndarray) -> np.ndarray:
-        """Return items of bytes as rows of numbers.
+        """Return items of bytes as rows of numbers, without a copy.
 
         Args:
             rows_U: Items of bytes (U,).
@@ -94,7 +94,7 @@ class Section:
         return rows_U.view(tf.as_dtype(self.dtype).as_numpy_dtype).reshape(-1, self.columns)
 
     def parts(self, path: Path) -> Iterator[np.ndarray]:
-        """Read all rows as the file holds them now.
+        """Read all rows in order, in parts of about 16 MB, each as the file holds it at that time.
 
         The system is asked not to read ahead: it would keep large blocks (see `mapped_rows`).
 
@@ -106,6 +106,7 @@ class Section:
 
         Raises:
             RunError: The file was cut short.
+            OSError: The file cannot be read.
         """
         count = max(1, _PART_BYTES // self.row_bytes)
         with open(path, "rb", buffering=0) as file:
@@ -150,6 +151,10 @@ class Header:
 
         Args:
             path: The file.
+
+        Raises:
+            OSError: The file cannot be written.
+            AssertionError: There are too many sections for the space of a header.
         """
         text = _MAGIC + json.dumps(dataclasses.asdict(self)).encode()
         assert len(text) <= _HEADER_BYTES
@@ -165,7 +170,8 @@ def read_header(path: Path) -> Header:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not a good file of rows. The message continues a sentence about the file.
+        ValueError: It is no file of rows, is damaged or is truncated. The message, such as "is
+            truncated", is the end of a sentence that begins with the file.
     """
     with open(path, "rb") as file:
         text = file.read(_HEADER_BYTES)
@@ -207,7 +213,7 @@ def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
 
 
 def _parse(text: bytes) -> Header:
-    """Return the header in a text, or raise ValueError."""
+    """Return the header in a JSON text, or raise ValueError with a message as of `read_header`."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -222,7 +228,9 @@ def _parse(text: bytes) -> Header:
 
 
 def reserve(path: Path, section: Section) -> None:
-    """Allocate a section on the disk, so that later writes cannot fill the disk.
+    """Make a file longer by a section of zeros, allocated on the disk.
+
+    So later writes to the section cannot fail because the disk is full.
 
     Args:
         path: The file.
@@ -240,10 +248,10 @@ def reserve(path: Path, section: Section) -> None:
 
 
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
-    """Write the initial rows of a section, if possible part by part.
+    """Write the initial rows of a section: part by part if they can be made by id, else as a whole.
 
     Args:
-        rows_V: The rows to write, (V,) items of bytes.
+        rows_V: The array to write into, (V,) items of bytes.
         section: The section.
         initial: The initial values (see `tables.initial`).
     """
@@ -263,7 +271,7 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """Return the end of a message that begins with the path of a file.
+    """Return the end of a message that begins with the path of a file, such as "is not there".
 
     Args:
         error: The error of `read_header` for the file.

@@ -48,7 +48,7 @@ class TableFile:
         path: The file.
         owner: The id of the run (see `checkpoints.workdir.owner_id`).
         resume: Whether a checkpoint needs the rows in the file. Then `restore` must be called
-            before a row is written. Otherwise a new file replaces one of the same run.
+            before a row is written. If not, a file of this run and its journals are replaced.
 
     Raises:
         UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
@@ -73,7 +73,7 @@ class TableFile:
         self._lock = threading.Lock()
 
     def section(self, name: str, rows: int, columns: int, initial: Initial, dtype: tf.DType) -> int:
-        """Return the number of a section, which is made if the file is new.
+        """Return the number of a section, and make the section if the file is new.
 
         Call this for all sections before any row is written.
 
@@ -86,7 +86,7 @@ class TableFile:
 
         Raises:
             UsageError: The file to resume has no such section.
-            RunError: The disk is too small.
+            RunError: The disk is too small, and the new file is removed; or the file was replaced.
         """
         self._check_file()
         new = Section(name, rows, columns, dtype.name, self._header.end)
@@ -119,7 +119,7 @@ class TableFile:
         return self._header.sections[number].numbers(self._mapped[number].take(ids_U))
 
     def parts(self, number: int) -> Iterator[np.ndarray]:
-        """Return all rows of a section, in parts (any number, D) of its dtype.
+        """Return an iterator over all rows of a section, in parts (any number, D) of its dtype.
 
         Args:
             number: The number of the section.
@@ -128,7 +128,7 @@ class TableFile:
         return self._header.sections[number].parts(self.path)
 
     def write(self, number: int, ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
-        """Replace rows of a section.
+        """Replace rows of a section; journal a row before its first change after a snapshot.
 
         Args:
             number: The number of the section.
@@ -151,7 +151,7 @@ class TableFile:
             self._mapped[number].put(ids_U, rows_U)
 
     def snapshot(self, folder: Path) -> None:
-        """Write the data that `restore` needs to come back to this moment.
+        """Wait until the disk has all rows, and write the file that `restore` needs.
 
         Args:
             folder: The folder of the snapshot.
@@ -173,14 +173,13 @@ class TableFile:
     def commit(self, folders: Sequence[Path]) -> None:
         """Begin the generation of the newest snapshot, and remove journals that are not needed.
 
-        Call this when that snapshot would survive a kill, before a row is written. It may be called
-        once for each table of the file.
+        Call this when the snapshot would survive a kill, before a row is written. Repeats are fine.
 
         Args:
             folders: The folders of all snapshots that are kept, newest first.
 
         Raises:
-            RunError: The journal cannot be made.
+            RunError: The journal cannot be made, or the newest snapshot is damaged.
         """
         newest, *others = folders
         kept = [generation_of(newest, self._header)]
@@ -195,9 +194,7 @@ class TableFile:
                     path.unlink()
 
     def restore(self, folder: Path) -> None:
-        """Bring the file back to the moment of a snapshot.
-
-        It may be called once for each table of the file.
+        """Bring the file back to the moment of a snapshot, and begin its generation again.
 
         Args:
             folder: The folder of the snapshot.
@@ -227,7 +224,7 @@ class TableFile:
             self._begin(generation, journalled, end)
 
     def _make(self, section: Section, initial: Initial) -> None:
-        """Append a section. A section of zeros takes no time."""
+        """Append and fill a section; if the disk is too small delete the file, raise RunError."""
         try:
             reserve(self.path, section)
         except OSError as error:
@@ -249,9 +246,8 @@ class TableFile:
     def _check_size(self, number: int) -> None:
         """Raise RunError if the file was cut short.
 
-        Access to a mapped page that is no longer in the file would kill the process (SIGBUS). So
-        this check comes before rows are read or written, though the file could still be cut in
-        between. It takes less than a microsecond; `os.stat` of the path takes ten.
+        Access to a mapped page that is no longer in the file would kill the process (SIGBUS). This
+        takes less than a microsecond; `os.stat` of the path takes ten.
         """
         if self._mapped[number].file_size() < self._header.end:
             raise self._lost("was cut short")
@@ -268,15 +264,18 @@ class TableFile:
             raise self._lost("was cut short")
 
     def _lost(self, event: str) -> RunError:
+        """Return the error for a file that changed while it was in use."""
         return RunError(
             f"--table_file={self.path} {event} while it was in use; put the whole file back and "
             "run again, or train in a new workdir"
         )
 
     def _none_journalled(self) -> list[np.ndarray]:
+        """Return arrays by section that say of each row that the journal does not have it."""
         return [np.zeros_like(journalled_V) for journalled_V in self._journalled]
 
     def _begin(self, generation: int, journalled: list[np.ndarray], end: int = 0) -> None:
+        """Open the journal of a generation, cut to `end` bytes, and note which rows it has."""
         self._journal = Journal(journal_path(self.path, generation), end)
         self._generation, self._journalled = generation, journalled
 

@@ -25,7 +25,7 @@ KEYS = "keys"  # the folder of the key map in a snapshot
 class RowsByKey:
     """A `tables.base.Table` whose ids are keys: it looks up their rows in a `RowStore`.
 
-    A key without a row has its initial row. Anything written to such a key is dropped.
+    A key without a row reads as its initial row. Rows written to such a key are dropped.
 
     Args:
         row_store: The rows.
@@ -44,14 +44,14 @@ class RowsByKey:
         }
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Look up the row numbers of keys; see `Table.locate`."""
+        """Look up the row numbers of keys, -1 for a key without a row; see `Table.locate`."""
         if isinstance(ids_U, LocatedIds):
             return ids_U
         ids_U = tf.convert_to_tensor(ids_U)
         return LocatedIds(ids_U, self._rows_of(ids_U))
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return the rows of the given keys; see `Table.gather`."""
+        """Return the rows of keys, or initial rows for keys without one; see `Table.gather`."""
         located = self.locate(ids_U)
         if not self._may_lack_rows:
             return self.row_store.gather(located.rows)
@@ -60,7 +60,7 @@ class RowsByKey:
         return tf.where(located.rows[:, tf.newaxis] < 0, first_UD, rows_UD)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given keys; see `Table.assign`."""
+        """Replace the rows of keys; rows for keys without one are dropped; see `Table.assign`."""
         rows_U = self.locate(ids_U).rows
         if self._may_lack_rows:
             has_row_U = rows_U >= 0
@@ -73,7 +73,7 @@ class RowsByKey:
         return self.row_store.bytes()
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row that was ever in use is finite."""
+        """Return whether every number of every row ever in use is finite; slots are not read."""
         return self.row_store.is_finite()
 
     def layout(self) -> Layout:
@@ -84,11 +84,11 @@ class RowsByKey:
 class DynamicTable(RowsByKey, tf.Module):
     """A `tables.base.Table` whose ids are any int64, or any strings.
 
-    A key gets a row when it is first seen, or when the key map admits it. To locate keys is to see
-    them. It counts as one step of the map, in which a key was seen as often as it occurs among the
-    keys. A call that gathers or assigns by keys locates them; so a training step locates its keys
-    once, and gives the result to the rows and the slots. The result is right until other keys
-    are located, which can evict its rows.
+    A key gets a row when it is first seen, or when the key map admits it. `locate` counts its keys
+    as seen, in one step of the map. A key is counted as often as it occurs among them. `gather` and
+    `assign` locate keys that are not located yet; so a training step locates its keys once, and
+    gives the result to the rows and the slots. The result is right until other keys are located,
+    because these can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives
     there as a tf.errors.OpError (see `tables.python_calls`), and XLA cannot compile the function.
@@ -122,7 +122,8 @@ class DynamicTable(RowsByKey, tf.Module):
     ) -> np.ndarray:
         """Count unique keys for the next steps of the map, and return their row numbers.
 
-        New keys get rows with initial values. The rows belong to these keys until the next call.
+        New keys that the map admits get rows with initial values; other keys may be evicted for
+        them. The rows belong to these keys until the next call.
 
         Args:
             keys_U: Unique keys (U,).
@@ -131,9 +132,10 @@ class DynamicTable(RowsByKey, tf.Module):
             step_U: The last of these steps in which each key occurs, from 0; by default the last.
 
         Returns:
-            Row numbers (U,), int64.
+            Row numbers (U,), int64, or -1 for a key that is not admitted yet.
 
         Raises:
+            TypeError: The keys are of another kind than those of the map.
             RunError: The table has too few rows. It is unchanged.
         """
         first, last_U = self.key_map.step + 1, None
@@ -156,6 +158,7 @@ class DynamicTable(RowsByKey, tf.Module):
             Rows (N, D), float32.
 
         Raises:
+            TypeError: The keys are of another kind than those of the map.
             UsageError: A key has no row, and `unknown` is "error".
         """
         keys_N = np.asarray(keys_N)
@@ -181,7 +184,7 @@ class DynamicTable(RowsByKey, tf.Module):
 
     @property
     def known(self) -> RowsByKey:
-        """The same table for inference: keys are not counted, and unknown keys get no rows."""
+        """The same rows for inference: keys are not counted, and unknown keys get no rows."""
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
             with tf.device(HOST):  # where the map is
@@ -191,7 +194,7 @@ class DynamicTable(RowsByKey, tf.Module):
         return RowsByKey(self.row_store, rows_of, may_lack_rows=True)
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all keys that have a row, by descending sightings, then by key.
+        """Return all keys that have a row, with rows and counts, by falling count, then by key.
 
         Returns:
             Keys (N,), rows (N, D) float32, and how often each key was seen, (N,) int64.
@@ -224,7 +227,7 @@ class DynamicTable(RowsByKey, tf.Module):
         self.row_store.restore(folder)
 
     def _rows_seen(self, keys_U: tf.Tensor) -> tf.Tensor:
-        """Count keys and return their rows.
+        """Count keys, admit new ones, and return their row numbers, -1 for a key without a row.
 
         TensorFlow runs the operations of a graph on one variable in the order in which they were
         made. So an empty write to rows and slots before each look-up keeps it behind all reads and
@@ -238,6 +241,7 @@ class DynamicTable(RowsByKey, tf.Module):
         return tf.ensure_shape(rows_U, keys_U.shape)
 
     def _mean(self) -> np.ndarray:
+        """Return the mean of the rows of all keys, (D,) float32; 0 if there are none."""
         rows = self.key_map.in_use()
         parts = (
             self.row_store.gather(rows[p]).numpy() for p in row_slices(len(rows), self.columns)
@@ -246,12 +250,13 @@ class DynamicTable(RowsByKey, tf.Module):
         return np.asarray(total_D / max(len(rows), 1), np.float32)
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:
+        """Count keys as one step; return their row numbers. A repeated key counts several times."""
         unique_keys, inverse_U, counts = np.unique(keys_U, return_inverse=True, return_counts=True)
         return self.see(unique_keys, counts)[inverse_U]
 
 
 def _hashes(keys_U: tf.Tensor) -> tf.Tensor:
-    """Return what `KeyMap.hashes` returns, as a tensor."""
+    """Return int64 keys as they are, or the fingerprints of strings, as `KeyMap.hashes` does."""
     return fingerprints(keys_U) if keys_U.dtype == tf.string else tf.cast(keys_U, tf.int64)
 
 

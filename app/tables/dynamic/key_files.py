@@ -24,13 +24,13 @@ _DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys":
 
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the keys of a saved map in the order of their rows.
+    """Return the keys of a saved map, with their rows and counts, in the order of their rows.
 
     Args:
         folder: The folder of the map.
 
     Returns:
-        Keys (N,), their rows (N,), and how often each was seen, (N,).
+        Keys (N,), int64 or bytes, their rows (N,), and how often each was seen, (N,), int64.
 
     Raises:
         DamagedError: A file is missing or damaged.
@@ -41,17 +41,17 @@ def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_arrays(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
-    """Read all files of a saved map, and check that they agree.
+    """Read the files of a saved map, and check that they agree.
 
     Args:
         path: The JSON file of the map.
-        dtypes: The possible dtypes of further arrays, by name.
+        dtypes: The possible dtypes of further arrays to read, by name.
 
     Returns:
         The value of the JSON file, and the arrays by name.
 
     Raises:
-        DamagedError: A file is missing or damaged.
+        DamagedError: A file is missing or damaged, or the arrays do not agree.
     """
     state, parts = arrays.load(path, SHAPE, {**_DTYPES, **dtypes})
     used, free = state["used"], parts["free"]

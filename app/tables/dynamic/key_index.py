@@ -44,8 +44,8 @@ class KeyIndex:
 
         Args:
             hashes_U: Hashes (U,), int64.
-            same: Compares keys whose hashes are equal: a function from indices into the hashes, and
-                from rows, to booleans. None if the hashes are the keys.
+            same: A function that takes indices into the hashes and rows with equal hashes, and
+                returns whether their keys are equal, too. None if the hashes are the keys.
         """
         rows_U = np.full(len(hashes_U), -1, np.int64)
         indices, cells = np.arange(len(hashes_U)), self._first_cell(hashes_U)
@@ -62,7 +62,7 @@ class KeyIndex:
         return rows_U
 
     def insert(self, hashes_U: np.ndarray, rows_U: np.ndarray) -> None:
-        """Add rows of new keys.
+        """Add rows of new keys, and store their hashes in `hashes_V`.
 
         Args:
             hashes_U: The hashes of the keys, (U,) int64. None of the keys is there yet.
@@ -79,7 +79,9 @@ class KeyIndex:
             rows_U, cells = rows_U[~won], self._next(cells[~won])
 
     def remove(self, rows_U: np.ndarray) -> None:
-        """Remove rows.
+        """Remove rows from the index, and rebuild it if many cells are marked as removed.
+
+        `hashes_V` keeps their hashes.
 
         Args:
             rows_U: Rows (U,) that are there.
@@ -94,7 +96,7 @@ class KeyIndex:
             self._rebuild()
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows from the index; `hashes_V` keeps their hashes."""
         self._cells[:] = _FREE
         self._removed = 0
 
@@ -103,6 +105,7 @@ class KeyIndex:
         return self.hashes_V.nbytes + self._cells.nbytes
 
     def _rebuild(self) -> None:
+        """Insert all rows again into empty cells, so that no cell is marked as removed."""
         rows = self._cells[self._cells > 0].astype(np.int64) - 1
         self.clear()
         for start in range(0, len(rows), _BLOCK):
@@ -115,6 +118,7 @@ class KeyIndex:
         return ((high_U * np.uint64(len(self._cells))) >> np.uint64(32)).astype(np.int64)
 
     def _next(self, cells: np.ndarray) -> np.ndarray:
+        """Return the cell after each cell, in a new array; the first follows the last."""
         cells = cells + 1
         cells[cells == len(self._cells)] = 0
         return cells
@@ -125,9 +129,9 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 
     Args:
         rows: Rows to choose from, in rising order.
-        values: Arrays by row, (V,). Each decides between rows that are equal in those before it.
-            Of rows that are equal in all arrays, the lower are chosen.
-        count: The number of rows to return.
+        values: Arrays by row, (V,). Each decides between rows that are equal in all arrays before
+            it. Of rows that are equal in all arrays, the lower are chosen.
+        count: The number of rows to return, from 1 to the number of `rows`.
     """
     chosen = []
     for values_V in values:
@@ -139,7 +143,7 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
-    """Return evenly spread uint64 numbers, a different one for each int64.
+    """Return the SplitMix64 hash of each number, uint64; different numbers have different hashes.
 
     Args:
         hashes_U: Any numbers (U,), int64.

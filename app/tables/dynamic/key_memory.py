@@ -17,7 +17,7 @@ _EVICTION_BYTES = 3 * 8
 
 
 def key_bytes(kind: str, min_sightings: int) -> int:
-    """Return about how many bytes a key map takes for a row, for strings of 12 bytes.
+    """Return about how many bytes a key map takes for a row, if strings have 12 bytes each.
 
     Args:
         kind: The kind of keys, `INT64` or `STRING`.

@@ -30,7 +30,7 @@ class Seen(NamedTuple):
         rows_U: The row of each key, int64, or -1 for a key that has none yet.
         new_rows: The rows that were given to keys now.
         new_keys: The keys that got these rows.
-        evicted_rows: The rows that were taken from other keys. Some are among the new rows.
+        evicted_rows: The rows that were taken from other keys. Some can be among the new rows.
     """
 
     rows_U: np.ndarray
@@ -42,12 +42,9 @@ class Seen(NamedTuple):
 class KeyMap:
     """A map from at most V keys, all int64 or all strings, to the rows 0 .. V - 1.
 
-    It is fast for many keys at a time, slow for single keys. Its memory is bounded by V: a key
-    without a row is at most counted in a sketch (see `tables.dynamic.sketch`).
-
-    When all rows are taken, one in 16 is evicted: first the rows seen the fewest times, of these
-    the rows not seen for longest, of these the lowest. Without `max_age`, keys that were frequent
-    long ago keep their rows for ever.
+    It is slow for single keys. Its memory is bounded: a key without a row is at most counted in a
+    sketch. When all rows are taken, one in 16 is evicted: the rows seen the fewest times, then the
+    rows not seen for longest, then the lowest. Without `max_age`, keys once frequent stay.
 
     Args:
         capacity: The number of rows, V, below 2^31 - 1.
@@ -104,13 +101,13 @@ class KeyMap:
         step: int,
         last_U: np.ndarray | None = None,
     ) -> Seen:
-        """Count unique keys, and give rows to new ones without evicting any of these keys.
+        """Count unique keys, evict old keys but none of these, and give rows to new ones.
 
         Args:
             keys_U: Unique keys, seen in the current step or in some steps up to it.
             sightings_U: How often each key was seen, at least 1.
             step: The current step, not lower than in the call before.
-            last_U: The step in which each key was last seen; by default the current one.
+            last_U: The step in which each key was last seen, (U,); by default the current one.
 
         Raises:
             TypeError: The keys are of the other kind.
@@ -129,7 +126,7 @@ class KeyMap:
             new, sightings = new[enough], sightings[enough]
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
         kept_from = min(steps_U.min(initial=step), step - self._pinned)
-        self._require(len(new), rows_U[known], kept_from)
+        self._require_rows(len(new), rows_U[known], kept_from)
 
         if self._sketch is not None:
             self._sketch.store(*counted)
@@ -150,18 +147,18 @@ class KeyMap:
         return np.flatnonzero(self.counts_V[: self.used])
 
     def keys(self) -> np.ndarray:
-        """Return the keys of the rows `in_use`, int64 or bytes."""
+        """Return the keys of the rows `in_use`, in the order of the rows, int64 or bytes."""
         of_V = self._index.hashes_V if self._strings_V is None else self._strings_V
         return of_V[self.in_use()]
 
     def bytes(self) -> int:
-        """Return the bytes of a full map, with the strings that it holds now."""
+        """Return the bytes of the map if all rows were in use, but only of its present strings."""
         sketch = 0 if self._sketch is None else self._sketch.counts_HW.nbytes
         strings = 0 if self._strings_V is None else len(self) * STRING_BYTES + self._string_bytes
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """Return the keys themselves, or the fingerprints of strings: initial rows depend on them.
+        """Return int64 keys as they are, or fingerprints of strings; initial rows depend on them.
 
         Args:
             keys: Keys (N,), int64 or bytes.
@@ -187,7 +184,7 @@ class KeyMap:
         arrays.save(folder / STATE, state, parts)
 
     def load(self, folder: Path) -> None:
-        """Read a map that `save` wrote.
+        """Replace the content by a map that `save` wrote.
 
         Args:
             folder: The folder of the map.
@@ -214,6 +211,7 @@ class KeyMap:
         self._restore(state, parts)
 
     def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
+        """Replace the whole content by the result of `read_arrays`, and rebuild the index."""
         used, self.used = self.used, state["used"]
         self.step, self._swept = state["step"], state["swept"]
         self._free = parts["free"]
@@ -233,7 +231,7 @@ class KeyMap:
             self._index.insert(self.hashes(keys[part]), rows[part])
 
     def _convert(self, keys: np.ndarray) -> np.ndarray:
-        """Return the keys as int64 or bytes, or raise TypeError."""
+        """Return keys as int64 or bytes, or raise TypeError if they are not of the map's kind."""
         keys = np.asarray(keys)
         kind = STRING if keys.dtype.kind in "OSU" else keys.dtype.name
         if self.kind == INT64 and keys.dtype.kind in "iu" and np.can_cast(keys.dtype, np.int64):
@@ -245,6 +243,7 @@ class KeyMap:
         raise TypeError(f"keys are {kind}, where the table has {self.kind} keys")
 
     def _find(self, keys_U: np.ndarray, hashes_U: np.ndarray) -> np.ndarray:
+        """Return the row of each key, int64, or -1 for a key without a row."""
         if self._strings_V is None:
             return self._index.find(hashes_U)
         return self._index.find(
@@ -252,14 +251,14 @@ class KeyMap:
         )
 
     def _take(self, count: int) -> np.ndarray:
-        """Return free rows: first evicted ones, then rows that were never in use."""
+        """Remove and return free rows: first evicted ones, then rows that were never in use."""
         again, self._free = self._free[:count], self._free[count:]
         fresh = np.arange(self.used, self.used + count - len(again))
         self.used += len(fresh)
         return np.concatenate([again, fresh])
 
-    def _require(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
-        """Raise RunError unless this many rows are free or were last seen before `kept_from`."""
+    def _require_rows(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
+        """Raise RunError unless rows are free, or unseen since `kept_from` and not in `seen`."""
         missing = needed - (self.capacity - len(self))
         if missing <= 0:
             return
@@ -272,7 +271,7 @@ class KeyMap:
             )
 
     def _evict(self, needed: int, kept_from: int) -> np.ndarray:
-        """Free the rows that are too old, and more if fewer rows than needed are free."""
+        """Free and return the rows that are too old, and more if fewer than `needed` are free."""
         rows = np.zeros(0, np.int64)
         if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
             self._swept = self.step
@@ -291,6 +290,7 @@ class KeyMap:
         return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
 
     def _drop(self, rows: np.ndarray) -> np.ndarray:
+        """Take rows from their keys, add them to the free rows, and return them."""
         self._index.remove(rows)
         self.counts_V[rows] = 0
         self._free = np.concatenate([self._free, rows])

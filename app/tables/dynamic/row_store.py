@@ -87,7 +87,7 @@ class RowStore(DeviceTable):
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def is_finite(self) -> bool:
-        """Return whether every number of every row that was ever in use is finite."""
+        """Return whether every number of every row ever in use is finite; slots are not read."""
         parts = (self.gather(rows) for rows in self._used_rows())
         return all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in parts)
 
@@ -104,7 +104,7 @@ class RowStore(DeviceTable):
         """Do nothing: a snapshot is complete in itself."""
 
     def restore(self, folder: Path) -> None:
-        """Read the files that `snapshot` wrote, except for slots that this table has not.
+        """Read the files that `snapshot` wrote; slots that this table does not have are left out.
 
         Args:
             folder: The folder of the snapshot.
@@ -117,7 +117,7 @@ class RowStore(DeviceTable):
             store._read(folder / name)
 
     def stores(self) -> dict[str, RowStore]:
-        """Return this store, under the name "values", and those of its slots by name."""
+        """Return this store, under the name "values", and the stores of its slots by name."""
         return {_VALUES: self, **self.slots}
 
     def _used_rows(self) -> Iterator[np.ndarray]:
@@ -126,9 +126,11 @@ class RowStore(DeviceTable):
             yield np.arange(part.start, part.stop)
 
     def _make_slot(self, **options: Any) -> RowStore:
+        """Make a store of optimizer state by the row numbers of the same key map."""
         return RowStore(self._key_map, **options)
 
     def _write(self, path: Path) -> None:
+        """Write the rows that were ever in use to a file, and their manifest to PATH.json."""
         dtype = self.values.dtype
         parts = (tf.cast(self.gather(rows), dtype).numpy() for rows in self._used_rows())
         manifest = {
@@ -141,6 +143,7 @@ class RowStore(DeviceTable):
         _manifest_path(path).write_text(json.dumps(manifest))
 
     def _read(self, path: Path) -> None:
+        """Replace the rows and the count of writes by the content of a file; see `restore`."""
         if not _manifest_path(path).exists() and not path.exists():
             raise RunError(
                 f"{path.parent} holds no {path.name!r}; give the --optimizer that it was made "
@@ -164,7 +167,7 @@ class RowStore(DeviceTable):
 
 
 def read_rows(folder: Path) -> np.ndarray:
-    """Return the rows in a snapshot of a store, without its slots.
+    """Return the rows in a snapshot of a store, also rows without a key; slots are left out.
 
     Args:
         folder: The folder of the snapshot.
@@ -189,7 +192,7 @@ def _manifest_path(path: Path) -> Path:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """Read the description of a file of rows, and check that it agrees with itself."""
+    """Read the manifest of a file of rows, and raise DamagedError if it contradicts itself."""
     manifest = read_json(_manifest_path(path), _MANIFEST_SHAPE)
     row_bytes = manifest["columns"] * tf.as_dtype(manifest["dtype"]).size
     if manifest["mark"][0] != manifest["rows"] * row_bytes:

@@ -28,14 +28,14 @@ class Sketch:
         self.added = 0
 
     def add(self, hashes_U: np.ndarray, sightings_U: np.ndarray) -> np.ndarray:
-        """Count keys.
+        """Count keys, and return how often each was seen.
 
         Args:
             hashes_U: The hashes of unique keys, (U,) int64.
             sightings_U: How often each key is seen this time, (U,).
 
         Returns:
-            How often each key was seen, this time included, (U,) int64.
+            How often each key was seen, this time included, (U,) int64; an estimate.
         """
         seen_U, counters_HU = self.look_up(hashes_U, sightings_U)
         self.store(counters_HU, seen_U, sightings_U)
@@ -44,7 +44,7 @@ class Sketch:
     def look_up(
         self, hashes_U: np.ndarray, sightings_U: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the result of `add`, and the counters of each key, without a change.
+        """Return the result that `add` would have, and the counters of each key; change nothing.
 
         Args:
             hashes_U: The hashes of unique keys, (U,) int64.
@@ -63,7 +63,9 @@ class Sketch:
     def store(
         self, counters_HU: list[np.ndarray], seen_U: np.ndarray, sightings_U: np.ndarray
     ) -> None:
-        """Count keys that `look_up` has looked up.
+        """Write the counts that `look_up` returned; a count above 255 is stored as 255.
+
+        All counters are halved when the sightings added are twice the width.
 
         Args:
             counters_HU: The indices of the counters of each key.
