@@ -29,11 +29,13 @@ class TrainingData:
         batch_unit: The unit of --batch_tokens, for the banner.
         empty: A micro-batch (S, ...) of padding, for a process that has no data left in an epoch
             while others have. None where every process makes the whole batches.
-        is_arranged: Whether the batches of an epoch depend on the number of micro-batches.
-        digest: A checksum of everything that gives the ids their meaning.
+        depends_on_micro_batches: Whether the batches of an epoch depend on the number of
+            micro-batches, so that an epoch should end with the number that it was begun with.
+        digest: A checksum of everything that gives the ids their meaning. The workers of
+            --strategy=multi_worker compare theirs. 0 where every worker reads the whole data.
         summary: Lines for the banner: a title and a text each.
         record: Writes the files to the workdir that give the ids their meaning. Called before
-            the first step.
+            the first step of a run, also of a resumed one.
     """
 
     batches: Batches
@@ -43,7 +45,7 @@ class TrainingData:
     unit: str = "words"
     batch_unit: str = "words"
     empty: Any = None
-    is_arranged: bool = True
+    depends_on_micro_batches: bool = True
     digest: int = 0
     summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None

@@ -52,7 +52,7 @@ def set_micro_batches(position: Position, job: Job) -> None:
         job: Has the number of micro-batches.
     """
     if (
-        job.data.is_arranged
+        job.data.depends_on_micro_batches
         and position.batch
         and position.micro_batches != job.placed.micro_batches
     ):

@@ -68,7 +68,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         epoch_size=len(train.users_N),
         unit="pairs",
         batch_unit="pairs",
-        is_arranged=False,
+        depends_on_micro_batches=False,
         summary=recommend_data.about(split, sources),
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
