@@ -34,12 +34,12 @@ class Model(Protocol):
 
     A training step gathers the rows of `lookups`, differentiates `loss` by these rows, and lets an
     optimizer update them.
-
-    Attributes:
-        dtype: The dtype of the matrix products.
     """
 
-    dtype: tf.DType
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of the matrix products."""
+        ...
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the model and of its loss, by name."""
