@@ -47,7 +47,7 @@ class Ranker:
             name: tf.TensorSpec([spec.rows, spec.columns])
             for name, spec in model.scorer.kernels(model.seed).items()
         }
-        self._best = tf.function(self._of_block, autograph=False).get_concrete_function(
+        self._best = tf.function(self._rank_block, autograph=False).get_concrete_function(
             tf.TensorSpec([self._users, model.scorer.columns[0]]),
             tf.TensorSpec([model.items, None]),
             kernels,
@@ -70,7 +70,7 @@ class Ranker:
             Users (M,), their items (M, k) int32, and the scores (M, k) float32.
         """
         kernels = self._kernels()
-        items_VE = self._codes("items", self.items, self._model.scorer.encode_items, kernels)
+        items_VE = self._encode_rows("items", self.items, self._model.scorer.encode_items, kernels)
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             missing = self._users - len(users_M)
@@ -101,11 +101,11 @@ class Ranker:
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of all users (U, E) and of all items (V, E), float32."""
         model, kernels = self._model, self._kernels()
-        users_UE = self._codes("users", model.users, model.scorer.encode_users, kernels)
-        items_VE = self._codes("items", model.items, model.scorer.encode_items, kernels)
+        users_UE = self._encode_rows("users", model.users, model.scorer.encode_users, kernels)
+        items_VE = self._encode_rows("items", model.items, model.scorer.encode_items, kernels)
         return users_UE.numpy(), items_VE.numpy()
 
-    def _of_block(self, rows_MD, items_VE, kernels, excluded_N2):
+    def _rank_block(self, rows_MD, items_VE, kernels, excluded_N2):
         scorer = self._model.scorer
         scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
         least_N = tf.fill(tf.shape(excluded_N2)[:1], -np.inf)
@@ -114,7 +114,7 @@ class Ranker:
         scores_MK, ids_MK = _top(scores_MV, self.k)
         return scores_MK + self._model.pair_loss.mean, ids_MK
 
-    def _codes(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
+    def _encode_rows(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
         """Return the codes of the first `count` rows of a table."""
         table = self._tables[name]
         codes = [
