@@ -276,6 +276,6 @@ def _convert_by_key(folder: Path, table: Table) -> None:
 
 
 def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the keys (N,) of a stored dynamic table, in no order, and their rows (N, D)."""
+    """Read the keys (N,) of a stored dynamic table, in the order of rows, and the rows (N, D)."""
     ids_N, rows_N, _ = key_files.read(folder / KEYS)
     return ids_N, row_store.read_rows(folder)[rows_N]

@@ -139,7 +139,7 @@ class _Loop:
         self._report_scores(self.scoring.rest())
 
     def _epochs(self) -> range:
-        """Return the epochs that are left; none if the run is finished. Log an end by --patience."""
+        """Return the epochs that are left; log a message if --patience has ended the run."""
         settings, position = self.settings, self.position
         if not self._is_done():
             return range(position.epoch, settings.epochs)
