@@ -62,7 +62,7 @@ def place_tables(
 
     Args:
         model: The model.
-        batches: The batches of the job. Some of the first epoch are read for --table=host.
+        batches: The batches of the job. Some of the first epoch are read to plan --table=host.
         data: The nest of tensor specs of a micro-batch.
         config: The settings of the run.
         optimizer: The optimizer.
@@ -127,7 +127,7 @@ def plan(
     Args:
         model: The model.
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
-            called only for --table=host.
+            called only to plan --table=host, also as a remedy for other tables that do not fit.
         data: The nest of tensor specs of a micro-batch.
         config: The settings of the run.
         devices: The devices that `TableSpec` counts; steps run on the first.

@@ -189,7 +189,7 @@ class StoredTable:
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
-    """Return the message for a table or a slot that a checkpoint does not hold.
+    """Return the error message for a table or a slot that a checkpoint does not hold.
 
     Args:
         folder: The folder of the checkpoint.

@@ -68,7 +68,7 @@ class Names(flags.ListParser):
 
 
 class Float(flags.FloatParser):
-    """A parser of a number between two bounds, which refuses NaN."""
+    """A parser of a number between two bounds; with a lower bound it refuses NaN."""
 
     def is_outside_bounds(self, val: float) -> bool:
         """Return whether the value is outside of the bounds; NaN is, if there is a lower bound."""

@@ -115,7 +115,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
 
 
 def _has_token_rows(config: Config) -> bool:
-    """Return whether the batches are rows of `--row_tokens` tokens."""
+    """Return whether the task makes batches of rows of `--row_tokens` tokens."""
     return config.run.task in fields()["row_tokens"].metadata["only"]
 
 
@@ -136,7 +136,7 @@ def _check_batch(config: Config) -> None:
 
 
 def _check_table_and_input(config: Config) -> None:
-    """Check --hot_rows, --max_vocab_size, --map_parallelism, --data_service and --cache."""
+    """Raise UsageError if a flag of the tables, the vocabulary or the input is not possible."""
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not is_whole_number(hot_rows):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")

@@ -60,7 +60,7 @@ def by_subject() -> dict[str, list[dataclasses.Field]]:
 
 
 def tasks_of(field: dataclasses.Field) -> tuple[str, ...]:
-    """Return the tasks for which a setting has an effect.
+    """Return the tasks for which a setting has an effect, also by the setting it depends on.
 
     Args:
         field: The dataclass field of the setting.
@@ -140,7 +140,7 @@ def is_whole_number(text: str, largest: int = MOST_ROWS) -> bool:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the whole numbers that a checked text lists between commas.
+    """Return the whole numbers that a checked text lists between commas; none for an empty text.
 
     Args:
         text: The value of a setting with `numbers=int`.
@@ -172,7 +172,7 @@ def windows(profile_steps: str) -> list[tuple[int, int]]:
 
 
 def as_text(value: Any) -> str:
-    """Return the value of a setting as it is written in a flagfile.
+    """Return the value of a setting as text for a flagfile; booleans are `true` and `false`.
 
     Args:
         value: The value.

@@ -39,6 +39,7 @@ class Interval:
         self._start(position)
 
     def _start(self, position: Position) -> None:
+        """Begin an interval at a position: clear the losses and the time of waits."""
         self.step, self._seconds = position.step, self._train_seconds()
         self._words = _words(position, self._job)
         self.losses: list[Any] = []

@@ -220,8 +220,9 @@ class _Loop:
     def _score_epoch(self) -> None:
         """Compute and report the scores of the epoch that has ended.
 
-        If scores are computed in a thread, they are reported later, and an epoch is not scored
-        while the scores of an earlier one are not ready, except for the last epoch.
+        Do nothing without an evaluator, and outside of the chief without --patience. If scores are
+        computed in a thread, they are reported later, and an epoch is not scored while the scores
+        of an earlier one are not ready, except for the last epoch.
         """
         evaluator, position, scoring = self.evaluator, self.position, self.scoring
         if evaluator is None or not (self.runner.chief or self.settings.patience):

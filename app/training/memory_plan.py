@@ -165,5 +165,5 @@ def lines(items: Sequence[Item]) -> list[str]:
 
 
 def shown(count: int) -> str:
-    """Return a number of bytes as text in MB or GB."""
+    """Return a number of bytes as text in MB (1e6) or GB (1e9)."""
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -38,7 +38,7 @@ _STREAMS = 16
 
 
 class Score(NamedTuple):
-    """How well a text was predicted.
+    """The loss of a model on a text, and the number of its tokens.
 
     Attributes:
         loss: Mean of -log P, in nats per token.
@@ -137,7 +137,7 @@ def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[t
 
 
 def explain_no_known_words(files: str) -> str:
-    """Return the message for files that have no word of the vocabulary.
+    """Return the error message for files that have no word of the vocabulary.
 
     Args:
         files: The value of --heldout.
@@ -150,7 +150,8 @@ def make_scorer(
 ) -> Callable[[Iterator[tf.Tensor]], Score]:
     """Return a function that scores one pass over a text.
 
-    It sums in float64, and does not change the state of the streams that are being trained.
+    It sums in float64, and does not change the state of the streams that are being trained. A text
+    without tokens has loss 0.
 
     Args:
         model: The model; its loss is `NormalizedLoss`.

@@ -57,7 +57,7 @@ class Ranker:
     def blocks(
         self, users_N: np.ndarray, known: KnownItems | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the best items of some users at a time.
+        """Yield the best items of users, block by block, in the order of `users_N`.
 
         The best item is first; among equal scores, the item of the lowest id. If fewer than k items
         are left, the rest is -1 with score -inf.
@@ -67,7 +67,7 @@ class Ranker:
             known: Items to leave out for each user, or None.
 
         Yields:
-            Users (M,), their items (M, k) int32, and the scores (M, k) float32.
+            Users (M,), their items (M, k) int32, and the scores (M, k) float32. M differs.
         """
         kernels = self._kernels()
         items_VE = self._encode_rows("items", self.items, self._model.scorer.encode_items, kernels)

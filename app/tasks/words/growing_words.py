@@ -170,7 +170,7 @@ class WordStream:
             self._batch += 1
 
     def _make_batch(self, rows_RL: np.ndarray) -> tf.Tensor:
-        """Return rows as a batch (S, B, L) int32, filled with `PAD`."""
+        """Return rows as a batch (S, B, L) int32, filled up with rows of `PAD`."""
         shape = self._config.input.steps_per_call, self._count, rows_RL.shape[1]
         filled = np.full((shape[0] * shape[1], shape[2]), PAD, np.int32)
         filled[: len(rows_RL)] = rows_RL

@@ -122,7 +122,7 @@ def record(text: Text, workdir: Workdir) -> None:
 
 
 def compute_digest(text: Text) -> int:
-    """Return a checksum of the corpus and of the ids of its words.
+    """Return a 32-bit checksum of the corpus and of the ids of its words.
 
     Args:
         text: The corpus.
