@@ -19,8 +19,8 @@ _SHARE = 0.95
 def free_memory(config: Config, devices: list[str]) -> dict[str, int]:
     """Return the bytes that a run may use in each place, including the bytes that it uses already.
 
-    Of the memory of the machine and of a GPU it is 95 percent; --device_memory replaces that for
-    every device. A place whose limit is not known is left out.
+    Of the free memory of the machine and of a GPU, 95 percent count. --device_memory gives the
+    bytes of every device instead. A place whose limit is not known is left out.
 
     Args:
         config: The settings of the run.

@@ -37,7 +37,7 @@ class Position:
     Attributes:
         step: The number of steps made.
         epoch: The number of epochs finished.
-        batch: The number of batches (calls of S steps) made in the epoch after those.
+        batch: The number of batches (calls of S steps) made in the current epoch.
         batches: The number of batches of an epoch, an estimate in the first epoch of a text.
         expected: The number of batches that was expected.
         words: The number of words in the finished epochs.
@@ -148,7 +148,7 @@ class Checkpoints:
 
         Raises:
             RunError: All checkpoints are damaged, one cannot be read, or its tables or slots do not
-                fit those of this run.
+                fit the tables of this run.
         """
         position, damaged = _newest(self._folder, self._load)
         if position is not None:

@@ -97,7 +97,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 
     Raises:
         UsageError: The files have no word of the vocabulary.
-        RunError: There is no complete checkpoint, or the files cannot be read.
+        RunError: There is no checkpoint that can be loaded, or the files cannot be read.
     """
     words = vocabulary.load(str(workdir.vocabulary))
     score, step = load_scorer(config, words, workdir)

@@ -1,7 +1,7 @@
 """Export vectors of users and items, for indexes of nearest neighbors.
 
-The score of a user and an item is the inner product of their vectors, biases included. So the items
-with the largest inner products are those that the model ranks first.
+The score of a user and an item is the inner product of their vectors, biases included. So the model
+ranks the items with the largest inner products first.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 
     Raises:
         UsageError: No pair can be scored.
-        RunError: There is no complete checkpoint, or a file cannot be read.
+        RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)
     scored = pairs.filter_by_rating(

@@ -43,7 +43,7 @@ class Text:
         words: Tokens of the corpus, including unknown ones. For a language model the ends of
             documents count too.
         batches: Approximate number of batches of an epoch.
-        fingerprint: See `corpus.fingerprint`.
+        fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
     """
 
     sources: tuple[str, ...]
