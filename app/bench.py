@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 def _run(name: str, settings: Options) -> Result:
-    """Run the case of this name, which is the name of its module as well."""
+    """Start TensorFlow, import the module of a case, and run the case with these options."""
     folder = "sparse" if name == "adam" else name
     flags.start_tensorflow()  # hides the notes that TensorFlow's import prints
     return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
@@ -72,7 +72,7 @@ CASES = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the case, print its table, and write the files of --json and --plot."""
+    """Run the named case, print its table, and write the files of --json and --plot."""
     case = _case(arguments)
     settings = _settings(case)
     option_values.check(settings)
@@ -95,7 +95,7 @@ def define() -> None:
 
 
 def _fields() -> dict[str, dict[str, dataclasses.Field]]:
-    """Return the field of each flag in each case, by name of the flag and name of the case."""
+    """Return the dataclass fields: flag name -> case name -> the field of the flag in the case."""
     fields: dict[str, dict[str, dataclasses.Field]] = {}
     for name, case in CASES.items():
         for field in dataclasses.fields(case.options):
@@ -104,7 +104,10 @@ def _fields() -> dict[str, dict[str, dataclasses.Field]]:
 
 
 def _help(by_case: dict[str, dataclasses.Field]) -> str:
-    """Return the help of a flag, with one sentence for all cases that share text and default."""
+    """Return the help of a flag, with one text for all cases that share text and default.
+
+    The cases are named before each text, unless all cases share one.
+    """
     cases: dict[str, list[str]] = {}
     for name, field in by_case.items():
         default = "" if field.default == "" else f" (default: {field.default})"
@@ -115,7 +118,10 @@ def _help(by_case: dict[str, dataclasses.Field]) -> str:
 
 
 def _settings(case: str) -> Options:
-    """Return the options of a case from the flags, and check that the case uses each of them."""
+    """Return the options of a case from the given flags.
+
+    Raise UsageError if a given flag is not an option of the case.
+    """
     fields, values = _fields(), absl_flags.FLAGS
     present = {name: values[name].value for name in fields if values[name].present}
     for name, value in present.items():
@@ -128,6 +134,7 @@ def _settings(case: str) -> Options:
 
 
 def _case(arguments: Sequence[str]) -> str:
+    """Return the case that the arguments name; raise UsageError unless they name exactly one."""
     names = ", ".join(CASES)
     if len(arguments) != 1:
         raise UsageError(f"{' '.join(arguments) or 'no case'}: name one case of {names}")
@@ -137,7 +144,7 @@ def _case(arguments: Sequence[str]) -> str:
 
 
 def _check_outputs(settings: Options) -> None:
-    """Check that the output files can be written, before hours of work."""
+    """Raise UsageError if an output file cannot be written; create the missing folders."""
     if settings.plot:
         picture.check(settings.plot)
     for name in ("json", "plot", "keep"):

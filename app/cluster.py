@@ -31,7 +31,10 @@ _OWN_FLAGS = ("workers", "ps", "data_workers", "port", "kill_worker_after")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the cluster until its run is finished."""
+    """Run the cluster until its run is finished, and exit with the code of the chief.
+
+    Without --workers, serve data until Ctrl-C or SIGTERM instead.
+    """
     values = absl_flags.FLAGS
     workers, servers, port = values.workers, values.ps, values.port
     _check(arguments)
@@ -66,7 +69,10 @@ def define() -> None:
 
 
 def _check(arguments: Sequence[str]) -> None:
-    """Raise UsageError for flags of this command with a value that is not possible."""
+    """Raise UsageError if a flag of this command is impossible, or a flag of app.train misplaced.
+
+    Flags of app.train come after the `--`. They are needed if and only if there are workers.
+    """
     values = absl_flags.FLAGS
     for name in settings.fields():
         if values[name].present:
@@ -104,14 +110,14 @@ def _check(arguments: Sequence[str]) -> None:
 
 
 def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
-    """Parse the flags of app.train together with the flags that this command adds to them.
+    """Set the global flags of app.train, together with the flags that this command adds to them.
 
     Args:
         arguments: The arguments after the `--` of the command line.
         added: Flags to add, as `--NAME=VALUE`.
 
     Returns:
-        The flags of app.train with the added ones.
+        The arguments, followed by the added flags that they lack.
 
     Raises:
         UsageError: A flag to add has another value already, or an argument is no flag of app.train.

@@ -23,7 +23,7 @@ from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
-    """Print a table of scores, and write the scores to the file of --json."""
+    """Print a table of scores, and write the scores to the file of --json, if given."""
     values = absl_flags.FLAGS
     if values.heldout:
         text, record = _score_heldout(values.workdir, values.heldout)
@@ -57,7 +57,10 @@ def define() -> None:
 
 
 def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
-    """Return the scores of the run in a workdir on held-out files, as text and as JSON values."""
+    """Return the scores of the run in a workdir on held-out files, as text and as JSON values.
+
+    It starts TensorFlow. UsageError is raised if the run is of no task with such scores.
+    """
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top
     if top:

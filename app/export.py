@@ -18,6 +18,7 @@ from .types import WordVectors
 
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
+    """Start TensorFlow, and write word vectors as a SavedModel."""
     flags.start_tensorflow()  # only this format needs TensorFlow
     from .exporting import saved_model
 
@@ -33,7 +34,7 @@ FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
 
 
 def main(_: Sequence[str]) -> None:
-    """Write the vectors or the model in the format of --format."""
+    """Write the vectors or the model in the format of --format, and print a message."""
     values = absl_flags.FLAGS
     if not values.output:
         raise UsageError("--output= is empty; name the file or folder to write")
@@ -50,7 +51,7 @@ def main(_: Sequence[str]) -> None:
 
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
-    """Return the formats of a task that has its own, empty for a task that gives word vectors."""
+    """Start TensorFlow; return the formats of a task that has its own, else an empty dictionary."""
     flags.start_tensorflow()
     from .tasks import all_tasks
 
@@ -60,7 +61,10 @@ def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str],
 def _export(
     formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
 ) -> str:
-    """Export a trained run in a format of its task, and return the report for people."""
+    """Export the run of --workdir in a format of its task, and return a message.
+
+    Raise UsageError if --format is not one of the formats.
+    """
     from .system import devices
 
     values = absl_flags.FLAGS
@@ -70,6 +74,7 @@ def _export(
 
 
 def _check_format(task: str, formats: Iterable[str]) -> None:
+    """Raise UsageError if --format is not one of the formats."""
     name = absl_flags.FLAGS.format
     if name not in formats:
         raise UsageError(

@@ -16,7 +16,7 @@ from .evaluation.lexicon import make_lexicon
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the nearest words of each word, or of an analogy."""
+    """Print the nearest words of each given word, or of --analogy, with their cosines."""
     values = absl_flags.FLAGS
     if bool(words) == bool(values.analogy):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')

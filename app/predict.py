@@ -25,7 +25,10 @@ _BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
 
 
 def main(_: Sequence[str]) -> None:
-    """Print the labels of each line of standard input as soon as the line arrives."""
+    """Print the labels of each line of standard input as soon as the line arrives.
+
+    At the end, warn about lines that were cut because they are too long.
+    """
     values = absl_flags.FLAGS
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "classify":
@@ -63,7 +66,7 @@ def define() -> None:
 
 
 def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
-    """Yield the lines of a file in blocks, each as soon as it was read.
+    """Yield the lines of a file in lists, each list as soon as its lines were read.
 
     A byte-order mark at the beginning is skipped. Bytes that are no UTF-8 are replaced.
 
@@ -92,6 +95,7 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
 
 
 def _utf8(line: bytes) -> bytes:
+    """Return the line with bytes that are no UTF-8 replaced by U+FFFD."""
     return line if line.isascii() else line.decode(errors="replace").encode()
 
 

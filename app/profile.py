@@ -28,7 +28,10 @@ from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
-    """Print the diagnosis, and write the files of --json and --plot."""
+    """Print the diagnosis of a recorded profile or, with --live, of measurements made now.
+
+    Write the files of --json and --plot, if given.
+    """
     values = absl_flags.FLAGS
     if values.live and (values.before or values.plot):
         raise UsageError("--live draws and compares nothing; leave out --before and --plot")
@@ -52,7 +55,10 @@ def define() -> None:
 
 
 def _read_recorded() -> tuple[str, dict[str, Any]]:
-    """Return the diagnosis of the profile in --workdir, as text and as JSON values."""
+    """Return the diagnosis of the newest profile in --workdir, as text and as JSON values.
+
+    It is compared with the profile of --before, if given, and drawn to the file of --plot.
+    """
     values = absl_flags.FLAGS
     if not values.workdir:
         raise UsageError("--workdir= is empty; name the folder of a run, or give --live")
@@ -75,6 +81,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
 
 
 def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
+    """Return the diagnosis of the newest profile below a folder, named by a flag for messages."""
     profile = profiles.find_newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
     stored = flags.stored_in(profile.resolve().parents[3])
@@ -83,7 +90,10 @@ def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
 
 
 def _measure_live() -> tuple[str, dict[str, Any]]:
-    """Return live measurements of the input and of the steps, as text and as JSON values."""
+    """Measure the input and the steps now; return the rates as text and as JSON values.
+
+    Nothing is written to the workdir, and the tables are always in memory.
+    """
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()

@@ -26,7 +26,7 @@ _SHOWN = 5  # of the users that are not known
 
 
 def main(users: Sequence[str]) -> None:
-    """Print the best items of each known user, then fail if some users are unknown."""
+    """Print the best items of each known user, then raise UsageError if some users are unknown."""
     values = absl_flags.FLAGS
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
@@ -61,7 +61,7 @@ def main(users: Sequence[str]) -> None:
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """Yield the users that a file names, a line each.
+    """Yield the users that a file names, a line each; skip blank lines.
 
     Raises:
         UsageError: A line is longer than any name.
@@ -73,6 +73,7 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 
 def _print(user: str, items: list[str], scores: list[float]) -> None:
+    """Print a user and the items with their scores, as text or (--json) as one JSON object."""
     if absl_flags.FLAGS.json:
         print(json.dumps({"user": user, "items": items, "scores": scores}))
         return

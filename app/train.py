@@ -15,7 +15,7 @@ from .cli import flags
 
 
 def main(_: Sequence[str]) -> None:
-    """Train the task that --task names, then score the result."""
+    """Train the task that --task names, then log the scores of the result."""
     config = flags.parsed()
     flags.start_tensorflow()
     from .training.run import train_and_evaluate

@@ -23,10 +23,10 @@ ID_BYTES = key_memory.key_bytes(INT64, 1)
 def rows_for_ids(
     specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config
 ) -> dict[str, int]:
-    """Divide the memory of --table_gb over the tables that grow.
+    """Return how many rows each table that grows gets, if they share the memory of --table_gb.
 
-    All of them get the same number of rows. A table with fewer ids than that leaves the rest of its
-    share to the others.
+    All of them get the same number of rows. A table that has fewer ids leaves the rest of its share
+    to the others.
 
     Args:
         specs: The tables, by name.
@@ -81,12 +81,12 @@ def rows_for_words(model: Model, optimizer: Optimizer, config: Config) -> int:
 
 
 def make_key_map(rows: int, config: Config, pinned: int) -> KeyMap:
-    """Return an empty map from words to rows.
+    """Return an empty map from words to rows, with the rules of --min_count and --max_age.
 
     Args:
         rows: The number of rows.
         config: The settings of the run.
-        pinned: See `KeyMap`.
+        pinned: A row that was seen in this many last steps is never evicted (see `KeyMap`).
 
     Returns:
         The map.
@@ -115,8 +115,10 @@ def word_map(rows: int, config: Config) -> Item:
 
 
 def _word_bytes(config: Config) -> int:
+    """Return the host bytes of a word in the map and in the distribution of negatives."""
     return key_memory.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
 
 
 def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
+    """Return the bytes of a row with its slots."""
     return row_bytes(row_parts("", spec, optimizer, dtypes(config)))

@@ -17,7 +17,10 @@ _SHARE = 0.95
 
 
 def free_memory(config: Config, devices: list[str]) -> dict[str, int]:
-    """Return the bytes that a run may use in each place, with the bytes that it uses already.
+    """Return the bytes that a run may use in each place, including the bytes that it uses already.
+
+    Of the free memory of the machine and of a GPU, 95 percent count. --device_memory gives the
+    bytes of every device instead. A place whose limit is not known is left out.
 
     Args:
         config: The settings of the run.
@@ -41,6 +44,6 @@ def free_memory(config: Config, devices: list[str]) -> dict[str, int]:
 
 
 def _gpu_bytes(name: str) -> int:
-    """Return the memory of a GPU that TensorFlow may use."""
+    """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
     devices = device_lib.list_local_devices()
     return next(device.memory_limit for device in devices if device.name.endswith(name))

@@ -53,12 +53,13 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
         The loss, without tables.
 
     Raises:
-        UsageError: The vocabulary is too small for the flags.
+        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
     """
     return LOSSES[settings.loss](settings, spec)
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
+    """Divide the words into classes, and the classes over devices; log both, return the loss."""
     counts_V, columns, targets, _ = spec
     words, device_count = len(counts_V), settings.class_devices
     if settings.classes > words:
@@ -91,6 +92,7 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
 
 
 def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
+    """Return the loss; raise UsageError if --cutoffs is not possible with this vocabulary."""
     try:
         cutoffs = numbers(settings.cutoffs)
         return AdaptiveSoftmax(spec.counts_V, spec.columns, cutoffs, seed=spec.seed)
@@ -149,6 +151,7 @@ def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
 
 
 def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
+    """Return the loss, with a variable on the device of the run for the frequencies of items."""
     settings, device = config.ratings, devices.name(config.run)
     has_cosines = settings.cosine and config.model.model == "mf"
     with tf.device(device):  # a variable, as it may be too large for a constant of the graph
@@ -161,6 +164,7 @@ def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
 
 
 def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
+    """Return the loss; raise UsageError if the pairs have no ratings."""
     if spec.mean is None:
         raise UsageError(
             "--loss=squared_error needs ratings, and the pairs have none; leave it out"

@@ -39,11 +39,11 @@ class Plan(NamedTuple):
 
     Attributes:
         items: Everything that takes memory.
-        rooms: The caches on the device for tables that live in the host's memory or in a file.
+        cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
     """
 
     items: list[Item]
-    rooms: dict[str, CacheSize]
+    cache_sizes: dict[str, CacheSize]
 
 
 def place_tables(
@@ -56,23 +56,26 @@ def place_tables(
     others: Sequence[Item] = (),
     keys: KeyMap | None = None,
 ) -> PlacedTables:
-    """Plan the memory of a job, and make its tables unless --plan_only is given.
+    """Plan the memory of a job, then make its tables and their stage.
+
+    With --plan_only no table is made.
 
     Args:
         model: The model.
-        batches: The batches of the job.
-        data: See `plan`.
+        batches: The batches of the job. Some of the first epoch are read to plan --table=host.
+        data: The nest of tensor specs of a micro-batch.
         config: The settings of the run.
         optimizer: The optimizer.
         workdir: The workdir of the run.
-        others: See `plan`.
+        others: Other memory of the task.
         keys: The map from words to rows of --table=dynamic; None to map ids as they occur.
 
     Returns:
-        The tables, empty for --plan_only.
+        The tables (none for --plan_only), with their stage, device and memory plan.
 
     Raises:
-        UsageError: The memory is not enough. No table has been made.
+        UsageError: The memory is not enough (no table has been made), or --table_file cannot be
+            used.
     """
     places, dynamic, rows = devices.shard_devices(config), None, {}
     if keys is not None:
@@ -88,13 +91,13 @@ def place_tables(
         tables = storage.make_tables(
             model.tables(), config, places, workdir, dynamic, optimizer.slots
         )
-    staging = storage.make_staging(planned.rooms, model, tables, config, places)
+    staging = storage.make_staging(planned.cache_sizes, model, tables, config, places)
     micro_batches = config.input.micro_batches or 1
     return PlacedTables(tables, devices.name(config.run), micro_batches, staging, planned.items)
 
 
 def check_word_map(rows: int, config: Config) -> None:
-    """Check that a map of words fits in memory, before anything of its size is made.
+    """Raise UsageError if a map of words does not fit in memory; make nothing of its size.
 
     Args:
         rows: The number of words.
@@ -117,11 +120,14 @@ def plan(
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
-    """Plan the memory of a run before a table is made.
+    """Plan the memory of a run before a table is made; raise UsageError if it is not enough.
+
+    For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
 
     Args:
         model: The model.
-        batches: Gives the batches of the first epoch, to count the rows of a chunk of steps.
+        batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
+            called only to plan --table=host, also as a remedy for other tables that do not fit.
         data: The nest of tensor specs of a micro-batch.
         config: The settings of the run.
         devices: The devices that `TableSpec` counts; steps run on the first.
@@ -132,7 +138,7 @@ def plan(
         The plan.
 
     Raises:
-        UsageError: The memory is not enough; the message names flags that would help.
+        UsageError: The memory is not enough. The message names flags that would help.
     """
     program = Item("program, graph and text", "", HOST, host_memory.resident_bytes() + _RUN)
     free, micro_batches = free_memory(config, devices), config.input.micro_batches or 1
@@ -183,40 +189,42 @@ def plan_tables(
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
-    """Return the memory of the tables, and of their caches, with these settings.
+    """Return the plan of the tables and their caches with these settings, whether it fits or not.
 
     Args:
         specs: The tables, by name.
         config: The settings.
         devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory.
-        lookups: The ids that each call of the first chunk looks up, of each table with a cache.
-        hot_rows: The number of rows of each such table that stay on the device.
+        others: All other memory, which the plan then includes.
+        lookups: The ids that each call of the first chunk looks up, by table; a table without them
+            has no cache.
+        hot_rows: The number of rows of each table with a cache that stay on the device.
     """
-    optimizer, items, rooms = updates.make_optimizer(config.optimizer), [], {}
+    optimizer, items, cache_sizes = updates.make_optimizer(config.optimizer), [], {}
     for name, spec in specs.items():
         parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
         items += memory_plan.table(parts, _places(spec, config, devices))
         if name in lookups:
             ids_by_call = lookups[name][: _calls_per_chunk(config)]
-            rooms[name] = estimate_cache_size(spec, ids_by_call, hot_rows)
-            items += memory_plan.cache(name, parts, spec.rows, rooms[name], devices[0])
-    return Plan([*items, *others], rooms)
+            cache_sizes[name] = estimate_cache_size(spec, ids_by_call, hot_rows)
+            items += memory_plan.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+    return Plan([*items, *others], cache_sizes)
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of ascending numbers that fits, by bisection; the first if none does."""
+    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
     if fits(numbers[-1]):
         return numbers[-1]
     return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
 def _calls_per_chunk(config: Config) -> int:
+    """Return the number of calls in a chunk of --stage_steps."""
     return calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
-    """Return the number of rows of a table in each place."""
+    """Return the number of rows of a table in each place: a device, `HOST`, `FILE` or servers."""
     if config.run.strategy == "parameter_server" and spec.trained:
         return {"parameter servers": spec.rows}
     if config.table.table == "sharded":
@@ -228,7 +236,10 @@ def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, in
 
 
 def _smaller(config: Config) -> list[dict[str, Any]]:
-    """Return changes of flags that take less memory, in the order in which they are proposed."""
+    """Return changes of flags that may take less memory, in the order in which to propose them.
+
+    There is none for --table=dynamic.
+    """
     host = {"table": "host", "hot_rows": "auto"}
     changes = [
         {"optimizer": "rowwise_adagrad"},
@@ -241,7 +252,7 @@ def _smaller(config: Config) -> list[dict[str, Any]]:
 
 
 def _advice(config: Config) -> list[str]:
-    """Return the advice for a run that none of these changes helps."""
+    """Return the advice for a run that no change of `_smaller` helps."""
     if config.table.table == "dynamic":
         return [f"give less than --table_gb={config.table.table_gb}"]
     return ["lower --max_vocab_size, --dim or --batch_tokens"]

@@ -55,20 +55,21 @@ def make_tables(
         devices: The devices that `TableSpec.device` counts.
         workdir: The workdir of the run, for --table_file.
         dynamic: Makes the tables of --table=dynamic, see `word_table_maker` and `id_table_maker`.
-        slots: The optimizer state of trained tables, none by default: tables are then only read.
+        slots: The slots of trained tables; by default there are none, for tables that are only
+            read.
 
     Returns:
         The tables, by name.
 
     Raises:
         UsageError: --table_file names a file that cannot be used.
-        RunError: The file of --table_file is not that of this workdir, or cannot be written.
+        RunError: The file of --table_file belongs to another workdir, or cannot be written.
     """
     makers = TABLES
     if config.run.strategy == "parameter_server":
         makers = dict.fromkeys(TABLES, _on_servers)
     elif config.table.table_file:
-        makers = TABLES | {"host": functools.partial(_in_file, _table_file(config, workdir))}
+        makers = TABLES | {"host": functools.partial(_in_file, _open_table_file(config, workdir))}
     if dynamic is not None:
         makers = TABLES | {"dynamic": dynamic}
     tables = {}
@@ -79,7 +80,7 @@ def make_tables(
 
 
 def make_staging(
-    rooms: Mapping[str, CacheSize],
+    cache_sizes: Mapping[str, CacheSize],
     model: Model,
     tables: Mapping[str, Table],
     config: Config,
@@ -88,7 +89,7 @@ def make_staging(
     """Return the stage that brings rows of the tables to the steps.
 
     Args:
-        rooms: The caches on the device, by table, of --table=host.
+        cache_sizes: The sizes of the device caches of --table=host, by table.
         model: The model.
         tables: The tables, by name.
         config: The settings of the run.
@@ -107,7 +108,7 @@ def make_staging(
         tables,
         seed=config.run.seed,
         device=devices[0],
-        cache_sizes=rooms,
+        cache_sizes=cache_sizes,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
         micro_batches=micro_batches,
@@ -115,13 +116,19 @@ def make_staging(
 
 
 def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+    """Return a table in the memory of its device."""
     with tf.device(devices[spec.device]):
-        return DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, spec, config))
+        return DeviceTable(
+            spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
+        )
 
 
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+    """Return a table in host memory whose `device` is the device of the steps."""
     with tf.device("CPU:0"):
-        table = DeviceTable(spec.rows, spec.columns, spec.initial, **_stored(name, spec, config))
+        table = DeviceTable(
+            spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
+        )
     table.device = devices[spec.device]  # rows that are read from the table are used there
     return table
 
@@ -129,8 +136,9 @@ def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> 
 def _in_file(
     file: TableFile, name: str, spec: TableSpec, config: Config, devices: list[str]
 ) -> Table:
+    """Return a table in a file whose `device` is the device of the steps."""
     table = FileTable(
-        file, name, spec.rows, spec.columns, spec.initial, **_stored(name, spec, config)
+        file, name, spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
     )
     table.device = devices[spec.device]
     return table
@@ -148,16 +156,17 @@ def word_table_maker(keys: KeyMap) -> Maker:
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
-            return RowStore(keys, spec.columns, spec.initial, **_stored(name, spec, config))
+            return RowStore(keys, spec.columns, spec.initial, **_table_options(name, spec, config))
 
     return make
 
 
 def id_table_maker(rows: Mapping[str, int]) -> Maker:
-    """Return a maker of tables that give an id a row when it first occurs.
+    """Return a maker of dynamic tables, which give an id a row when it first occurs.
 
     Args:
-        rows: The most rows of each such table, by name. Other tables are ordinary ones.
+        rows: The most rows of each dynamic table, by name. The maker makes other tables with all
+            their rows on the device.
 
     Returns:
         The maker.
@@ -168,7 +177,9 @@ def id_table_maker(rows: Mapping[str, int]) -> Maker:
             return _on_device(name, spec, config, devices)
         keys = KeyMap(rows[name], INT64, max_age=config.table.max_age)
         with tf.device(devices[spec.device]):
-            return DynamicTable(keys, spec.columns, spec.initial, **_stored(name, spec, config))
+            return DynamicTable(
+                keys, spec.columns, spec.initial, **_table_options(name, spec, config)
+            )
 
     return make
 
@@ -176,10 +187,10 @@ def id_table_maker(rows: Mapping[str, int]) -> Maker:
 def load_tables(
     specs: Mapping[str, TableSpec], config: Config, devices: list[str], workdir: Workdir
 ) -> tuple[dict[str, Table], Position]:
-    """Load the tables of a trained run, without the optimizer's state.
+    """Load the tables of a trained run, without their slots.
 
-    The tables are on the device if they were trained there. Otherwise they are in the memory of the
-    machine, as they may be too large for the device.
+    The tables are on the device if they were trained with --table=device. Otherwise they are in
+    host memory, as they may be too large for the device.
 
     Args:
         specs: The tables, by name.
@@ -188,10 +199,11 @@ def load_tables(
         workdir: The workdir of the run.
 
     Returns:
-        The tables of the newest or the best checkpoint, and its position.
+        The tables of the best checkpoint if --patience kept one, else of the newest, and its
+        position.
 
     Raises:
-        RunError: There is no complete checkpoint.
+        RunError: There is no checkpoint that can be loaded.
     """
     # In a dynamic table an id without a row has its initial value, so that is still needed.
     if config.table.table != "dynamic":
@@ -208,7 +220,7 @@ def load_tables(
 
 
 def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return the tables to score with; a dynamic table then makes no rows for new ids.
+    """Return the tables to score with: of a dynamic table a view that gives new ids no rows.
 
     Args:
         tables: The tables, by name.
@@ -222,8 +234,11 @@ def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
     }
 
 
-def _table_file(config: Config, workdir: Workdir) -> TableFile:
-    """Open or create the file of --table_file; loading a checkpoint checks its content."""
+def _open_table_file(config: Config, workdir: Workdir) -> TableFile:
+    """Open the file of --table_file, or create it if no checkpoint has a table in a file.
+
+    Its content is checked later, when a checkpoint is loaded.
+    """
     resume = False
     for folder in checkpoint.list_checkpoints(workdir.checkpoints):
         resume = True  # a damaged checkpoint keeps the file as well
@@ -235,21 +250,23 @@ def _table_file(config: Config, workdir: Workdir) -> TableFile:
 
 
 def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+    """Return a table in shards over all local devices, not only the given ones."""
     return sharded.make(
         spec.rows,
         spec.columns,
         spec.initial,
         sharded.local_devices(),
         config.table.shard_rule,
-        **_stored(name, spec, config),
+        **_table_options(name, spec, config),
     )
 
 
 def _on_servers(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+    """Return a table in shards over the parameter servers; on the device if it is not trained."""
     if not spec.trained:  # each worker has its own
         return _on_device(name, spec, config, devices)
     rule = config.table.shard_rule
-    options = _stored(name, spec, config)
+    options = _table_options(name, spec, config)
     return sharded.make(spec.rows, spec.columns, spec.initial, served.devices(), rule, **options)
 
 
@@ -261,8 +278,8 @@ TABLES: dict[str, Maker] = {
 }
 
 
-def _stored(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
-    """Return the options of `DeviceTable` for slots, dtypes, rounding and its seed."""
+def _table_options(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
+    """Return the options of every kind of table: slots, dtypes, rounding, and a seed by name."""
     return {
         "slots": spec.slots,
         "dtype": DTYPES[config.table.table_dtype],
@@ -273,5 +290,5 @@ def _stored(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
 
 
 def dtypes(config: Config) -> tuple[tf.DType, tf.DType]:
-    """Return the dtype of rows and that of the optimizer's slots."""
+    """Return the dtype of rows, and the dtype of slots of several columns."""
     return DTYPES[config.table.table_dtype], DTYPES[config.table.slot_dtype]

@@ -25,17 +25,17 @@ RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
 
 
 def make_runner(config: Config, hosts: Hosts | None) -> Runner:
-    """Return the runner of a run; for --plan_only the one for a single process.
+    """Return the runner of a run, connected to the other processes; for --plan_only a local one.
 
     Args:
         config: The settings of the run.
         hosts: The processes of the cluster; None for a strategy of one process.
 
     Returns:
-        The runner, connected to the other processes.
+        The runner. The call waits until all processes of the cluster have arrived.
 
     Raises:
-        UsageError: Parameter servers cannot read checkpoints in a path like that of the workdir.
+        UsageError: --workdir contains *, ?, [ or a backslash with --strategy=parameter_server.
         RunError: A process did not arrive within --cluster_timeout.
     """
     strategy, workdir = config.run.strategy, config.run.workdir
@@ -50,7 +50,7 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
 
 
 def is_server(config: Config, hosts: Hosts | None) -> bool:
-    """Return whether this process serves the chief instead of running the job.
+    """Return whether this process serves the chief instead of running the job; never to plan only.
 
     Args:
         config: The settings of the run.
@@ -90,8 +90,8 @@ def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
 def with_micro_batches(config: Config, replicas: int, position: Position | None) -> Config:
     """Return the settings with the number of micro-batches of a step filled in.
 
-    A run that continues within an epoch keeps the number with which the epoch was begun, if the
-    replicas can share it evenly.
+    A given number is kept. Otherwise it is the number of replicas; but a run that continues within
+    an epoch keeps the number with which the epoch was begun, if the replicas can share it evenly.
 
     Args:
         config: The settings of the run; --micro_batches=0 chooses the number here.

@@ -49,15 +49,17 @@ def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
     """Return a function from the finished share of the training, 0 to 1, to the learning rate.
 
     Args:
-        settings: The flags of the optimizer; without --learning_rate its default is the peak.
+        settings: The flags of the optimizer. The peak is --learning_rate, or the optimizer's
+            default if that is 0.
 
     Returns:
-        The learning rate as a function.
+        The function, which follows --schedule and --warmup.
     """
     peak = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
     return lambda progress: peak * schedules.factor(settings.schedule, settings.warmup, progress)
 
 
 def _adam(settings: OptimizerConfig) -> dict[str, Any]:
+    """Return the settings of both forms of Adam by name."""
     names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
     return {name: getattr(settings, name) for name in names}

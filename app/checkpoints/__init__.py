@@ -1,1 +1,1 @@
-"""Checkpoints, and the folder of a run."""
+"""Checkpoints, and the workdir of a run."""

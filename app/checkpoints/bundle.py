@@ -30,8 +30,9 @@ _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Cancelled
 class Bundle:
     """The variables in the folder of a checkpoint.
 
-    The constructor and every method raise DamagedError if a file is missing or damaged, and
-    RunError if it cannot be read for another reason.
+    The constructor reads the index; each method reads the values that it returns or assigns. All of
+    them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
+    another reason. TensorFlow's errors about a lost process are not converted.
 
     Args:
         folder: The folder of the checkpoint.
@@ -51,7 +52,7 @@ class Bundle:
             self.dtypes = reader.get_variable_to_dtype_map()
 
     def rows(self, key: str, first: int, count: int) -> tf.Tensor:
-        """Return consecutive rows of a variable of shape (V, D).
+        """Read consecutive rows of a variable of shape (V, D), and no others.
 
         Args:
             key: The key of the variable.
@@ -66,7 +67,7 @@ class Bundle:
             return self._read(prefix, key, f"{rows} {columns} {first},{count}:-")
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
-        """Assign the saved values to variables. Variables that were not saved stay as they are.
+        """Assign the saved values to variables; keep the value of a variable that was not saved.
 
         Args:
             variables: The variables to assign to.
@@ -76,7 +77,11 @@ class Bundle:
 
     @contextlib.contextmanager
     def _prefix(self) -> Iterator[str]:
-        """Yield the prefix by which TensorFlow finds the files, and convert its errors."""
+        """Yield the path prefix of the files, and convert errors of the `with` block.
+
+        After an error, every variable is read once, to tell a damaged file (DamagedError) from one
+        that cannot be read (RunError).
+        """
         with reading(self._folder):
             for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
                 # TensorFlow's errors say less than the system's for a file that cannot be opened.
@@ -93,7 +98,10 @@ class Bundle:
                     raise
 
     def _verify(self, prefix: str) -> None:
-        """Read the index and each variable, which compares their checksums."""
+        """Read every variable; raise DamagedError if its checksum is wrong, RunError if unreadable.
+
+        Return nothing if all files are good.
+        """
         try:
             self._read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH")
             reader = tf.train.load_checkpoint(prefix)
@@ -106,6 +114,7 @@ class Bundle:
             raise self._unreadable(error) from error
 
     def _read(self, prefix: str, key: str, part: str = "") -> tf.Tensor:
+        """Read a variable, or the part of it that a slice of RestoreV2 names, on the CPU."""
         dtype = self.dtypes.get(key, tf.string)
         with tf.device("CPU:0"):
             (value,) = tf.raw_ops.RestoreV2(
@@ -119,22 +128,22 @@ class Bundle:
 
 
 def is_literal(folder: Path) -> bool:
-    """Return whether TensorFlow finds files in a folder by the path as it is written.
+    """Return whether a path has no character of a glob pattern: *, ?, [ or a backslash.
 
     Args:
-        folder: The folder.
+        folder: The folder, whose absolute path is checked. TensorFlow finds files in another
+            folder only by the trick of `_literal_prefix`.
     """
     return not _SPECIAL.intersection(str(folder.absolute()))
 
 
 @contextlib.contextmanager
 def _literal_prefix(folder: Path) -> Iterator[str]:
-    """Yield a prefix of the files that has no special characters.
+    """Yield a path prefix of the files that has no character of a glob pattern.
 
     RestoreV2 looks for the index by a glob pattern and then opens the same text. A path with
     brackets or a backslash does not match, whether or not it is escaped. So the folder is opened:
-    in this process it then has a name without such characters. Other processes can read only by a
-    path that needs no such name.
+    during the `with` block it is /proc/self/fd/N, which only this process can read.
     """
     if is_literal(folder):
         yield str(folder.absolute() / PREFIX)
@@ -147,11 +156,14 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
 
 
 def _data(folder: Path) -> list[Path]:
-    """Return the files that hold the variables, or the path of the first if there is none."""
+    """Return the files that hold the variables; the path of the missing first file if none does."""
     return list_folder(folder, f"{PREFIX}.data-") or [folder / f"{PREFIX}.data-00000-of-00001"]
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Return the first line of a message, without the name of the operation in the graph."""
+    """Return the first line of an error's message, cut to 200 characters.
+
+    The name of the operation in the graph is left out.
+    """
     lines = error.message.splitlines() or [type(error).__name__]
     return lines[0].rpartition("}} ")[2][:200]

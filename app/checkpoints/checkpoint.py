@@ -37,7 +37,7 @@ class Position:
     Attributes:
         step: The number of steps made.
         epoch: The number of epochs finished.
-        batch: The number of batches (calls of S steps) made in the epoch after those.
+        batch: The number of batches (calls of S steps) made in the current epoch.
         batches: The number of batches of an epoch, an estimate in the first epoch of a text.
         expected: The number of batches that was expected.
         words: The number of words in the finished epochs.
@@ -89,7 +89,7 @@ class Checkpoints:
         self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
 
     def save(self, position: Position) -> None:
-        """Write a checkpoint, and then remove the oldest ones.
+        """Write a checkpoint, unless there is one of this step; then remove the oldest ones.
 
         Args:
             position: How far the run has come.
@@ -118,38 +118,37 @@ class Checkpoints:
         self._commit(path)
 
     def remove_after(self, step: int) -> None:
-        """Remove checkpoints of later steps, from a run that is repeated from this step on.
+        """Remove the checkpoints of steps after the given one.
 
         Args:
-            step: The last step whose checkpoint stays.
+            step: The last step whose checkpoint stays. The run is repeated from there.
         """
         for path in list_checkpoints(self._folder):
             if int(path.name.removeprefix("step-")) > step:
                 remove_folder(path)
 
     def _commit(self, newest: Path) -> None:
-        """Tell the tables in the newest checkpoint which of their snapshots are kept."""
+        """Give each table that the newest checkpoint holds the folders of its kept snapshots."""
         for name, table in self._stateful.items():
             if (newest / name).is_dir():  # else it was saved by another kind of table
                 folders = [path / name for path in list_checkpoints(self._folder)]
                 table.commit([folder for folder in folders if folder.is_dir()])
 
     def restore(self, rename_damaged: bool = True) -> Position | None:
-        """Load the newest checkpoint that is not damaged.
+        """Load the newest checkpoint that is not damaged into the tables.
 
         The rows of another kind of table are converted, if they have ids. A damaged checkpoint is
-        logged and skipped. Nothing in the folder is changed before a checkpoint is loaded.
+        skipped with a warning. Nothing in the folder is changed before a checkpoint is loaded.
 
         Args:
-            rename_damaged: Whether to rename the damaged checkpoints afterwards. One process of a
-                run does.
+            rename_damaged: Whether to then rename the damaged ones; one process of a run does.
 
         Returns:
             The position of the checkpoint, or None if there is no checkpoint at all.
 
         Raises:
             RunError: All checkpoints are damaged, one cannot be read, or its tables or slots do not
-                fit those of this run.
+                fit the tables of this run.
         """
         position, damaged = _newest(self._folder, self._load)
         if position is not None:
@@ -165,9 +164,9 @@ class Checkpoints:
         return position
 
     def read(self) -> Position:
-        """Load the newest checkpoint like `restore`, for tables that may lack their slots.
+        """Load the newest checkpoint like `restore`, but change nothing in the folder.
 
-        Nothing in the folder is changed.
+        The tables may lack their slots.
 
         Raises:
             RunError: There is no checkpoint that can be loaded.
@@ -175,6 +174,7 @@ class Checkpoints:
         return read_newest(self._folder, self._load)
 
     def _load(self, path: Path) -> Position:
+        """Load one checkpoint into the tables, and convert the rows of another kind of table."""
         position = _read_position(path)
         same_layout = {}
         for name, table in self._tables.items():
@@ -195,10 +195,9 @@ class Checkpoints:
 
 
 def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
-    """Check that a checkpoint has the variables of tables.
+    """Raise RunError unless a checkpoint has every variable of tables, of equal shape and dtype.
 
-    A table that was rounded to the nearest number has no count of writes. The count begins at 0 if
-    the run continues with stochastic rounding.
+    A table that was rounded to the nearest number has no count of writes: set the count to 0.
     """
     for name, table in tables.items():
         for attributes, variable in named_variables(table):
@@ -221,7 +220,7 @@ def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> 
 
 
 def _saved_by_tensorflow(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return the tables whose variables TensorFlow saves. A dynamic table saves its rows itself."""
+    """Return the tables that are not dynamic; a dynamic table saves its rows itself."""
     return {n: table for n, table in tables.items() if table.layout()["kind"] != "dynamic"}
 
 
@@ -238,7 +237,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
-    """Read the newest checkpoint that is not damaged.
+    """Read the newest checkpoint that is not damaged; skip a damaged one with a warning.
 
     Args:
         folder: The folder of the checkpoints. A running job may write there meanwhile.
@@ -259,7 +258,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
 
 
 def newest_position(folder: Path) -> Position | None:
-    """Return the position of the newest checkpoint, or None if there is no readable position.
+    """Return the newest position that is not damaged, or None if there is none; load no table.
 
     Args:
         folder: The folder of the checkpoints.
@@ -275,8 +274,8 @@ def _newest(
 ) -> tuple[T | None, list[Path]]:
     """Return the result of `read` for the newest good checkpoint, and the newer, damaged ones.
 
-    A checkpoint that has disappeared was removed by a running job after it had saved a newer one.
-    The newer one is then read.
+    The result is None if no checkpoint is good. If a running job removes the checkpoint that is
+    being read, it has saved a newer one: that one is then read. Other errors are raised.
     """
     damaged: list[Path] = []
     while candidates := [path for path in list_checkpoints(folder) if path not in damaged]:
@@ -296,5 +295,6 @@ def _newest(
 
 
 def _read_position(path: Path) -> Position:
+    """Read a position; a field that an older version did not write has its default."""
     state = read_json(path / _STATE, _SHAPE)
     return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})

@@ -38,7 +38,7 @@ _SHAPES = (  # the shapes in JSON of all kinds of layout
 
 
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
-    """Write the layouts of all tables of a checkpoint.
+    """Write the layouts of all tables of a checkpoint to its `tables.json`.
 
     Args:
         folder: The folder of the checkpoint.
@@ -50,7 +50,9 @@ def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
 
 
 def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
-    """Write the layouts again if a file of rows was moved since the checkpoint was written.
+    """Write the layouts again if they differ from the stored ones only by the path of a file.
+
+    That is so if --table_file was moved since the checkpoint was written.
 
     Args:
         folder: The folder of a checkpoint of these tables.
@@ -63,7 +65,7 @@ def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
-    """Return the layouts of the tables in a checkpoint; none if it is older than layouts.
+    """Return the layouts of the tables in a checkpoint, by name; empty without `tables.json`.
 
     Args:
         folder: The folder of the checkpoint.
@@ -76,7 +78,7 @@ def read_layouts(folder: Path) -> dict[str, Layout]:
 
 
 def read_layout(folder: Path, name: str) -> Layout:
-    """Return the layout of one table in a checkpoint.
+    """Return the layout of one table in a checkpoint; of a table on the device if none is stored.
 
     Args:
         folder: The folder of the checkpoint.
@@ -86,7 +88,7 @@ def read_layout(folder: Path, name: str) -> Layout:
 
 
 def is_same_layout(first: Layout, second: Layout) -> bool:
-    """Return whether two layouts are the same, apart from the path of a file.
+    """Return whether two layouts are the same; the path of a file is not compared.
 
     Args:
         first: A layout.
@@ -122,13 +124,16 @@ class StoredTable:
             self._bundle = Bundle(folder)
 
     def read(self, slot: str = "") -> np.ndarray:
-        """Return all rows of the table or of a slot.
+        """Read all rows of the table or of a slot.
 
         Args:
             slot: The name of the slot; by default the rows of the table itself.
 
         Returns:
-            Rows (V, D), float32.
+            Rows (V, D), float32; in a temporary file where memory is short.
+
+        Raises:
+            RunError: The checkpoint has no such rows.
         """
         if self._kind == "file":
             path = Path(self._layout["path"])
@@ -147,6 +152,9 @@ class StoredTable:
 
         Returns:
             The number of rows and of columns, (V, D).
+
+        Raises:
+            RunError: The checkpoint has no such rows.
         """
         keys, shapes = self._keys(slot), self._bundle.shapes
         if not shapes.keys() >= set(keys):
@@ -154,7 +162,10 @@ class StoredTable:
         return sum(shapes[key][0] for key in keys), shapes[keys[0]][1]
 
     def _read_part(self, slot: str, start: int, stop: int) -> np.ndarray:
-        """Return the rows of consecutive ids, which are consecutive rows in every shard, too."""
+        """Read the rows of the ids from start to stop - 1, float32, from all shards that have some.
+
+        Consecutive ids are consecutive rows in every shard, too.
+        """
         rows, columns = self.shape(slot)
         plan = ShardingPlan(rows, self._layout.get("shards", 1), self._layout.get("rule", "block"))
         shard_N, row_N = plan.locate(np.arange(start, stop))
@@ -168,7 +179,7 @@ class StoredTable:
         return rows_ND
 
     def _keys(self, slot: str) -> list[str]:
-        """Return the keys of the variables that hold the rows."""
+        """Return the keys of the variables that hold the rows, one for each shard."""
         inner = [f"slots/{slot}"] if slot else []
         if self._kind == "sharded":
             outer = [["parts", str(shard)] for shard in range(self._layout["shards"])]
@@ -178,7 +189,7 @@ class StoredTable:
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
-    """Return the message for a table or a slot that a checkpoint does not hold.
+    """Return the error message for a table or a slot that a checkpoint does not hold.
 
     Args:
         folder: The folder of the checkpoint.
@@ -192,7 +203,7 @@ def absence(folder: Path, name: str, slot: str) -> str:
 
 
 def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of a table in a checkpoint that have rows, and the rows.
+    """Read the rows of a table in a checkpoint, and the ids that have these rows.
 
     Args:
         folder: The folder of the checkpoint.
@@ -214,9 +225,9 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def convert(folder: Path, name: str, table: Table) -> None:
-    """Fill a table and its slots with the rows of a stored table that has another layout.
+    """Assign the rows of a stored table that has another layout to a table and its slots.
 
-    Keys of a dynamic table are ids. Ids without a row there keep their initial row here.
+    The keys of a stored dynamic table are ids. An id without a stored row keeps its initial row.
 
     Args:
         folder: The folder of the checkpoint.
@@ -248,10 +259,12 @@ def convert(folder: Path, name: str, table: Table) -> None:
 
 
 def _is_by_key(folder: Path, name: str) -> bool:
+    """Return whether a stored table is dynamic and has its own keys, which are ids."""
     return read_layout(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
 
 
 def _convert_by_key(folder: Path, table: Table) -> None:
+    """Assign the rows of a stored dynamic table to a table; raise RunError if it has slots."""
     if table.slots:
         raise RunError(
             f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
@@ -263,6 +276,6 @@ def _convert_by_key(folder: Path, table: Table) -> None:
 
 
 def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys of a dynamic table, and their rows."""
+    """Read the keys (N,) of a stored dynamic table, in the order of rows, and the rows (N, D)."""
     ids_N, rows_N, _ = key_files.read(folder / KEYS)
     return ids_N, row_store.read_rows(folder)[rows_N]

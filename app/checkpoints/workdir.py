@@ -1,4 +1,4 @@
-"""The folder of a run: the paths of its files, and the lock that lets one job write there."""
+"""The workdir of a run: the paths of its files, and the lock that lets one job write there."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..system.files import replacing, sweep
 
 
 class Workdir:
-    """The folder of a run, with the paths of its files as attributes.
+    """The workdir of a run, with the paths of its files as attributes. It creates nothing.
 
     Args:
-        path: The folder, which need not be there yet.
+        path: The folder, which need not exist yet.
     """
 
     def __init__(self, path: str | Path):
@@ -44,11 +44,11 @@ class Workdir:
 
     @property
     def trained(self) -> Path:
-        """The folder of the checkpoints to use: of the best epoch if it is kept, else of all."""
+        """The folder of the trained tables: `best` if it has a checkpoint, else `checkpoints`."""
         return self.best if list_folder(self.best, "step-") else self.checkpoints
 
     def has(self, path: Path) -> bool:
-        """Return whether a file is there that every trained run has.
+        """Return whether a file exists that every workdir with a checkpoint must have.
 
         Args:
             path: One of the files of this workdir.
@@ -66,13 +66,13 @@ class Workdir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Make the folder, and keep other jobs out of it during the `with` block.
+        """Make the workdir, and keep other jobs out of it during the `with` block.
 
         The lock ends with the process, so a killed job leaves none. Half-written files that a
-        killed job left are removed.
+        killed job left are removed at the start.
 
         Raises:
-            UsageError: The folder cannot be written, another job has the lock, or a folder or a
+            UsageError: The workdir cannot be written, another job has the lock, or a folder or a
                 device has the name of a file to write.
         """
         with contextlib.ExitStack() as stack:
@@ -104,10 +104,10 @@ class Workdir:
 
 
 def read_flags(path: Path) -> dict[str, str]:
-    """Return the values of the flags in a flagfile, as text; none if there is no file.
+    """Read the values of the flags in a flagfile: flag name -> text; empty if there is no file.
 
     Args:
-        path: The flagfile, which `write_flags` wrote.
+        path: The flagfile, written by `write_flags`.
 
     Raises:
         UsageError: The file cannot be read.
@@ -123,7 +123,7 @@ def read_flags(path: Path) -> dict[str, str]:
 
 
 def write_flags(path: Path, settings: dict[str, Any]) -> None:
-    """Write a flagfile with every setting, by which the job can be run again.
+    """Write a flagfile with every setting, as a whole or not at all; it can repeat the run.
 
     Args:
         path: The flagfile.
@@ -136,14 +136,16 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
 
 
 def owner_id(workdir: Workdir, resume: bool = False) -> str:
-    """Return the id of a run, with which it marks files outside of its workdir.
+    """Return the random id of a run, and write it to the workdir if there is none yet.
+
+    The run marks files outside of its workdir with this id.
 
     Args:
-        workdir: The folder of the run. The first call makes the id and writes it there.
-        resume: Whether a file with the id is there already, so that there must be an id.
+        workdir: The workdir of the run.
+        resume: Whether the workdir must have an id already.
 
     Raises:
-        DamagedError: The file of the id is damaged, or missing although there must be an id.
+        DamagedError: The file of the id is damaged, or it is missing and `resume` is true.
     """
     content = read_json(workdir.owner, {"owner": str})
     if content is None:
@@ -155,7 +157,7 @@ def owner_id(workdir: Workdir, resume: bool = False) -> str:
 
 
 def read_json(path: Path, shape: Any = dict) -> Any:
-    """Return the value of a JSON file, or None if there is no file.
+    """Read the value of a JSON file; return None if there is no file.
 
     Args:
         path: The file.

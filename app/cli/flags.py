@@ -38,7 +38,7 @@ class Text(flags.ArgumentParser):
     """A parser of text that can be written to a file."""
 
     def parse(self, argument: str) -> str:
-        """Return the value, or raise ValueError."""
+        """Return the text as it is; raise ValueError for a NUL character or text not in UTF-8."""
         if "\0" in argument:
             raise ValueError("a NUL character is in it; leave it out")
         try:
@@ -52,7 +52,7 @@ class Paths(Text):
     """A parser of file names, which expands `~` like a shell."""
 
     def parse(self, argument: str) -> str:
-        """Return the value, or raise ValueError."""
+        """Return the text with `~` expanded; raise ValueError for text that is no file name."""
         path = _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), super().parse(argument))
         if any(len(name.encode()) > _NAME_BYTES for name in re.split("[/,]", path)):
             raise ValueError(f"a name in it is longer than {_NAME_BYTES} bytes; shorten it")
@@ -60,23 +60,23 @@ class Paths(Text):
 
 
 class Names(flags.ListParser):
-    """A parser of names with commas between them; a name with a comma is in double quotes."""
+    """A parser of file names with commas between them; one with a comma is in double quotes."""
 
     def parse(self, argument: str | list[str]) -> list[str]:
-        """Return the value, or raise ValueError."""
+        """Return the names, parsed like `Paths`; raise ValueError if one is no file name."""
         return [Paths().parse(name) for name in super().parse(argument)]
 
 
 class Float(flags.FloatParser):
-    """A parser of a number between two bounds, which refuses NaN."""
+    """A parser of a number between two bounds; with a lower bound it refuses NaN."""
 
     def is_outside_bounds(self, val: float) -> bool:
-        """Return whether the value is outside of the bounds."""
+        """Return whether the value is outside of the bounds; NaN is, if there is a lower bound."""
         return super().is_outside_bounds(val) or (self.lower_bound is not None and math.isnan(val))
 
 
 def count(least: int) -> flags.IntegerParser:
-    """Return a parser of whole numbers that are at least `least`."""
+    """Return a parser of whole numbers from `least` to `MOST_ROWS`."""
     return flags.IntegerParser(least, settings.MOST_ROWS)
 
 
@@ -90,12 +90,12 @@ _PARSERS = {
 
 
 def parser(field: dataclasses.Field) -> flags.ArgumentParser:
-    """Return the parser of the flag for a setting, given the dataclass field."""
+    """Return the parser of the flag of a dataclass field, chosen by the type of its default."""
     return _PARSERS[Path if field.metadata["path"] else type(field.default)]
 
 
 def define() -> None:
-    """Define a flag for every setting of a training run."""
+    """Define a global flag for every setting of a training run."""
     for name, field in settings.fields().items():
         text = field.metadata["help"]
         if isinstance(field.default, bool):  # DEFINE_bool also defines --noNAME
@@ -105,7 +105,7 @@ def define() -> None:
 
 
 def parse(arguments: Sequence[str]) -> list[str]:
-    """Parse a command line into the global flags.
+    """Set the global flags from a command line and its flagfiles; mark typed ones by `is_typed`.
 
     Args:
         arguments: The command line; its first argument is the program.
@@ -160,7 +160,9 @@ def parsed(needs_workdir: bool = True) -> Config:
 
 
 def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) -> Config:
-    """Return the checked settings, without values from flagfiles that have no effect.
+    """Return the checked settings, with defaults for values of flagfiles that have no effect.
+
+    Such a value is logged. Any other wrong value raises UsageError.
 
     Args:
         values: Flag name -> value.
@@ -186,7 +188,7 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
 
 
 def stored_in(path: str | Path) -> dict[str, Any]:
-    """Return the settings that are stored in the `flags.cfg` of a workdir.
+    """Read the settings in the `flags.cfg` of a workdir, without --workdir and unknown flags.
 
     Args:
         path: The folder; empty for none.
@@ -224,10 +226,11 @@ def define_vectors() -> None:
 
 
 def vectors() -> WordVectors:
-    """Return the word vectors that `--workdir` or `--vectors` names.
+    """Load the word vectors that `--workdir` or `--vectors` names; start TensorFlow for a workdir.
 
     Raises:
         UsageError: Not exactly one of the two flags is given, or the file cannot be read.
+        RunError: The workdir has no checkpoint that can be read.
     """
     given = flags.FLAGS
     if bool(given.workdir) == bool(given.vectors):
@@ -241,10 +244,11 @@ def vectors() -> WordVectors:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
-    """Parse the flags, call the main function of a command, and exit.
+    """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
-    The exit code is 0; 2 with a one-line message if a flag or a file is wrong; 1 with a one-line
-    message if something fails while running.
+    With --help, print the help instead. A failure ends the process with a one-line message: with
+    exit code 2 if a flag or a file is wrong, 1 if something fails while running. A closed output
+    pipe is no failure.
 
     Args:
         main: The function; it is called with the arguments that are not flags.
@@ -271,7 +275,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
 
 
 def _task_of_help() -> str:
-    """Return the task that the command line names beside `--help`; empty for none."""
+    """Return the task beside `--help`, empty for none; raise UsageError only for a wrong task."""
     if not help_text.has_training_flags():
         return ""
     with contextlib.suppress(UsageError):  # a wrong command line gets its help, too
@@ -283,9 +287,10 @@ def _task_of_help() -> str:
 
 
 def start_tensorflow() -> None:
-    """Import TensorFlow, and show the messages of its C++ code only if the import fails.
+    """Import TensorFlow and list the devices, without the messages of its C++ code.
 
-    Those messages (about oneDNN, drivers and instructions) ignore every log level.
+    Standard error is hidden meanwhile, and shown only if the import fails: no log level turns off
+    all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 if it is not set.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with hide_stderr():

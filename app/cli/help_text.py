@@ -25,11 +25,12 @@ def has_training_flags() -> bool:
 
 
 def command(task: str, shared: str) -> str:
-    """Return the help of the running command.
+    """Return the help of the running command: its docstring, its own flags, and shared flags.
 
     Args:
         task: A value of `--task`; see `training_flags`.
-        shared: The module that defines the flags which several commands have.
+        shared: The module with the flags that several commands have. Its help is left out where
+            the flags of a training run are shown.
     """
     own = _without_title(flags.FLAGS.main_module_help())
     if has_training_flags():
@@ -46,7 +47,7 @@ def _without_title(text: str) -> str:
 
 
 def training_flags(task: str = "") -> str:
-    """Return the help of the flags of a training run.
+    """Return the help of the flags of a training run, grouped by subject.
 
     Args:
         task: A value of `--task`, to show only the flags, choices and defaults of that task; empty
@@ -64,7 +65,7 @@ def training_flags(task: str = "") -> str:
 
 
 def _flag(field: dataclasses.Field, task: str) -> str:
-    """Return the lines of one flag."""
+    """Return the wrapped lines of one flag: name, help, choices, default and scope."""
     name = f"[no]{field.name}" if isinstance(field.default, bool) else field.name
     choices = field.metadata["of_task"].get(task) or field.metadata["choices"]
     lines = [field.metadata["help"], f"One of: {', '.join(choices)}." if choices else ""]
@@ -85,7 +86,10 @@ def _default(field: dataclasses.Field, task: str) -> str:
 
 
 def _scope(field: dataclasses.Field, task: str) -> str:
-    """Return the line with the tasks and the values of another flag that a flag belongs to."""
+    """Return the line with the tasks, and the values of another flag, that give a flag an effect.
+
+    It is empty for a flag that always has an effect.
+    """
     sentences = []
     tasks = settings.tasks_of(field)
     if not task and len(tasks) < len(settings.fields()["task"].metadata["choices"]):

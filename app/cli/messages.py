@@ -10,7 +10,10 @@ from absl import logging
 
 
 def set_up_logging() -> None:
-    """Set up the log of a command: messages alone, without the notes of TensorFlow."""
+    """Set up the log of this process: messages alone, without TensorFlow's notes below a warning.
+
+    TensorFlow's warnings about values of a checkpoint that were not read are left out, too.
+    """
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
@@ -31,7 +34,7 @@ def set_up_logging() -> None:
 
 
 def end(error: object, code: int) -> None:
-    """Print an error in one line, and exit.
+    """Print the command and an error to standard error, in one line, and exit the process.
 
     Args:
         error: The exception or the message.
@@ -46,7 +49,10 @@ def end(error: object, code: int) -> None:
 
 
 def memory_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that Python, and TensorFlow if it is started, raise without memory."""
+    """Return the errors that Python and TensorFlow raise without memory; do not import TensorFlow.
+
+    TensorFlow's error is left out if TensorFlow is not imported.
+    """
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return (MemoryError,)
@@ -57,7 +63,7 @@ def without_memory(error: Exception) -> str:
     """Return the message for one of the `memory_errors`.
 
     Args:
-        error: The error, of which the first line is quoted.
+        error: The error; the first line of its message is quoted.
     """
     reason = str(error).partition("\n")[0][:200] or "an allocation failed"
     remedy = "end other programs, or train with a lower --dim or --batch_tokens"

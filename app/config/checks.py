@@ -16,7 +16,7 @@ from .settings import (
     default,
     fields,
     from_names,
-    is_number,
+    is_whole_number,
     service_address,
     windows,
 )
@@ -39,7 +39,7 @@ class NoEffectError(UsageError):
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
-    """Check every value, and the values that must fit together.
+    """Raise UsageError unless every value is allowed and all values fit together.
 
     Args:
         config: The settings of a run.
@@ -74,7 +74,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
 
 
 def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
-    """Check that the settings which are fixed for a workdir have not changed.
+    """Raise UsageError if a setting has changed that is fixed for a workdir.
 
     Args:
         stored: Flag name -> value in the workdir, also as text; flags may be missing.
@@ -95,7 +95,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
 
 
 def make_config(values: Mapping[str, Any]) -> Config:
-    """Return the checked configuration of a run for `training.run.train_and_evaluate`.
+    """Make and check the configuration of a run for `training.run.train_and_evaluate`.
 
     Args:
         values: Flag name -> value, without --workdir. A setting that is missing has its default
@@ -116,11 +116,12 @@ def make_config(values: Mapping[str, Any]) -> Config:
 
 
 def _has_token_rows(config: Config) -> bool:
-    """Return whether the batches are rows of `--row_tokens` tokens."""
+    """Return whether the task makes batches of rows of `--row_tokens` tokens."""
     return config.run.task in fields()["row_tokens"].metadata["only"]
 
 
 def _check_batch(config: Config) -> None:
+    """Raise UsageError if a batch cannot be divided, or its gradients cannot be clipped at once."""
     if _has_token_rows(config) and config.input.batch_tokens % config.input.row_tokens:
         raise UsageError(
             f"--batch_tokens={config.input.batch_tokens} is no multiple of "
@@ -136,8 +137,9 @@ def _check_batch(config: Config) -> None:
 
 
 def _check_table_and_input(config: Config) -> None:
+    """Raise UsageError if a flag of the tables, the vocabulary or the input is not possible."""
     hot_rows = config.table.hot_rows
-    if hot_rows != "auto" and not is_number(hot_rows):
+    if hot_rows != "auto" and not is_whole_number(hot_rows):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
     if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
         raise UsageError(
@@ -157,7 +159,7 @@ def _check_table_and_input(config: Config) -> None:
 
 
 def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
-    """Check one value by itself, and whether it has an effect beside the others."""
+    """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here."""
     value, task = values[name], values["task"]
     usual = default(field, task)
     wrong = None if value == usual else fault(field, value)
@@ -175,13 +177,13 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
 
 
 def check_micro_batches(config: Config) -> None:
-    """Check that a batch can be divided into `--micro_batches` equal parts.
+    """Check that a batch can be divided into `--micro_batches` equal parts of whole groups.
 
     Args:
         config: The settings of a run.
 
     Raises:
-        UsageError: The batch cannot be divided.
+        UsageError: The batch cannot be divided, or --group_tokens does not divide a part.
     """
     settings = config.input
     micro = max(1, settings.micro_batches)
@@ -206,6 +208,7 @@ def check_micro_batches(config: Config) -> None:
 
 
 def _check_replicas(config: Config) -> None:
+    """Raise UsageError if a flag does not fit a strategy that copies the tables."""
     strategy = config.run.strategy
     if config.table.table != "device":
         raise UsageError(
@@ -229,6 +232,7 @@ def _check_replicas(config: Config) -> None:
 
 
 def _check_servers(config: Config) -> None:
+    """Raise UsageError if a flag does not fit tables on parameter servers."""
     if config.table.table not in ("device", "sharded"):
         raise UsageError(
             f"--table={config.table.table}: --strategy=parameter_server keeps the tables in the "
@@ -245,6 +249,7 @@ def _check_servers(config: Config) -> None:
 
 
 def _check_classify(config: Config) -> None:
+    """Raise UsageError if a flag lacks the columns of texts and labels that it needs."""
     settings = config.labelled
     if bool(settings.text_column) != bool(settings.label_column):
         raise UsageError(
@@ -259,6 +264,7 @@ def _check_classify(config: Config) -> None:
 
 
 def _check_recommend(config: Config, has_temperature: bool) -> None:
+    """Raise NoEffectError if a --temperature is given but the model has no cosines."""
     if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
         raise NoEffectError(
             "temperature",
@@ -269,6 +275,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 
 
 def _check_dynamic(values: dict[str, Any]) -> None:
+    """Raise UsageError if a flag needs the vocabulary that a dynamic table does not have."""
     for name, allowed in (
         ("task", "words"),
         ("loss", "negative_sampling"),

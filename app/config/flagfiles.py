@@ -17,7 +17,7 @@ _DIRECTIVES = ("--flagfile", "-flagfile")
 
 
 def line(name: str, value: str) -> str:
-    """Return the line of a flagfile that sets a flag.
+    """Return the line of a flagfile that sets a flag, without a line break.
 
     Args:
         name: The name of the flag.
@@ -27,7 +27,7 @@ def line(name: str, value: str) -> str:
 
 
 def values(lines: Iterable[str]) -> dict[str, str]:
-    """Return the values in the lines of a flagfile.
+    """Return the values in lines that `line` wrote; skip lines that do not start with `--`.
 
     Args:
         lines: The lines.
@@ -40,7 +40,7 @@ def values(lines: Iterable[str]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> list[str]:
-    """Return the lines of a text file.
+    """Read the lines of a text file in UTF-8, without their line breaks.
 
     Args:
         path: The file.
@@ -59,7 +59,8 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         arguments: The command line, without the name of the program.
 
     Returns:
-        The command line with the flags of all flagfiles, and the command line without them.
+        The command line with the flags of all flagfiles in their place, and the command line
+        without the flagfiles and their flags.
 
     Raises:
         UsageError: A flagfile cannot be read, or includes itself.
@@ -82,7 +83,10 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
-    """Return the flags of a flagfile and of the flagfiles that it includes."""
+    """Read the flags of a flagfile and of the flagfiles that it includes.
+
+    Raise UsageError if one cannot be read or includes itself. `outer`: the files that include it.
+    """
     if not path:
         raise UsageError("--flagfile= is empty; name a file of flags, such as configs/words.cfg")
     try:
@@ -105,12 +109,13 @@ def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
 
 
 def _needs_quotes(value: str) -> bool:
+    """Return whether a line could not be read back with this value as it is."""
     as_it_is = value == value.strip() and len(value.splitlines()) < 2
     return not as_it_is or _unquoted(value) != value
 
 
 def _unquoted(text: str) -> str:
-    """Return the value of a text; quotes that the value does not need are part of it."""
+    """Return the value of a text in a flagfile; quotes that it does not need are part of it."""
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return text
     try:

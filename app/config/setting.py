@@ -26,7 +26,7 @@ def setting(
     numbers: type | None = None,
     subject: str = "",
 ) -> Any:
-    """Return a dataclass field that is also a flag.
+    """Return a dataclass field that is also a flag, with the rules of its value as metadata.
 
     Args:
         default: The value of the flag when it is not given.
@@ -38,8 +38,8 @@ def setting(
         below: The number that the value must be less than.
         fixed: Whether a run cannot be resumed with another value, because the stored data
             depends on it.
-        only: The name of another setting, followed by the values of it for which this setting has
-            an effect.
+        only: The name of another setting, followed by its values for which this setting has an
+            effect.
         by_task: The defaults of the tasks that do not use `default`.
         of_task: The choices of each task for which this setting has an effect. The first choice is
             the default of the task.
@@ -97,7 +97,7 @@ def fault(field: dataclasses.Field, value: Any) -> str | None:
 
 
 def _outside(field: dataclasses.Field, value: Any) -> str | None:
-    """Return which bound of its field a value is beyond, or None."""
+    """Return an error message that names the bound that a value is beyond, or None."""
     minimum, maximum, below = map(field.metadata.get, ("minimum", "maximum", "below"))
     if minimum is not None and not value >= minimum:
         return f"give at least {minimum:.15g}"
@@ -109,7 +109,10 @@ def _outside(field: dataclasses.Field, value: Any) -> str | None:
 
 
 def _number(text: str, kind: type) -> float | None:
-    """Return the number that a text is, or None. Signs and underscores are of no whole number."""
+    """Return the number that a text is written as; None if it is no number, or NaN.
+
+    A whole number (kind int) has at most 19 digits, and no sign or underscore.
+    """
     if kind is int:
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
     try:

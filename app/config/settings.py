@@ -60,7 +60,7 @@ def by_subject() -> dict[str, list[dataclasses.Field]]:
 
 
 def tasks_of(field: dataclasses.Field) -> tuple[str, ...]:
-    """Return the tasks for which a setting has an effect.
+    """Return the tasks for which a setting has an effect, also by the setting it depends on.
 
     Args:
         field: The dataclass field of the setting.
@@ -97,7 +97,8 @@ def from_names(values: dict[str, Any]) -> Config:
     """Return the configuration with these values; the inverse of `by_name`.
 
     Args:
-        values: Flag name -> value. A setting that is missing has its default.
+        values: Flag name -> value. A missing setting has its default, the same for every task.
+            Unknown names are ignored.
     """
     return Config(
         **{
@@ -114,10 +115,10 @@ def from_names(values: dict[str, Any]) -> Config:
 
 
 def service_address(data_service: str) -> str:
-    """Return the HOST:PORT of a `--data_service`.
+    """Return the HOST:PORT of a `--data_service`; empty for no service.
 
     Args:
-        data_service: The value of the flag; empty for no service.
+        data_service: The value of the flag, with or without `grpc://`.
 
     Raises:
         UsageError: The value is not an address.
@@ -128,18 +129,18 @@ def service_address(data_service: str) -> str:
     return address
 
 
-def is_number(text: str, most: int = MOST_ROWS) -> bool:
-    """Return whether a text is a whole number from 0 to `most`, such as a number of rows.
+def is_whole_number(text: str, largest: int = MOST_ROWS) -> bool:
+    """Return whether a text is a whole number from 0 to `largest`, in digits without a sign.
 
     Args:
         text: The text, which may be anything.
-        most: The largest number allowed.
+        largest: The largest number allowed.
     """
-    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= largest
 
 
 def numbers(text: str) -> list[int]:
-    """Return the whole numbers that a checked text lists between commas.
+    """Return the whole numbers that a checked text lists between commas; none for an empty text.
 
     Args:
         text: The value of a setting with `numbers=int`.
@@ -148,7 +149,7 @@ def numbers(text: str) -> list[int]:
 
 
 def windows(profile_steps: str) -> list[tuple[int, int]]:
-    """Return the windows of steps that `--profile_steps` names.
+    """Return the windows of steps that `--profile_steps` asks to record in a profile.
 
     Args:
         profile_steps: The value of the flag; empty for no window.
@@ -160,7 +161,7 @@ def windows(profile_steps: str) -> list[tuple[int, int]]:
         UsageError: The value is not a list of windows in rising order.
     """
     steps = profile_steps.split(",") if profile_steps else []
-    numbers = [int(step) for step in steps if is_number(step.strip())]
+    numbers = [int(step) for step in steps if is_whole_number(step.strip())]
     rising = all(low < high for low, high in zip(numbers, numbers[1:], strict=False))
     if len(numbers) < len(steps) or len(steps) % 2 or not rising:
         raise UsageError(
@@ -171,7 +172,7 @@ def windows(profile_steps: str) -> list[tuple[int, int]]:
 
 
 def as_text(value: Any) -> str:
-    """Return the value of a setting as it is written in a flagfile.
+    """Return the value of a setting as text for a flagfile; booleans are `true` and `false`.
 
     Args:
         value: The value.

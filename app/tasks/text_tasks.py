@@ -34,16 +34,16 @@ def make_data(
     batch_unit: str,
     empty: tf.Tensor | None = None,
 ) -> TrainingData:
-    """Return the training data of a task on running text.
+    """Return the batches of a task on running text, with the facts that the training loop needs.
 
     Args:
         text: The corpus.
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
-        batch_unit: See `TrainingData`.
-        empty: See `TrainingData`.
+        batch_unit: The unit of --batch_tokens, for the banner.
+        empty: A micro-batch of padding, or None (see `TrainingData`).
     """
     return TrainingData(
         batches=batches,
@@ -59,12 +59,15 @@ def make_data(
 
 
 def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
-    """Return the loss of --loss.
+    """Return the loss of --loss over the words of a vocabulary.
 
     Args:
         config: The configuration of the run.
-        counts_V: Occurrences of each word, (V,).
+        counts_V: Occurrences of each word, (V,), descending.
         columns: Length of the vectors that are scored against words.
+
+    Raises:
+        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
     """
     targets = config.input.micro_tokens
     return outputs.make_loss(
@@ -73,11 +76,11 @@ def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
 
 
 def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
-    """Return a micro-batch (S, B, L) int32 of a process that has no text left, all `PAD`.
+    """Return a micro-batch (S, B, L) int32 of `PAD` only, for a process that has no text left.
 
     Args:
         config: The configuration of the run.
-        halo: L - T.
+        halo: The number of context tokens beside the T tokens of a row, L - T.
     """
     settings = config.input
     rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens + halo
@@ -98,7 +101,7 @@ class VectorEvaluator(Evaluator):
         self._table, self._vocabulary = table, vocabulary
 
     def scores(self) -> dict[str, float]:
-        """Return the score of each benchmark by name, without those that are undefined.
+        """Return the score of each benchmark by name; leave out undefined scores.
 
         While the table is being trained, its rows are read at different moments.
         """
@@ -110,13 +113,15 @@ class VectorEvaluator(Evaluator):
 
 
 def write_and_score(workdir: Workdir) -> str:
-    """Write the vectors for TensorBoard's projector, and return their scores as text.
+    """Write the trained vectors for TensorBoard's projector, and return their scores as text.
+
+    The text also has neighbors of some words and the commands to try next.
 
     Args:
-        workdir: The folder of a finished run.
+        workdir: The workdir of a finished run.
 
     Raises:
-        RunError: The vectors cannot be written.
+        RunError: The vectors cannot be read or written.
     """
     trained = trained_vectors.load(workdir.path)
     try:
@@ -127,6 +132,7 @@ def write_and_score(workdir: Workdir) -> str:
 
 
 def _about(text: Text, config: Config) -> list[tuple[str, str]]:
+    """Return the lines of the banner about the corpus and the vocabulary: a title and a text."""
     size = f"{len(text.vocabulary.tokens):,} words"
     if text.vocabulary is NO_VOCABULARY:
         size = "grows with the text"

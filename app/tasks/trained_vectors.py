@@ -16,14 +16,16 @@ from .words import growing_words
 
 
 def load(path: str | Path) -> WordVectors:
-    """Return the vectors of words or of recommended items in the newest checkpoint.
+    """Load the vectors of the words of a run, or of its items with --task=recommend.
+
+    They are of the best epoch if --patience kept one, else of the newest checkpoint.
 
     Args:
-        path: The folder of a run.
+        path: The workdir of the run.
 
     Raises:
-        UsageError: The folder has no run.
-        RunError: The run has no complete checkpoint yet, or it cannot be read.
+        UsageError: The workdir has no run.
+        RunError: No checkpoint can be read.
     """
     workdir = Workdir(path)
     trained = workdir.trained  # raises first if the folder cannot be read
@@ -35,12 +37,15 @@ def load(path: str | Path) -> WordVectors:
 
 
 def _name_files(workdir: Workdir) -> dict[str, Path]:
-    """Return the file that names the rows of each table."""
+    """Return the path of the file that names the rows of each table, by table."""
     return {"input": workdir.vocabulary, "items": workdir.items}
 
 
 def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
-    """Return the vectors in the folder of a checkpoint."""
+    """Load the vectors in the folder of a checkpoint, without a bias and without n-grams.
+
+    Names of ids are read from the workdir; DamagedError is raised if their file is missing.
+    """
     if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
     table = "items" if read_flags(workdir.flags).get("task") == "recommend" else "input"

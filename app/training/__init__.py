@@ -1,1 +1,1 @@
-"""Running it: the step, the loop, and what they leave behind."""
+"""Training: the step, the loop over steps, and the metrics, profiles and checkpoints of a run."""

@@ -22,7 +22,9 @@ _FREE = ("Placeholder", "Const", "ReadVariableOp")
 
 
 def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
-    """Return about how many bytes of tensors a step holds at its worst moment.
+    """Trace a training step and return about how many bytes of tensors it holds at its peak.
+
+    The tables themselves are not counted. Nothing is computed; a trace can take minutes.
 
     Args:
         model: Gives the lookups and the loss.
@@ -50,7 +52,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
 
 
 def peak_bytes(graph: tf.Graph, unknown: int) -> int:
-    """Return the bytes of all live tensors at the worst moment.
+    """Return the bytes of all live tensors at the moment when they take the most.
 
     The operations are assumed to run in the order of the graph. An operation needs its inputs and
     its results at once, and the peak of the largest function that it calls.
@@ -75,7 +77,7 @@ def peak_bytes(graph: tf.Graph, unknown: int) -> int:
             for tensor in operation.outputs:
                 sizes[tensor.name] = _bytes(tensor, unknown)
                 alive += sizes[tensor.name]
-        peak = max(peak, alive + max(_called(operation, unknown), default=0))
+        peak = max(peak, alive + max(_called_peaks(operation, unknown), default=0))
         for tensor in (*operation.inputs, *operation.outputs):
             name = buffer.get(tensor.name, tensor.name)
             if last.get(name, index) == index:
@@ -83,7 +85,7 @@ def peak_bytes(graph: tf.Graph, unknown: int) -> int:
     return peak
 
 
-def _called(operation: tf.Operation, unknown: int) -> list[int]:
+def _called_peaks(operation: tf.Operation, unknown: int) -> list[int]:
     """Return the peak bytes of each function that an operation calls."""
     attributes, _ = CALLS.get(operation.type, ((), 0))
     values = [operation.get_attr(attribute) for attribute in attributes]
@@ -95,6 +97,7 @@ def _called(operation: tf.Operation, unknown: int) -> list[int]:
 
 
 def _bytes(tensor: tf.Tensor, unknown: int) -> int:
+    """Return the bytes of a tensor; 0 if its rank or the size of its dtype is not known."""
     if tensor.shape.rank is None or not tensor.dtype.size:
         return 0
     return math.prod(unknown if size is None else size for size in tensor.shape) * tensor.dtype.size

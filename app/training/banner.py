@@ -56,11 +56,13 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
 
 
 def _devices() -> str:
+    """Return the names of all CPUs and GPUs that TensorFlow finds."""
     devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
     return ", ".join(device.name.removeprefix("/physical_device:") for device in devices)
 
 
 def _warnings() -> list[str]:
+    """Return a warning if there is an NVIDIA driver but TensorFlow finds no GPU, else nothing."""
     if tf.config.list_physical_devices("GPU") or not os.path.exists(_NVIDIA_DRIVER):
         return []
     return [

@@ -33,10 +33,10 @@ class CacheSize(NamedTuple):
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
-    """Return the number of calls of the train function in a chunk.
+    """Return the number of calls of the train function in a chunk, rounded up.
 
     Args:
-        stage_steps: The number of steps in a chunk, rounded up to whole calls.
+        stage_steps: The value of --stage_steps, the least number of steps in a chunk.
         steps_per_batch: The number of steps in a call.
     """
     return -(-stage_steps // steps_per_batch)
@@ -47,9 +47,12 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
+    Ids (N,) are in the order of the lookups, with repetitions. If there are fewer batches than
+    `count`, the lists are shorter, and the result is empty without any.
+
     Args:
         model: Gives the lookups.
-        batches: Batches, each with its epoch.
+        batches: Batches, each with its epoch. At most `count` are taken.
         seed: The seed of the run.
         device: The device of the lookups.
         count: The number of batches to look at.
@@ -66,11 +69,13 @@ def first_lookups(
 
 
 def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: int) -> CacheSize:
-    """Return the size of a table's cache, estimated from the first chunk.
+    """Return the size of a table's cache: 1.5 times the rows of the first chunk, and pinned rows.
+
+    It holds at least the rows of any one call of the first chunk, at most all rows.
 
     Args:
-        spec: Its rows, and whether its ids are by descending frequency. Then the first rows are
-            pinned, otherwise the rows with the most lookups in the first chunk.
+        spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
+            are pinned, otherwise the rows with the most lookups in the first chunk.
         lookups: The ids that each call of the first chunk looks up.
         pinned: The number of rows to pin, of --hot_rows.
     """

@@ -71,7 +71,7 @@ class StepGradients(NamedTuple):
 
 
 def phase(name: str) -> tf.name_scope:
-    """Return a name scope that marks operations in a profile as one phase of the step.
+    """Return a name scope that marks operations in a profile as belonging to a phase of the step.
 
     Args:
         name: One of `PHASES`.
@@ -81,7 +81,7 @@ def phase(name: str) -> tf.name_scope:
 
 
 def make_lookups(model: Model, batch: Batch) -> Lookups:
-    """Return the unique rows that a batch needs, by table.
+    """Return the unique ids or row numbers that a batch looks up, by table; read no rows.
 
     Args:
         model: The model that will train on the batch.
@@ -95,7 +95,7 @@ def make_lookups(model: Model, batch: Batch) -> Lookups:
 
 
 def _make_lookup(ids_N: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
-    """Return the unique rows of the given ids; `rows_N` are their row numbers if known."""
+    """Return the lookup of the given ids; `rows_N` are their row numbers if known, else None."""
     if rows_N is None:
         ids_U, inverse_N = unique(ids_N)
         return Lookup(ids_U, inverse_N, ids_U)
@@ -114,7 +114,8 @@ def compute_gradients(
 ) -> StepGradients:
     """Return the loss of the micro-batches of one step and its gradients by the rows.
 
-    All micro-batches read the same rows, and their gradients are added by row.
+    All micro-batches read the same rows, and their gradients are added by row. No row changes here,
+    unless `update` is given.
 
     Args:
         model: Gives the lookups and the loss.
@@ -144,7 +145,10 @@ def _differentiate(
     update: Update | None,
     lookups: Lookups | None,
 ) -> Iterator[StepGradients]:
-    """Yield the gradients of one micro-batch, then those of streamed rows that are not updated."""
+    """Yield the gradients of a micro-batch, then the gradients of each streamed part.
+
+    With `update`, the rows of the streamed parts are updated instead, and not yielded.
+    """
     lookups = lookups or make_lookups(model, batch)
     with phase("gather"):
         values = {name: gather(name, lookup.rows_U) for name, lookup in lookups.items()}
@@ -185,7 +189,10 @@ def _differentiate(
 def _stream(
     part: Part, gather: Gather, update: Update | None
 ) -> tuple[tf.Tensor, tf.Tensor, RowGradients | None]:
-    """Return a part's loss, its gradient by the hidden vectors, and by rows without update."""
+    """Return a part's loss, and its gradients by the hidden vectors and by the rows.
+
+    With `update`, the rows are updated instead, and the gradients by the rows are None.
+    """
     if update is not None:
         return *stream.train(part, gather, update), None
     loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
@@ -193,10 +200,11 @@ def _stream(
 
 
 def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
-    """Return the sum of gradients that were computed from the same rows.
+    """Return the sum of gradients that were computed from the same rows, with each row once.
 
     Args:
-        parts: The gradients of micro-batches or of replicas; a single one is returned as it is.
+        parts: The gradients of micro-batches or of replicas. A single one is returned as it is; the
+            sum of several has no `rows`.
     """
     if len(parts) == 1:
         return parts[0]
@@ -211,12 +219,13 @@ def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
 
 
 def _add_by_table(parts: Sequence[Mapping[str, RowGradients]]) -> dict[str, RowGradients]:
+    """Return the sum of gradients for each table; a part may lack some of the tables."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: _add_rows([part[name] for part in parts if name in part]) for name in names}
 
 
 def _add_rows(parts: Sequence[RowGradients]) -> RowGradients:
-    """Return the sum of gradients of one table, with each row once."""
+    """Return the sum of gradients of one table, with each row once; a single part as it is."""
     if len(parts) == 1:
         return parts[0]
     with tf.device(HOST):

@@ -17,9 +17,9 @@ Totals = Callable[[Sequence[Any]], tuple[float, float]]
 
 
 class Interval:
-    """Measures the steps since the last logged step.
+    """Measures the loss and the speed of the steps since the last logged step.
 
-    Losses stay on the device until the interval is closed.
+    The caller appends to `losses`. They stay on the device until the interval is closed.
 
     Args:
         job: What is trained.
@@ -39,13 +39,14 @@ class Interval:
         self._start(position)
 
     def _start(self, position: Position) -> None:
+        """Begin an interval at a position: clear the losses and the time of waits."""
         self.step, self._seconds = position.step, self._train_seconds()
         self._words = _words(position, self._job)
         self.losses: list[Any] = []
         self._waited = 0.0
 
     def measure_waits(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """Yield the batches, and measure how long the loop waits for each.
+        """Yield the batches, and add up how long the loop waits for them.
 
         Args:
             batches: The batches of the run.
@@ -59,7 +60,7 @@ class Interval:
             yield item
 
     def exclude(self, call: Callable[[], None]) -> None:
-        """Call a function whose time does not count as training.
+        """Call a function, and do not count its time as training.
 
         Args:
             call: The function.
@@ -75,10 +76,10 @@ class Interval:
     def close(self, position: Position, rate: float) -> dict[str, float]:
         """Return the metrics of this interval by name, and begin the next one.
 
-        Waits until the device has made all steps.
+        It waits until the device has made all steps.
 
         Args:
-            position: Where the run is; its training time is updated.
+            position: Where the run is; its `seconds` are set.
             rate: The learning rate of the last step.
 
         Raises:
@@ -112,16 +113,16 @@ class Interval:
 
 
 def _words(position: Position, job: Job) -> float:
-    """Return the number of words that the run has trained on."""
+    """Return about how many words, or other units of the data, the run has trained on."""
     return position.words + job.data.epoch_size * (position.done - position.epoch)
 
 
 def not_finite(subject: str, between: str) -> str:
-    """Return the message for numbers that are not finite.
+    """Return the error message for numbers that are not finite.
 
     Args:
-        subject: The numbers, with an article.
-        between: The two steps between which it happened.
+        subject: The name of the numbers, with an article.
+        between: The last step with finite numbers and the current step, as text.
     """
     return (
         f"{subject} is not finite between {between}; lower --learning_rate "

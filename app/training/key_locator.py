@@ -55,6 +55,8 @@ class KeyLocator(InPlace):
     def locate(self, data: Any, first: tf.Tensor) -> LocatedData:
         """Count the ids that the next call looks up, and return the batch with their row numbers.
 
+        New ids get rows, for which rows that were not used for long may be evicted.
+
         Args:
             data: The batch, a nest of tensors of S steps.
             first: The number of steps before it, an int64 scalar.

@@ -33,10 +33,10 @@ def train(
     runner: Runner | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Train from the newest checkpoint, or from the start if there is none.
+    """Train from the newest checkpoint, or from the start if there is none, and save checkpoints.
 
     SIGINT or SIGTERM end the run early, with a checkpoint. Nothing in the workdir is changed
-    before the newest checkpoint is loaded.
+    before the newest checkpoint is loaded. The staging of the job is closed at the end.
 
     Args:
         job: What to train.
@@ -112,7 +112,10 @@ class _Loop:
         self.evaluator = self.job.evaluator if is_scored else None
 
     def run(self, profiler: Profiler, is_asked: Callable[[], bool]) -> None:
-        """Train until the last epoch, until --patience ends the run, or until asked to stop."""
+        """Train until the last epoch, the end by --patience, or a request to stop; then save.
+
+        Logs, checkpoints and scores are written meanwhile, at their times.
+        """
         settings, position = self.settings, self.position
         epochs = self._epochs()
         batches = self.runner.batches(self.job, epochs, position.batch) if epochs else iter(())
@@ -136,7 +139,7 @@ class _Loop:
         self._report_scores(self.scoring.rest())
 
     def _epochs(self) -> range:
-        """Return the epochs that are left, none if the run is finished."""
+        """Return the epochs that are left; log a message if --patience has ended the run."""
         settings, position = self.settings, self.position
         if not self._is_done():
             return range(position.epoch, settings.epochs)
@@ -152,7 +155,7 @@ class _Loop:
         return is_done(self.position, self.settings.epochs, self.settings.patience)
 
     def _run_steps(self, data: Any) -> None:
-        """Train on one batch, which is S steps."""
+        """Train on one batch (S steps) and advance the position; audit the first call if asked."""
         job, position = self.job, self.position
         self.rate = job.learning_rate(position.done / self.settings.epochs)
         first = tf.constant(position.step, tf.int64)
@@ -169,7 +172,10 @@ class _Loop:
         self.display.advance()
 
     def _log(self) -> None:
-        """Write the metrics of the interval since the last call."""
+        """Write and show the metrics of the steps since the last call, and begin a new interval.
+
+        Raise RunError if the loss is not finite.
+        """
         values = {
             **self.interval.close(self.position, self.rate),
             **self.staging.values(),
@@ -179,12 +185,12 @@ class _Loop:
         self.display.show(self.position.step, values)
 
     def _synchronize(self) -> None:
-        """Wait until every step is made and the tables hold its rows."""
+        """Wait until every step is made, and write the cached rows back to the tables."""
         self.runner.synchronize()
         self.staging.write_back()
 
     def _save(self) -> None:
-        """Write a checkpoint of tables that are finite."""
+        """Write a checkpoint, by the chief only; raise RunError first if a row is not finite."""
         self._synchronize()
         if not self.runner.chief:
             return
@@ -196,14 +202,14 @@ class _Loop:
         self.checkpoints.save(self.position)
 
     def _save_and_score(self) -> None:
-        """Write a checkpoint, and compute scores beside the training where that is possible."""
+        """Write a checkpoint; begin to compute scores if a thread for them exists and is idle."""
         self._save()
         self.saved = time.monotonic()
         if self.evaluator is not None and self.scoring.is_aside and self.scoring.is_idle:
             self.scoring.begin(self.evaluator.scores, self.position.step, self.position.epoch)
 
     def _finish_epochs(self, epoch: int) -> None:
-        """Count and score the epochs before the given one."""
+        """Count each epoch before the given one as finished, and score the tables after it."""
         position = self.position
         while position.epoch < epoch:
             position.batches, position.batch = max(position.batch, 1), 0
@@ -212,7 +218,12 @@ class _Loop:
             self._score_epoch()
 
     def _score_epoch(self) -> None:
-        """Compute the scores of the epoch that has ended; beside the training if asynchronous."""
+        """Compute and report the scores of the epoch that has ended.
+
+        Do nothing without an evaluator, and outside of the chief without --patience. If scores are
+        computed in a thread, they are reported later, and an epoch is not scored while the scores
+        of an earlier one are not ready, except for the last epoch.
+        """
         evaluator, position, scoring = self.evaluator, self.position, self.scoring
         if evaluator is None or not (self.runner.chief or self.settings.patience):
             return
@@ -228,7 +239,7 @@ class _Loop:
         self._report_scores(scoring.done())
 
     def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float]]]) -> None:
-        """Write scores, each with its step and epoch, and let --patience see them."""
+        """Write and show scores, each with its step and epoch; with --patience keep the best."""
         for step, epoch, scores in finished:
             values = {"epoch": epoch, **scores}
             self.metrics.write(step, values)
@@ -239,7 +250,7 @@ class _Loop:
                 self._save_if_best(self.runner.broadcast(self.evaluator.monitor(scores)))
 
     def _save_if_best(self, score: float) -> None:
-        """Save the tables of the best epoch so far, and count the epochs since then."""
+        """Save the tables if the score is the best so far, else count one more epoch since then."""
         position = self.position
         position.since += 1
         if position.best is None or score > position.best:
@@ -249,12 +260,14 @@ class _Loop:
 
 
 def _metrics(workdir: Workdir, position: Position, runner: Runner) -> Metrics | Quiet:
+    """Return the writer of metrics; outside of the chief, one that does nothing."""
     if not runner.chief:
         return Quiet()
     return Metrics(workdir.metrics, workdir.tensorboard, position.step)
 
 
 def _display(epochs: int, position: Position, job: Job, runner: Runner) -> Display | Quiet:
+    """Return the display of the progress; outside of the chief, one that does nothing."""
     if not runner.chief:
         return Quiet()
     batches = position.batches

@@ -36,13 +36,15 @@ class Item(NamedTuple):
 
 
 def row_parts(name: str, spec: TableSpec, optimizer: Optimizer, dtypes: Dtypes) -> Parts:
-    """Return the parts of a row of a table: its columns, and its optimizer slots.
+    """Return the columns and bytes of each part of a row: the row itself, and each slot of it.
+
+    A table that is not trained has no slots.
 
     Args:
-        name: The name of the table.
-        spec: Its columns.
+        name: The name of the table, also of the part for the row itself.
+        spec: Its columns, and whether it is trained.
         optimizer: Has the slots.
-        dtypes: The dtypes of rows, and of slots of several columns (see `DeviceTable`).
+        dtypes: The dtype of rows, and of slots of several columns; a slot of one is float32.
     """
     parts = {name: (spec.columns, dtypes[0])}
     for slot, kind in optimizer.slots.items() if spec.trained else ():
@@ -61,7 +63,7 @@ def row_bytes(parts: Parts) -> int:
 
 
 def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
-    """Return the memory of a table and of its optimizer slots.
+    """Return the memory of a table and of its optimizer slots, an item for each part and place.
 
     Args:
         parts: See `row_parts`.
@@ -75,13 +77,13 @@ def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
 
 
 def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> list[Item]:
-    """Return the memory that the device cache of a host table takes.
+    """Return the memory that the device cache of a host table takes, on the device and the host.
 
     Args:
         name: The name of the table.
         parts: See `row_parts`.
         rows: The number of rows of the table.
-        size: The number of cached rows.
+        size: The size of the cache.
         place: The device.
     """
     pinned, moved = len(size.pinned_N), 4 * sum(width for width, _ in parts.values())  # as float32
@@ -112,7 +114,7 @@ def totals(items: Iterable[Item]) -> dict[str, int]:
 
 
 def too_much(items: Sequence[Item], free: Mapping[str, int]) -> dict[str, int]:
-    """Return the planned bytes of each place where they do not fit.
+    """Return the planned bytes of each place where they do not fit; empty if everything fits.
 
     Args:
         items: The memory plan.
@@ -123,16 +125,16 @@ def too_much(items: Sequence[Item], free: Mapping[str, int]) -> dict[str, int]:
 
 
 def _items_in(place: str, items: Sequence[Item]) -> list[Item]:
-    """Return the items in a place; those of CPU devices are in `HOST` as well."""
+    """Return the items in a place; items of CPU devices are in `HOST` as well."""
     is_host = place == HOST
     return [i for i in items if i.place == place or (is_host and i.place.startswith("CPU"))]
 
 
 def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[str]) -> UsageError:
-    """Return the error for a plan that does not fit.
+    """Return (do not raise) the error for a plan that does not fit in some place.
 
     Args:
-        items: The memory plan.
+        items: The memory plan, for which `too_much` is not empty.
         free: The free bytes of each place whose limit is known.
         remedies: Flags with which the plan would fit, or other advice.
     """
@@ -163,5 +165,5 @@ def lines(items: Sequence[Item]) -> list[str]:
 
 
 def shown(count: int) -> str:
-    """Return a number of bytes as text in MB or GB."""
+    """Return a number of bytes as text in MB (1e6) or GB (1e9)."""
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

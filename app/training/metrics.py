@@ -24,8 +24,11 @@ class Metrics:
     Args:
         jsonl: The path of metrics.jsonl.
         folder: The folder of TensorBoard.
-        step: The step that the run resumes from. Lines of later steps are removed: a run that was
-            killed wrote them, and this run makes these steps again.
+        step: The step that the run resumes from. The constructor removes the lines of later steps
+            in metrics.jsonl: a killed run wrote them, and this run makes these steps again.
+
+    Raises:
+        RunError: The folder cannot be written.
     """
 
     def __init__(self, jsonl: Path, folder: Path, step: int):
@@ -36,10 +39,10 @@ class Metrics:
             self._summary = tf.summary.create_file_writer(str(folder))
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Write metrics.
+        """Append metrics to metrics.jsonl, and give them to TensorBoard's writer.
 
         Args:
-            step: The step they belong to.
+            step: The step of the metrics.
             values: The metrics by name.
 
         Raises:
@@ -52,10 +55,10 @@ class Metrics:
                 tf.summary.scalar(name, value)
 
     def close(self) -> None:
-        """Write the last metrics for TensorBoard.
+        """Write the last metrics for TensorBoard, and close its file.
 
         Raises:
-            RunError: They cannot be written.
+            RunError: The file cannot be written.
         """
         with _writing(self._folder):
             self._summary.close()
@@ -63,6 +66,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
+    """Convert errors of the `with` block in writing a file into a RunError that names it."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -73,7 +77,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _truncate(jsonl: Path, step: int) -> None:
-    """Remove the lines of later steps, and damaged lines with a warning."""
+    """Remove the lines of later steps, and damaged lines with a warning.
+
+    A half-written last line is removed without a warning.
+    """
     damaged = 0
     with (
         replacing(jsonl) as temporary,
@@ -116,11 +123,11 @@ class Display:
             self._bar.update()
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Show the metrics of an interval.
+        """Show the metrics of an interval: beside the bar, or as a line of the log.
 
         Args:
-            step: The step they belong to.
-            values: The metrics by name.
+            step: The step of the metrics.
+            values: The metrics by name, as `Interval.close` returns them.
         """
         perplexity = f" (perplexity {values['perplexity']:,.1f})" if "perplexity" in values else ""
         speed = values[f"{self._unit}_per_second"]
@@ -136,10 +143,10 @@ class Display:
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
 
     def show_scores(self, step: int, values: dict[str, float]) -> None:
-        """Show scores.
+        """Show scores as a line of the log, also above a bar.
 
         Args:
-            step: The step they belong to.
+            step: The step of the scores.
             values: The scores by name.
         """
         text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())

@@ -14,7 +14,7 @@ from .gradients import RowGradients, StepGradients, add_gradients
 
 
 def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int = 1) -> tf.Tensor:
-    """Return the length of a packed vector.
+    """Return the length of a packed vector, an int32 scalar.
 
     Args:
         columns: The columns of each table.
@@ -26,6 +26,7 @@ def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int =
 
 
 def _head_size(tables: int, flags: int) -> int:
+    """Return the length of the part before the ids: sizes of tables, loss, examples, flags."""
     return tables + 2 + flags
 
 
@@ -33,7 +34,7 @@ def pack(gradients: StepGradients, flags: tf.Tensor, size: tf.Tensor | None = No
     """Return step gradients and some flags as one float32 vector.
 
     Args:
-        gradients: The gradients of a replica.
+        gradients: The gradients of a replica. Ids must fit in int32; `rows` are not sent.
         flags: Numbers to send with them, float32.
         size: The length of the vector, to fill it up with zeros. By default as long as needed.
     """
@@ -58,11 +59,11 @@ def unpack(
     flags: int = 1,
     size: tf.Tensor | None = None,
 ) -> tuple[StepGradients, tf.Tensor]:
-    """Return the sum of the gradients in several packed vectors, and the sums of their flags.
+    """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
 
     Args:
         vectors: The vectors of all replicas, one after the other.
-        count: How many vectors these are.
+        count: The number of vectors.
         like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
         flags: The number of flags in each vector.
         size: The length of each vector, if it was given to `pack`.

@@ -38,16 +38,16 @@ class InPlace:
         self.tables = dict(tables)
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
-        """Yield the batches.
+        """Yield the batches as they are.
 
         Args:
             batches: Batches, each with its epoch.
-            step: The number of steps before them.
+            step: The number of steps before them; not used here.
         """
         return iter(batches)
 
     def locate(self, data: Any, first: tf.Tensor) -> Any:
-        """Return a batch as the next call of the train function takes it.
+        """Return a batch as the next call of the train function takes it; here unchanged.
 
         Args:
             data: The batch, a nest of tensors of S steps.
@@ -120,10 +120,10 @@ class _Counts:
 
 
 class Prefetcher(InPlace):
-    """Prefetches the rows of host tables into their device cache.
+    """Prefetches the rows of host tables into their device cache, by one thread.
 
-    The results are those of tables on the device, bit for bit. Tables with lookups are cached;
-    tables that a loss streams are trained in host memory.
+    Training gives the same rows as with tables on the device, bit for bit. Tables with lookups are
+    cached; tables that a loss streams are trained in host memory.
 
     Args:
         model: Gives the lookups.
@@ -163,9 +163,10 @@ class Prefetcher(InPlace):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "prefetch")
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
-        """Yield each batch when its rows are in the cache.
+        """Yield each batch once its rows are in the cache.
 
-        Errors in the input, and in reading or writing rows, are raised here.
+        The batches are taken in a thread, up to a chunk ahead. Errors in the input, and in reading
+        or writing rows, are raised here.
 
         Args:
             batches: Batches, each with its epoch.
@@ -189,14 +190,17 @@ class Prefetcher(InPlace):
             yield from chunk.items
 
     def write_back(self) -> None:
-        """Write all cached rows back to the host tables; only between two steps."""
+        """Wait for the thread, then write all cached rows back to the host tables.
+
+        Call it only between two steps. Errors of earlier writes are raised here.
+        """
         self._thread.submit(int).result()  # the thread has then done all earlier work
         self._check_writes()
         for table in self._cached.values():
             table.flush()
 
     def values(self) -> dict[str, float]:
-        """Return metrics since the last call of this method.
+        """Return metrics since the last call of this method, and begin to count anew.
 
         Returns:
             stage_hit_rate: The fraction of lookups whose row was in the cache before its chunk.
@@ -212,11 +216,11 @@ class Prefetcher(InPlace):
         }
 
     def close(self) -> None:
-        """End the thread."""
+        """Drop the waiting work of the thread, and wait for its end."""
         self._thread.shutdown(cancel_futures=True)
 
     def _apply(self, chunk: _Chunk) -> None:
-        """Evict and load rows, and have the evicted rows written back."""
+        """Evict and load the rows of a chunk in the cache; the thread writes evicted rows back."""
         for name, plan in chunk.plans.items():
             table = self._cached[name]
             evicted = table.apply(plan, chunk.loaded[name])
@@ -225,14 +229,19 @@ class Prefetcher(InPlace):
             self._counts.bytes += rows * table.row_bytes()
 
     def _check_writes(self) -> None:
-        """Raise the errors of writing rows back."""
+        """Raise the error of a finished write of evicted rows, if there is one; wait for none."""
         done = [write for write in self._writes if write.done()]
         self._writes = [write for write in self._writes if not write.done()]
         for write in done:
             write.result()
 
     def _make_chunk(self, batches: Iterator, step: int) -> _Chunk:
-        """Return the next batches whose rows fit into the cache together."""
+        """Take the next batches whose rows fit into the cache together, and read missing rows.
+
+        It runs in the thread. It updates the cache maps, but not the cache; the first call makes
+        the caches. The chunk has no items if there is no batch left. `step`: the number of steps
+        before the first batch that is not in an earlier chunk.
+        """
         if not self._maps:
             self._make_caches()
         while len(self._calls) < self._calls_per_chunk:
@@ -267,6 +276,7 @@ class Prefetcher(InPlace):
         return _Call(item, unpinned, sum(map(len, ids.values())))
 
     def _make_caches(self) -> None:
+        """Make each cache and load its pinned rows, and let `tables` name the cached tables."""
         for name, size in self._cache_sizes.items():
             table = self._cached[name] = CachedTable(self.tables[name], self._device)
             self._maps[name] = CacheMap(table.rows, size.pinned_N, size.unpinned)

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 
 def check(settings: RunConfig, first: int, call: int, last: int) -> None:
-    """Check that this run can record every window of --profile_steps.
+    """Raise UsageError if this run cannot record a window of --profile_steps.
 
     Args:
         settings: Has --profile_steps.
@@ -83,9 +83,10 @@ class Profiler:
         self._compiled = False
 
     def trace(self, items: Iterator[Item], at: Position) -> Iterator[Item]:
-        """Yield the items, and mark the time of each as one step in the profile.
+        """Yield the items, and begin and end the recordings that are due between two of them.
 
-        A step begins with the wait for its item and ends when the next one is asked for.
+        While a recording goes on, each item is marked as one step: from the wait for it until the
+        caller asks for the next one. The first item is never recorded, as it compiles the step.
 
         Args:
             items: The batches of the run.
@@ -93,7 +94,7 @@ class Profiler:
         """
         items = iter(items)
         while True:
-            self._turn(at.step)
+            self._start_or_stop(at.step)
             began = time.perf_counter()
             with self._trace(at.step):
                 item = next(items, None)
@@ -106,7 +107,7 @@ class Profiler:
             self._compiled = True
 
     def close(self) -> None:
-        """End a recording that is still going on."""
+        """End and write the recording that is going on, if any; wait up to 1 s for a new name."""
         if self._stop is not None:
             self._stop = None
             with self._warning():
@@ -122,7 +123,7 @@ class Profiler:
                     self._folder.parent,
                 )
 
-    def _turn(self, step: int) -> None:
+    def _start_or_stop(self, step: int) -> None:
         """End the recording that is over at a step, and begin the one that is due."""
         self._now = step
         if self._stop is not None and step >= self._stop:
@@ -132,8 +133,12 @@ class Profiler:
             self._record(step, max(stop for _, stop in due))
 
     def _watch(self, seconds: float, step: int, call: int) -> None:
+        """Record a profile, once in a run, if the last call shows that calls have become slow.
+
+        `seconds` is the time of the call, and `call` its number of steps.
+        """
         assert self._slow is not None
-        usual, recent = self._slow.rises(seconds)
+        usual, recent = self._slow.add_call(seconds)
         if usual:
             logging.warning(
                 "step %d: calls take %.3g s, usually %.3g; recording a profile", step, recent, usual
@@ -142,6 +147,7 @@ class Profiler:
             self._record(step, step + _RECORDED_CALLS * call)
 
     def _record(self, step: int, stop: int) -> None:
+        """Begin a recording that ends at a step, or let the current one last until then."""
         if self._stop is None:
             with self._warning():
                 tf.profiler.experimental.start(str(self._folder))
@@ -151,12 +157,14 @@ class Profiler:
             self._stop = max(stop, self._stop)
 
     def _trace(self, step: int) -> contextlib.AbstractContextManager:
+        """Return a context that marks a step in the recording; an empty one without a recording."""
         if self._stop is None:
             return contextlib.nullcontext()
         return tf.profiler.experimental.Trace(STEP, step_num=step, _r=1)
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
+        """Log errors of the `with` block as a warning, and give up the windows that are left."""
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
@@ -173,8 +181,11 @@ class _Slowness:
         self._usual: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
         self._recent: collections.deque[float] = collections.deque(maxlen=_SLOW_CALLS)
 
-    def rises(self, seconds: float) -> tuple[float, float]:
-        """Return the usual and the recent time of a call if calls have become slow, else zeros."""
+    def add_call(self, seconds: float) -> tuple[float, float]:
+        """Add the time of a call; return the usual and the recent time if slow, else zeros.
+
+        Times are medians in seconds. The result is zeros, too, for the first 20 calls.
+        """
         known = len(self._usual) >= _KNOWN_CALLS
         usual = statistics.median(self._usual) if known else 0.0
         self._usual.append(seconds)

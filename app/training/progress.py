@@ -1,4 +1,4 @@
-"""How far a run has come: whether it is finished, and what its position counts on."""
+"""How far a run has come: whether it is finished, and the estimates that its position holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from .job import Job
 
 
 def is_finished(workdir: Workdir, epochs: int | None = None) -> bool:
-    """Return whether the run in a workdir has made all epochs that its flags ask for.
+    """Return whether the run in a workdir is at its end: all epochs are made, or by --patience.
+
+    It reads the flags and the newest position of the workdir; without a position it is not.
 
     Args:
         workdir: The workdir of the run; it may be empty.
@@ -23,7 +25,7 @@ def is_finished(workdir: Workdir, epochs: int | None = None) -> bool:
 
 
 def is_done(position: Position, epochs: int, patience: int) -> bool:
-    """Return whether a run is at its end.
+    """Return whether a run is at its end: by its last epoch or by --patience.
 
     Args:
         position: Where the run is.
@@ -34,7 +36,9 @@ def is_done(position: Position, epochs: int, patience: int) -> bool:
 
 
 def expect_batches(position: Position, job: Job) -> None:
-    """Set the batches of an epoch to the job's estimate, if no epoch of this text was counted.
+    """Set `batches` and `expected` to the job's estimate, if that differs from `expected`.
+
+    If it does not differ, `batches` stays: it may be the exact number of a finished epoch.
 
     Args:
         position: Where the run is; changed in place.
@@ -45,7 +49,9 @@ def expect_batches(position: Position, job: Job) -> None:
 
 
 def set_micro_batches(position: Position, job: Job) -> None:
-    """Record the job's micro-batches, and warn if an epoch was begun with another number of them.
+    """Store the job's number of micro-batches, and warn if an epoch was begun with another one.
+
+    The warning is logged only if the order of the data depends on the number.
 
     Args:
         position: Where the run is; changed in place.

@@ -39,12 +39,16 @@ from .runner import Runner
 def train_and_evaluate(config: Config, workdir: str | Path) -> str:
     """Train from the newest checkpoint of a workdir, or from the start, then score the result.
 
+    It reads the cluster from the environment (TF_CONFIG), sets up TensorFlow's devices and threads
+    for the whole process, locks the workdir, and prints a banner. A worker or a parameter server of
+    --strategy=parameter_server serves the chief instead.
+
     Args:
         config: The settings of the run. With --plan_only the plan is printed, and nothing is made.
-        workdir: The folder of the run, in the place of --workdir. It may be empty for --plan_only.
+        workdir: The workdir, in the place of --workdir. It may be empty for --plan_only.
 
     Returns:
-        The scores as text, or "" if there is nothing to report.
+        The scores as text; "" for --plan_only and for every process but the chief.
 
     Raises:
         UsageError: The settings, the input and the workdir do not fit together.
@@ -80,7 +84,11 @@ def train_and_evaluate(config: Config, workdir: str | Path) -> str:
 def _train_and_finish(
     config: Config, place: Workdir, runner: Runner, hosts: Hosts | None
 ) -> str | None:
-    """Return the scores as text; None if training was stopped early."""
+    """Make the job, print the banner, train and score; return the scores as text.
+
+    Return None if training was stopped early, "" for --plan_only and in processes that are not the
+    chief; these wait until the chief has finished.
+    """
     settings, stored = config.run, read_flags(place.flags)
     position = newest_position(place.checkpoints)
     checks.check_fixed(stored, config)
@@ -89,7 +97,7 @@ def _train_and_finish(
         job = all_tasks.JOBS[settings.task](job_config, place, progress.is_finished(place))
         # A resumed run may be past the windows that its workdir already has in flags.cfg.
         is_new = settings.profile_steps != stored.get("profile_steps")
-        prepare(job, settings, position, checks_profile=is_new)
+        check_flags(job, settings, position, checks_profile=is_new)
     if runner.chief:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
         print(banner.banner(config, job, trainers), flush=True)
@@ -106,13 +114,13 @@ def _train_and_finish(
     return report
 
 
-def prepare(
+def check_flags(
     job: Job,
     settings: RunConfig,
     position: Position | None = None,
     checks_profile: bool = True,
 ) -> None:
-    """Check the flags of a run.
+    """Raise UsageError if --patience or --profile_steps does not fit the job.
 
     Args:
         job: What to train.

@@ -34,18 +34,19 @@ class Runner:
     replicas, chief, is_asynchronous = 1, True, False
 
     def error_context(self) -> AbstractContextManager:
-        """Return a context for the whole run.
+        """Return a context for the whole run; here it does nothing.
 
-        It converts errors caused by a lost process into `RunError`, or starts the program again.
+        A subclass converts errors caused by a lost process into `RunError`, or starts the program
+        again.
         """
         return nullcontext()
 
     def scope(self) -> AbstractContextManager:
-        """Return the context in which the job and its tables are created."""
+        """Return the context in which to create the job and its tables; here it does nothing."""
         return nullcontext()
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Prepare the first call.
+        """Make the train function of the job; call this before `run_steps` and `audit`.
 
         Args:
             job: What to train.
@@ -68,7 +69,7 @@ class Runner:
         return job.data.batches(epochs, first)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """Return the operations of a call that read or copy a whole table.
+        """Trace a call without running it; return its operations that read or copy a whole table.
 
         Args:
             data: As for `run_steps`.
@@ -105,10 +106,13 @@ class Runner:
         return float(tf.add_n(loss)), float(tf.add_n(examples))
 
     def synchronize(self) -> None:
-        """Wait until all steps are made, so that the tables can be read as a whole."""
+        """Wait until all steps are made, so that the tables can be read as a whole.
+
+        Here there is nothing to wait for.
+        """
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether to stop before the next call.
+        """Return whether to stop before the next call, the same in all processes.
 
         Args:
             asked: Whether this process received a signal to stop.
@@ -124,11 +128,11 @@ class Runner:
         return number
 
     def values(self) -> dict[str, float]:
-        """Return metrics of the calls since the last time, by name."""
+        """Return metrics of the runner since the last call of this method, by name; here none."""
         return {}
 
     def wait_for_chief(self, workdir: Workdir) -> None:
-        """Wait until the chief has finished the run, at the end of any other process.
+        """Wait, in a process that is not the chief, until the chief has finished the run.
 
         Args:
             workdir: The workdir of the run.

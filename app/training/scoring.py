@@ -9,7 +9,7 @@ Scores = Callable[[], dict[str, float]]
 
 
 class Scoring:
-    """Computes scores one after the other.
+    """Computes scores one after the other, and keeps each result until `done` yields it.
 
     Args:
         is_aside: Whether to compute them in a thread while training goes on.
@@ -22,13 +22,14 @@ class Scoring:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether `done` has given the result of everything that was begun."""
+        """Return whether `done` has yielded the result of everything that was begun."""
         return not self._pending
 
     def begin(self, scores: Scores, step: int, epoch: int) -> None:
-        """Compute scores of the tables as they are now.
+        """Begin to compute scores; wait for them, unless `is_aside`.
 
-        In a thread, training may change the tables meanwhile, so the step is approximate.
+        With `is_aside`, training may change the tables meanwhile, so the step is approximate.
+        Without it, errors in computing are raised here.
 
         Args:
             scores: Returns the scores by name.
@@ -41,9 +42,9 @@ class Scoring:
             future.result()
 
     def done(self) -> Iterator[tuple[int, int, dict[str, float]]]:
-        """Yield the step, the epoch and the scores of each result that is ready.
+        """Yield the step, the epoch and the scores of each result that is ready, and forget it.
 
-        An error that computing raised is raised here.
+        Wait for none. An error in computing scores is raised here.
         """
         while self._pending and self._pending[0][2].done():
             step, epoch, future = self._pending.pop(0)
@@ -55,5 +56,5 @@ class Scoring:
         yield from self.done()
 
     def close(self) -> None:
-        """End the thread."""
+        """Drop the waiting work of the thread, and wait for its end."""
         self._thread.shutdown(cancel_futures=True)

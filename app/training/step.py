@@ -38,7 +38,7 @@ def train_step(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make one training step, which reads and writes only the rows that its batches need.
+    """Make one training step: read and update only the rows that its batches need.
 
     A loss that streams blocks of rows updates each block at once if the step has one micro-batch.
 
@@ -73,7 +73,7 @@ def train_step(
 
 
 def _locate(lookups: Lookups, tables: Mapping[str, Table]) -> Lookups:
-    """Locate the rows of a batch, for their gathers and for their updates."""
+    """Return the lookups with `rows_U` located, once for both the gathers and the updates."""
     with phase("lookup"):
         return {
             name: lookup._replace(rows_U=tables[name].locate(lookup.rows_U))
@@ -88,7 +88,9 @@ def apply_gradients(
     rate: tf.Tensor,
     number: tf.Tensor,
 ) -> None:
-    """Update the rows of all tables by the gradients of one step.
+    """Clip the gradients of one step and update the rows of all tables by them.
+
+    The new rows of tables that are not trained are assigned.
 
     Args:
         tables: The tables by name.
@@ -127,11 +129,11 @@ def train_function(
     seed: int,
     micro_batches: int = 1,
 ) -> TrainFunction:
-    """Return a compiled function that makes S steps in one call.
+    """Return a compiled function that makes S steps in one call (see `TrainFunction`).
 
-    Only the loss of the first step is computed: TensorFlow removes the others from the graph (see
-    `losses.logistic`). Empty steps at the end of an epoch follow the others in their call, so the
-    first step of a call always has examples.
+    It is traced at its first call. It returns the loss and the examples of the first step only:
+    TensorFlow removes the other losses from the graph (see `losses.logistic`). Empty steps at the
+    end of an epoch follow the others in their call, so the first step always has examples.
 
     Args:
         model: Gives the lookups and the loss.
@@ -157,7 +159,7 @@ def train_function(
 def lookup_function(
     model: Model, seed: int, micro_batches: int = 1
 ) -> Callable[..., dict[str, tf.Tensor]]:
-    """Return a compiled function that gives the ids which S steps look up.
+    """Return a compiled function that returns the ids of all lookups of S steps.
 
     It is called as `lookups(data_S, first)`, see `TrainFunction`, and returns for each table the
     ids (N,) of all lookups in order, with repetitions.
@@ -193,12 +195,12 @@ def split_steps(
     """Yield the micro-batches of each of S steps.
 
     Args:
-        data_S: A nest of tensors (S, N, ...), or `LocatedData`. The held micro-batches are equal
-            parts along the second dimension.
+        data_S: A nest of tensors (S, N, ...), or `LocatedData`. Its micro-batches are equal parts
+            along the second dimension.
         first: The number of steps before these, an int64 scalar.
-        seed: The seed of the run.
+        seed: The seed of the run. A micro-batch gets (seed, its number in the run) as its seed.
         micro_batches: How many micro-batches each step has.
-        parts: The indices of the micro-batches to make, by default all that are held.
+        parts: The indices of the micro-batches to yield, by default all that the data has.
         held: The indices of the micro-batches that the data has, by default all of a step.
     """
     held = held or range(micro_batches)

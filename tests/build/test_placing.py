@@ -104,13 +104,13 @@ def test_as_many_rows_are_hot_as_fit_the_device(memory):
         memory(1e9, gpu)
         found = decide(config(table="host", stage_steps=20), "GPU:0")
         assert not memory_plan.too_much(found.items, {"GPU:0": gpu})
-        sizes.append(len(found.rooms["input"].pinned_N))
+        sizes.append(len(found.cache_sizes["input"].pinned_N))
         if sizes[-1] < WORDS:  # one more does not fit
             more = config(table="host", stage_steps=20, hot_rows=str(sizes[-1] + 1))
             with pytest.raises(UsageError, match="GPU:0 has"):
                 decide(more, "GPU:0")
     assert sizes[0] == WORDS > sizes[1] > sizes[2]
-    assert found.rooms["input"].pinned_N.tolist() == list(range(sizes[2]))
+    assert found.cache_sizes["input"].pinned_N.tolist() == list(range(sizes[2]))
     with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):
         memory(1e9, 1000)
         decide(config(table="host"), "GPU:0")
@@ -132,7 +132,7 @@ def test_fewer_steps_at_a_time_take_less_room(memory):
 def test_the_memory_of_the_device_can_be_told(memory):
     memory(1e9)
     found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
-    assert 0 < len(found.rooms["input"].pinned_N) < WORDS
+    assert 0 < len(found.cache_sizes["input"].pinned_N) < WORDS
     with pytest.raises(UsageError, match="CPU:0 has"):
         decide(config(device_memory=WORDS * ROW / 1e9))
 
@@ -158,7 +158,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         flags = {"table": "host", "table_file": str(tmp_path / "rows")}
     settings = config(**flags, table_dtype="float16")
     model, devices = make_model("skipgram", COUNTS, DIM), ["CPU:0"]
-    rooms = decide(settings).rooms
+    cache_sizes = decide(settings).cache_sizes
     tables = storage.make_tables(model.tables(), settings, devices, Workdir(tmp_path / "run"))
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
@@ -169,7 +169,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.make_staging(rooms, model, tables, settings, devices)
+    brought = storage.make_staging(cache_sizes, model, tables, settings, devices)
     assert isinstance(brought, Prefetcher if flags["table"] == "host" else InPlace)
     brought.close()
 
@@ -177,7 +177,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
 def test_a_folder_that_is_not_there_yet(memory, tmp_path):
     memory(1e9)
     path = str(Path(tmp_path / "new" / "rows"))
-    assert decide(config(table="host", table_file=path)).rooms
+    assert decide(config(table="host", table_file=path)).cache_sizes
 
 
 @pytest.mark.parametrize("kind", [{}, {"table_file": "rows"}], ids=["host", "file"])

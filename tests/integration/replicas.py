@@ -24,7 +24,7 @@ from app.distributed.cluster_spec import parse_tf_config
 from app.system import devices, ports
 from app.tasks import all_tasks
 from app.training import loop, progress
-from app.training.run import prepare
+from app.training.run import check_flags
 from app.training.runner import Runner
 from tests.integration.commands import Command, done, write_corpus
 
@@ -96,7 +96,7 @@ def train(config: Config, runner: Runner) -> None:
     config = strategies.with_micro_batches(config, runner.replicas, at)
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, progress.is_finished(workdir))
-        prepare(job, config.run)
+        check_flags(job, config.run)
     assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
 
 

@@ -22,7 +22,7 @@ from app.input import pipeline
 from app.profiling import live, profile_report, profiles
 from app.tasks.words import words_job
 from app.training import loop
-from app.training.run import prepare
+from app.training.run import check_flags
 from tests.integration.commands import write_corpus
 
 SLEEP = 0.01  # seconds for each block of text
@@ -69,7 +69,7 @@ def job(config):
 def diagnosed(config):
     """What the profile says of a run of these settings."""
     made, place = job(config)
-    prepare(made, config.run)
+    check_flags(made, config.run)
     assert loop.train(made, config.run, place)
     return profile_report.diagnose(profiles.find_newest(place.path), config)
 

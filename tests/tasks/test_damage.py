@@ -18,7 +18,7 @@ from app.errors import RunError, UsageError
 from app.tasks import all_tasks, trained_vectors
 from app.tasks.classify import classify_model
 from app.tasks.recommend import recommend_model
-from app.training.run import prepare
+from app.training.run import check_flags
 
 TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
 PAIRS = "".join(f"user{number % 20} item{number % 7}\n" for number in range(200))
@@ -97,7 +97,7 @@ def make(folder, text: str, flags: dict) -> Run:
     run = Run(Workdir(folder / "run"), settings.from_names(values))
     with run.place.lock():
         job = jobs(run)
-        prepare(job, run.config.run)
+        check_flags(job, run.config.run)
         workdir.write_flags(run.place.flags, settings.by_name(run.config))
         job.data.record()
         if flags.get("table") == "dynamic":  # some rows
@@ -117,7 +117,7 @@ def jobs(run: Run):
 def resume(run: Run) -> None:
     """Goes on with training, as app.train does, up to the first step."""
     job = jobs(run)
-    prepare(job, run.config.run)
+    check_flags(job, run.config.run)
     Checkpoints(run.place.checkpoints, {**job.placed.tables, **job.extra_state}).restore()
 
 

@@ -22,7 +22,7 @@ from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
 from app.training.key_locator import KeyLocator
-from app.training.run import prepare
+from app.training.run import check_flags
 from app.training.runner import Runner
 from app.training.step import train_function
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
@@ -184,7 +184,7 @@ def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Checkpoints, "save", watched)
     with workdir.lock():
-        prepare(job, config)
+        check_flags(job, config)
         assert loop.train(job, config, workdir)
     assert sorted(set(saved)) == [(step, step, step) for step in range(0, 9, 2)]
     for name in ("users", "items"):
@@ -216,7 +216,7 @@ def test_a_run_goes_on_as_if_it_had_not_been_ended(tmp_path):
         for runner in runners:
             config, workdir, job = job_of(tmp_path, **values)
             with workdir.lock():
-                prepare(job, config.run)
+                check_flags(job, config.run)
                 loop.train(job, config.run, workdir, runner)
         tables = [job.placed.tables["users"], job.placed.tables["items"]]
         found = [(contents(table), table.key_map.step) for table in tables]

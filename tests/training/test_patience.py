@@ -15,7 +15,7 @@ from app.config import RunConfig
 from app.errors import UsageError
 from app.training import loop, progress
 from app.training.job import Evaluator
-from app.training.run import prepare
+from app.training.run import check_flags
 from app.training.runner import Runner
 from tests.training.test_loop import Run
 
@@ -109,4 +109,4 @@ def test_the_score_of_the_chief_decides_for_all(tmp_path):
 def test_patience_needs_a_score(tmp_path):
     run = Run(tmp_path)
     with pytest.raises(UsageError, match=r"^--patience=2 needs scores .*; give --heldout=FILE"):
-        prepare(run.job, RunConfig(patience=2))
+        check_flags(run.job, RunConfig(patience=2))

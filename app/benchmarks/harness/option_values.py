@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 
 from ...config.setting import fault
-from ...config.settings import MOST_ROWS, is_number
+from ...config.settings import MOST_ROWS, is_whole_number
 from ...errors import UsageError
 from .options import Options
 
@@ -59,7 +59,7 @@ def numbers(flag: str, value: str, noun: str, least: int = 1) -> list[int]:
         UsageError: An item is no whole number, too small or too large.
     """
     for item in items(value):
-        if not (is_number(item) and int(item) >= least):
+        if not (is_whole_number(item) and int(item) >= least):
             raise UsageError(
                 f"--{flag}={value}: {item} is no number of {noun}; give at least {least}"
                 f" and at most {MOST_ROWS}"

@@ -35,8 +35,9 @@ class ClassifierParts(NamedTuple):
         labels: Names of the label ids.
         rows_VD: Vectors of words and n-grams, float32.
         outputs_CD: Vectors of the labels, float32.
-        words_of: Function from texts (E,) to their words and the text number of each.
-        features: Function from word ids and their text numbers to feature ids and theirs.
+        words_of: Function from texts (E,) to their words (M,) and the text number of each word.
+        features: Function from word ids and the text number of each to feature ids and the text
+            number of each.
         chances: Function from scores (E, C) to probabilities.
     """
 
@@ -50,7 +51,10 @@ class ClassifierParts(NamedTuple):
 
 
 class _Classifier(tf.Module):
-    """Classifies texts (E,): labels (E, C) and their probabilities (E, C), most probable first."""
+    """Classifies texts (E,): labels (E, C) and their probabilities (E, C), most probable first.
+
+    Unknown words are ignored; a text without a known word gets the scores of a zero vector.
+    """
 
     def __init__(self, parts: ClassifierParts, words_file: str, labels_file: str):
         super().__init__()
@@ -112,7 +116,10 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
 
 
 def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.StaticHashTable:
-    """Return a table from the lines of a file to their numbers, or the reverse."""
+    """Return a hash table from lines of a file to their numbers from 0 (int64), or the reverse.
+
+    `key` and `value` are the dtypes; `default` is the value of a key that is not in the file.
+    """
     index = {
         tf.string: tf.lookup.TextFileIndex.WHOLE_LINE,
         tf.int64: tf.lookup.TextFileIndex.LINE_NUMBER,
@@ -122,6 +129,10 @@ def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.Stat
 
 
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
+    """Write a trained classifier as a SavedModel, and return a message.
+
+    Raise UsageError if --loss has no row for each label.
+    """
     loss = config.model.loss
     if loss not in _PROBABILITIES:
         raise UsageError(
@@ -150,6 +161,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
+    """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
     words, labels = classify_data.load_names(workdir)
     _, tables = load_tables(config, workdir, words, labels)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()

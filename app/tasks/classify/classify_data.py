@@ -25,7 +25,7 @@ class Data(NamedTuple):
     """The labelled texts of a run.
 
     Attributes:
-        fingerprint: Of the files of --corpus (see `corpus.fingerprint`).
+        fingerprint: The fingerprint of the files of --corpus (see `corpus.fingerprint`).
         training: Texts to train on; each has a known word and only known labels.
         heldout: Texts to score, or None.
         words: Names of the word ids.
@@ -40,11 +40,14 @@ class Data(NamedTuple):
 
 
 def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
-    """Return the texts of a run; names come from the workdir if it has them.
+    """Load the texts of a run; the names of ids come from the workdir if it has them.
+
+    Without --heldout, a random share of the texts is held out. Warnings are logged for texts that
+    are left out and for held-out labels that training lacks.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
 
     Raises:
@@ -80,7 +83,7 @@ def record(data: Data, workdir: Workdir) -> None:
 
     Args:
         data: The texts of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
     """
     vocabulary.save(data.words, str(workdir.vocabulary))
     text_names.save(data.labels, workdir.labels)
@@ -88,7 +91,7 @@ def record(data: Data, workdir: Workdir) -> None:
 
 
 def about(data: Data) -> list[tuple[str, str]]:
-    """Return the lines of the banner on the texts.
+    """Return the lines of the banner about the texts: a title and a text each.
 
     Args:
         data: The texts of the run.
@@ -110,13 +113,14 @@ def about(data: Data) -> list[tuple[str, str]]:
 
 
 def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
-    """Return the words and the labels of a run.
+    """Load the words and the labels of a run, in the order of their ids.
 
     Args:
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Raises:
-        UsageError: The folder has no classifier.
+        UsageError: The workdir has no classifier.
+        DamagedError: A file is missing beside a checkpoint, or damaged.
     """
     if not workdir.has(workdir.labels):
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
@@ -125,7 +129,7 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
 
 
 def read_heldout(files: str, config: Config) -> Examples:
-    """Return the labelled texts of files.
+    """Read the labelled texts of files; their ids are not yet the ids of a trained classifier.
 
     Args:
         files: The files, named as by --corpus.
@@ -135,7 +139,7 @@ def read_heldout(files: str, config: Config) -> Examples:
 
 
 def warn_about_unseen_labels(heldout: Examples) -> None:
-    """Log how many held-out texts have a label that no training text has.
+    """Log a warning if some held-out texts have a label that no training text has.
 
     Args:
         heldout: Texts whose labels have the ids of the training texts, -1 for others.
@@ -153,8 +157,8 @@ def warn_about_unseen_labels(heldout: Examples) -> None:
 def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
     """Return the weight of each label, (C,) float32.
 
-    `balanced` is n / (C n_c), where n_c of the n labels are label c, as in scikit-learn's
-    compute_class_weight.
+    `none` is 1 for all; labels that a list leaves out have 1, too. `balanced` is n / (C n_c), where
+    n_c of the n labels are label c, as in scikit-learn's compute_class_weight.
 
     Args:
         value: The value of --class_weights.
@@ -187,7 +191,10 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
 
 
 def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Examples]:
-    """Return the examples to train on, and a random share that is held out."""
+    """Return the examples to train on, and a random share (by the seed) that is held out.
+
+    Raise UsageError if one of the two would be empty.
+    """
     share, count = config.input.heldout_share, len(examples)
     is_heldout_E = np.zeros(count, bool)
     order_E = np.random.default_rng(config.run.seed).permutation(count)
@@ -203,7 +210,10 @@ def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Exampl
 def _load_or_count_names(
     examples: Examples, config: Config, workdir: Workdir
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return the words and labels of the workdir, else those of the training texts."""
+    """Load the words and labels of the workdir, or else count them in the training texts.
+
+    With --vocab, the words are loaded from there. Raise UsageError if all texts have one label.
+    """
     if workdir.has(workdir.labels):
         return load_names(workdir)
     labels = text_names.count_names(examples.labels, examples.labels_N)
@@ -222,7 +232,10 @@ def _load_or_count_names(
 
 
 def _select_usable(training: Examples, config: Config) -> Examples:
-    """Return the examples with a known word and only known labels."""
+    """Return the examples with a known word and only known labels; warn about the others.
+
+    Raise UsageError if there is no such example.
+    """
     usable_E = training.lengths_E > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():

@@ -32,11 +32,13 @@ from .label_prediction import Classifier
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Return the job that trains a classifier.
+    """Load the texts and make the job that trains a classifier, with its tables.
+
+    --pretrained_vectors are copied to the table of a run that has no checkpoint.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
 
     Raises:
@@ -96,7 +98,7 @@ class LabelEvaluator(Evaluator):
         self._classifier, self._heldout = classifier, heldout
 
     def scores(self) -> dict[str, float]:
-        """Return the metrics by name (see `label_metrics`)."""
+        """Return the metrics of `label_metrics`, each name after `heldout_`."""
         metrics = label_metrics.compute_metrics(self._classifier.score(self._heldout))
         return {f"heldout_{name}": value for name, value in metrics.items()}
 
@@ -104,10 +106,16 @@ class LabelEvaluator(Evaluator):
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of a trained classifier on files, as text and as values for JSON.
 
+    A warning is logged for labels that training lacks; they count as errors.
+
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
+
+    Raises:
+        UsageError: The workdir has no classifier, or the texts cannot be used.
+        RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     classifier, words, labels = load_classifier(config, workdir)
     examples = classify_data.read_heldout(heldout, config).with_names(words.tokens, labels.tokens)
@@ -121,7 +129,10 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 def _load_pretrained(
     path: str, tables: Mapping[str, Table], words: Vocabulary, config: Config
 ) -> None:
-    """Copy the vectors of a word2vec file to the words that it has."""
+    """Copy the vectors of a word2vec file to the rows of its words, and log their number.
+
+    Raise UsageError if the vectors do not have --dim numbers.
+    """
     pretrained = word2vec_reader.read(path)
     columns = pretrained.matrix.shape[1]
     if columns != config.model.dim:
@@ -137,7 +148,7 @@ def _load_pretrained(
 
 
 def _warn_about_long_texts(examples: Examples, features: Features, config: Config) -> None:
-    """Log how many texts are cut because they do not fit into a batch."""
+    """Log a warning if some texts will be cut because they do not fit into a micro-batch."""
     longest = features.longest(config.input.micro_tokens)
     count = int((examples.lengths_E > longest).sum())
     if count:
@@ -148,6 +159,7 @@ def _warn_about_long_texts(examples: Examples, features: Features, config: Confi
 
 
 def _closing(config: Config, workdir: Workdir, heldout: Examples | None) -> str:
+    """Score the held-out texts, if any, by the saved tables; return scores and next commands."""
     path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:
         classifier, _, labels = load_classifier(config, workdir)

@@ -25,15 +25,15 @@ _FEW_LABELS = 1000
 
 
 def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
-    """Return the classifier of a workdir, its words and its labels.
+    """Load the classifier of a workdir, its words and its labels.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Raises:
-        UsageError: The folder has no classifier.
-        RunError: There is no complete checkpoint.
+        UsageError: The workdir has no classifier.
+        RunError: There is no checkpoint that can be loaded.
     """
     words, labels = classify_data.load_names(workdir)
     model, tables = load_tables(config, workdir, words, labels)
@@ -43,15 +43,20 @@ def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocab
 def make_predictor(
     config: Config, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
-    """Return a function that predicts the labels of texts.
+    """Load the classifier of a workdir, and return a function that predicts the labels of texts.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Returns:
         Function (texts, k, threshold). The texts are in UTF-8. For each text in order it yields the
-        k most probable labels with a probability of at least `threshold`, as (label, probability).
+        list of the k most probable labels, as (label, probability), the most probable first. Labels
+        with a probability below `threshold` are left out, so a list may be shorter or empty.
+
+    Raises:
+        UsageError: The workdir has no classifier.
+        RunError: There is no checkpoint that can be loaded.
     """
     classifier, words, labels = load_classifier(config, workdir)
     split_words, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
@@ -83,7 +88,7 @@ def make_predictor(
 def make_classifier(
     model: Bag, tables: Mapping[str, Table], features: Features, config: Config
 ) -> Classifier:
-    """Return the classifier that reads the given tables.
+    """Return the classifier that reads the given tables at each prediction; it copies none.
 
     Args:
         model: The model.
@@ -96,7 +101,7 @@ def make_classifier(
 
 
 def make_features(config: Config, words: Vocabulary) -> Features:
-    """Return the words and n-grams of texts that have rows.
+    """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
 
     Args:
         config: The configuration of the run.
@@ -106,12 +111,14 @@ def make_features(config: Config, words: Vocabulary) -> Features:
 
 
 def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
-    """Return the model of the configuration.
+    """Return the model of the configuration, without tables.
+
+    Products are in float32 for fewer than 1,000 labels, unless --compute_dtype is given.
 
     Args:
         config: The configuration of the run.
         words: The vocabulary, V words.
-        labels: The labels, C, with their counts.
+        labels: The labels, C, with their counts, descending.
     """
     settings, device = config.model, devices.name(config.run)
     parts = outputs.OutputSpec(
@@ -133,16 +140,16 @@ def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
 def load_tables(
     config: Config, workdir: Workdir, words: Vocabulary, labels: Vocabulary
 ) -> tuple[Bag, dict[str, Table]]:
-    """Return the model of a workdir and its tables, in memory, without optimizer state.
+    """Load the tables of a workdir without their slots; return the model and the tables.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         words: The vocabulary.
         labels: The labels.
 
     Raises:
-        RunError: There is no complete checkpoint.
+        RunError: There is no checkpoint that can be loaded.
     """
     model = make_model(config, words, labels)
     tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)

@@ -1,9 +1,9 @@
 """Metrics of predicted labels: accuracy, and precision, recall and F1 of each label.
 
 If every text has one label, the most probable label is predicted. If some texts have several,
-precision and recall at 1 are those of the most probable label (P@1 and R@1 of fastText's `test`).
-The other metrics are then of all labels with a probability of 0.5 or more; with a softmax, of the
-most probable label.
+precision and recall at 1 judge the most probable label (P@1 and R@1 of fastText's `test`). The
+other metrics then judge all labels with a probability of 0.5 or more; with a softmax, the most
+probable label.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Tally(NamedTuple):
 
     Attributes:
         texts: Number of texts.
-        first: Texts whose most probable label is one of their labels.
-        labels: Labels of the texts, including labels that training never saw.
-        several: Texts with more than one label.
+        first: Number of texts whose most probable label is one of their labels.
+        labels: Number of labels of all texts, including labels that training never saw.
+        several: Number of texts with more than one label.
         right_C: Correct predictions of each label, (C,) int64.
         predicted_C: Predictions of each label, (C,) int64.
         actual_C: Texts with each label, (C,) int64.
@@ -56,7 +56,7 @@ class Scores(NamedTuple):
 def count_predictions(
     probabilities_EC: np.ndarray, labels_N: np.ndarray, counts_E: np.ndarray, multi_label: bool
 ) -> Tally:
-    """Return the counts of what is predicted for E texts.
+    """Compare the predicted with the actual labels of E texts, and return the counts.
 
     Args:
         probabilities_EC: Probability of each label.
@@ -87,7 +87,9 @@ def count_predictions(
 def compute_metrics(tally: Tally) -> dict[str, float]:
     """Return the metrics of all texts by name, the main one first.
 
-    Macro scores are means over the labels that are present or were predicted.
+    The main one is the accuracy; if a text has several labels, it is precision at 1, and recall at
+    1, precision, recall and F1 follow. Macro scores are means over the labels that are present or
+    were predicted. A metric of no text is 0.
 
     Args:
         tally: Counts of predictions.
@@ -107,7 +109,7 @@ def compute_metrics(tally: Tally) -> dict[str, float]:
 
 
 def score_labels(tally: Tally) -> list[Scores]:
-    """Return the scores of each label.
+    """Return the precision, recall and F1 of each label, in the order of the label ids.
 
     Args:
         tally: Counts of predictions.
@@ -117,7 +119,7 @@ def score_labels(tally: Tally) -> list[Scores]:
 
 
 def format_table(tally: Tally, labels: Sequence[str]) -> str:
-    """Return a table of the first labels, and the metrics of all texts, as text.
+    """Return a table of the scores of the first 50 labels, and the metrics of all texts, as text.
 
     Args:
         tally: Counts of predictions.
@@ -155,6 +157,7 @@ def summary(tally: Tally, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _scores(right: int, predicted: int, actual: int) -> Scores:
+    """Return the scores for counts of correct predictions, all predictions and actual labels."""
     return Scores(
         float(right / max(predicted, 1)),
         float(right / max(actual, 1)),

@@ -22,7 +22,7 @@ _MAX_PROBABILITIES, _MAX_TEXTS = 1 << 22, 4096
 
 
 class Classifier:
-    """A model with the tables that it reads, for prediction.
+    """A model with the tables that it reads at each prediction.
 
     Args:
         model: The bag-of-words model.
@@ -46,11 +46,13 @@ class Classifier:
         self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
 
     def probabilities(self, tokens_M: np.ndarray, lengths_E: np.ndarray) -> np.ndarray:
-        """Return the probability of each label for each text, (E, C) float32.
+        """Return the probability of each label for each text, (E, C) float32, by label id.
+
+        A text without words is predicted from a zero vector.
 
         Args:
-            tokens_M: Word ids, int32, one text after the other.
-            lengths_E: Number of words of each text.
+            tokens_M: Ids of known words, int32, one text after the other.
+            lengths_E: Number of known words of each text.
         """
         owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
         with tf.device(self._device):
@@ -61,7 +63,9 @@ class Classifier:
         return np.exp(log_EC[:, np.argsort(ids_C)])
 
     def score(self, examples: Examples) -> Tally:
-        """Return the counts of predictions for labelled texts.
+        """Predict the labels of labelled texts, and return the counts of right predictions.
+
+        Several labels are predicted for a text only if some of the texts have several.
 
         Args:
             examples: The texts.
@@ -81,6 +85,7 @@ class Classifier:
         return Tally(*map(sum, zip(*tallies, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        """Return the mean of the feature vectors of each of `count` texts, (E, D)."""
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self._features.extract(tokens_M, owners_M)
         ids_U, inverse_N = unique(ids_N)
@@ -92,7 +97,7 @@ class Classifier:
 
 
 def batch_size(labels: int) -> int:
-    """Return how many texts are predicted at a time.
+    """Return how many texts to predict at a time: at most 4,096, and fewer with many labels.
 
     Args:
         labels: The number of labels, C.

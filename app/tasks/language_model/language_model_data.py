@@ -38,7 +38,7 @@ _STREAMS = 16
 
 
 class Score(NamedTuple):
-    """How well a text was predicted.
+    """The loss of a model on a text, and the number of its tokens.
 
     Attributes:
         loss: Mean of -log P, in nats per token.
@@ -52,12 +52,14 @@ class Score(NamedTuple):
 
 
 def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
-    """Return the batches of a run, (S, B, T + 1) int32 (see `input.sequences`).
+    """Return the function that yields the batches of a run, (S, B, T + 1) int32.
+
+    See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
 
     Args:
         text: The corpus.
         config: The configuration of the run.
-        workdir: The folder of the run, which has the cache of --cache=disk.
+        workdir: The workdir of the run, which has the cache of --cache=disk.
 
     Raises:
         RunError: While iterating, if the corpus cannot be read.
@@ -87,6 +89,8 @@ def count_trained_tokens(text: Text, config: Config) -> int:
 
 def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
+
+    The start of the text is read here, to refuse a text with nothing to score.
 
     Args:
         text: The corpus.
@@ -119,18 +123,21 @@ def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Te
 
 
 def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
-    """Yield batches (B, T + 1) int32 of all text of some files.
+    """Return an iterator over batches (B, T + 1) int32 of all text of some files.
 
     Args:
         files: The files, named as by --corpus.
         vocabulary: The vocabulary of the run.
         config: The configuration of the run.
+
+    Raises:
+        RunError: While iterating, if a file cannot be read.
     """
     return _read_heldout(corpus.resolve_heldout(config.corpus, files), vocabulary, config, 1.0)
 
 
 def explain_no_known_words(files: str) -> str:
-    """Return the message for files that have no word of the vocabulary.
+    """Return the error message for files that have no word of the vocabulary.
 
     Args:
         files: The value of --heldout.
@@ -143,7 +150,8 @@ def make_scorer(
 ) -> Callable[[Iterator[tf.Tensor]], Score]:
     """Return a function that scores one pass over a text.
 
-    It sums in float64, and does not change the state of the streams that are being trained.
+    It sums in float64, and does not change the state of the streams that are being trained. A text
+    without tokens has loss 0.
 
     Args:
         model: The model; its loss is `NormalizedLoss`.
@@ -188,7 +196,7 @@ def make_scorer(
 
 
 def loss_metrics(loss: float) -> dict[str, float]:
-    """Return the perplexity of a loss, at most e^700, near the largest float.
+    """Return {"perplexity": e ** loss}, at most e ** 700, near the largest float.
 
     Args:
         loss: Mean of -log P, in nats per token.
@@ -217,7 +225,10 @@ def heldout_metrics(score: Score) -> dict[str, float]:
 def _read_heldout(
     sources: tuple[str, ...], vocabulary: Vocabulary, config: Config, share: float
 ) -> Iterator[tf.Tensor]:
-    """Yield the batches (B, T + 1) of the last share of the tokens of every block."""
+    """Yield batches (B, T + 1) int32 of the last share of the tokens of every block.
+
+    B is at most 16 and T as long as --batch_tokens allows: longer rows than in training.
+    """
     progress = Progress.make(sources)
     blocks = _blocks(sources, vocabulary, config, progress)
     streams = min(_STREAMS, config.input.batch_tokens)
@@ -247,7 +258,7 @@ def _blocks(
 
 
 def _count_words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:
-    """Return how many of the tokens to predict are words with an id of their own."""
+    """Return how many tokens to predict (all but the first of a row) have an id of their own."""
     decoded = decode(tokens_BL[:, 1:])
     special_ids = [vocabulary.tokens.index(token) for token in (UNK, EOS)]
     return int((decoded.real.numpy() & ~np.isin(decoded.ids.numpy(), special_ids)).sum())

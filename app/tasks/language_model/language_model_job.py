@@ -25,11 +25,11 @@ CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Return the job that trains a language model.
+    """Load the text and make the job that trains a language model, with its tables.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
 
     Raises:
@@ -79,7 +79,7 @@ class HeldoutEvaluator(Evaluator):
         self._score = score
 
     def scores(self) -> dict[str, float]:
-        """Return the held-out loss and perplexity."""
+        """Return the held-out loss, perplexity and tokens; raise RunError for a loss not finite."""
         return language_model_data.heldout_metrics(self._score())
 
     def monitor(self, scores: Mapping[str, float]) -> float:
@@ -92,12 +92,12 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
 
     Raises:
         UsageError: The files have no word of the vocabulary.
-        RunError: There is no complete checkpoint, or the files cannot be read.
+        RunError: There is no checkpoint that can be loaded, or the files cannot be read.
     """
     words = vocabulary.load(str(workdir.vocabulary))
     score, step = load_scorer(config, words, workdir)
@@ -117,15 +117,15 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 def load_scorer(
     config: Config, words: Vocabulary, workdir: Workdir
 ) -> tuple[Callable[[Iterator[tf.Tensor]], language_model_data.Score], int]:
-    """Return a scorer by the newest checkpoint (see `make_scorer`), and the checkpoint's step.
+    """Load the best or newest checkpoint; return its scorer (see `make_scorer`) and its step.
 
     Args:
         config: The configuration of the run.
         words: The vocabulary of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Raises:
-        RunError: There is no complete checkpoint.
+        RunError: There is no checkpoint that can be loaded.
     """
     model = _model(config, words)
     tables, position = storage.load_tables(
@@ -136,7 +136,7 @@ def load_scorer(
 
 
 def _model(config: Config, words: Vocabulary) -> LanguageModel:
-    """Return the model of the configuration.
+    """Return the model of the configuration, without tables.
 
     Args:
         config: The configuration of the run.

@@ -1,7 +1,7 @@
 """Export vectors of users and items, for indexes of nearest neighbors.
 
-The score of a user and an item is the inner product of their vectors, biases included. So the items
-with the largest inner products are those that the model ranks first.
+The score of a user and an item is the inner product of their vectors, biases included. So the model
+ranks the items with the largest inner products first.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def write_vectors(
 ) -> None:
     """Write NAME.npy, (V, E) float32, and NAME.tsv, a key per line, for each name.
 
+    An earlier export in the folder is replaced as a whole.
+
     Args:
         folder: Where to write.
         vectors: By name, the keys and their vectors (V, E).
@@ -54,11 +56,11 @@ def write_vectors(
 
 
 def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) -> float:
-    """Write an HNSW index of items by inner product, for Faiss.
+    """Build and write an HNSW index of items by inner product, for Faiss, and check it.
 
     Args:
         path: File to write.
-        users_UE: Vectors of users; a sample of them is searched for, to check the index.
+        users_UE: Vectors of users. About 1,000 of them are searched for, to check the index.
         items_VE: Vectors of items; their numbers in the index are the lines of items.tsv.
 
     Returns:
@@ -92,8 +94,11 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         path: The folder to write.
+
+    Raises:
+        UsageError: The model has layers, so it has no such vectors.
     """
     recommender, users_UE, items_VE = _vectors(config, workdir)
     about = {
@@ -110,12 +115,15 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
-    """Write a Faiss index of the items, and return a message.
+    """Write a Faiss index of the items, and return a message with the recall of its searches.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         path: The file to write.
+
+    Raises:
+        UsageError: The model has layers, so it has no vectors, or Faiss is not installed.
     """
     _, users_UE, items_VE = _vectors(config, workdir)
     recall = write_faiss(path, users_UE, items_VE)
@@ -123,12 +131,15 @@ def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
-    """Write the vectors of items in word2vec's format, and return a message.
+    """Write the vectors of items, without biases, in word2vec's format, and return a message.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         path: The file to write.
+
+    Raises:
+        UsageError: The model has layers, so it has no such vectors.
     """
     recommender, _, items_VE = _vectors(config, workdir)
     items_VD = items_VE[:, : config.model.dim]  # a bias, which comes after, is no direction
@@ -137,7 +148,10 @@ def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
 
 
 def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
-    """Return a recommender with the vectors of its users and items, float32."""
+    """Load a recommender; return it with the vectors of its users and items, float32.
+
+    Raise UsageError if its scores are not inner products.
+    """
     recommender = load_recommender(config, workdir)
     if not recommender.model.scorer.inner:
         raise UsageError(

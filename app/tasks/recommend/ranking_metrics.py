@@ -33,7 +33,7 @@ class Ranker:
         k: Number of items to find for each user.
 
     Attributes:
-        k: Number of items that are found for each user.
+        k: Number of items that are found for each user, at most all items.
         items: Number of all items.
         predicts_ratings: Whether the scores predict ratings.
     """
@@ -47,7 +47,7 @@ class Ranker:
             name: tf.TensorSpec([spec.rows, spec.columns])
             for name, spec in model.scorer.kernels(model.seed).items()
         }
-        self._best = tf.function(self._of_block, autograph=False).get_concrete_function(
+        self._best = tf.function(self._rank_block, autograph=False).get_concrete_function(
             tf.TensorSpec([self._users, model.scorer.columns[0]]),
             tf.TensorSpec([model.items, None]),
             kernels,
@@ -57,7 +57,7 @@ class Ranker:
     def blocks(
         self, users_N: np.ndarray, known: KnownItems | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the best items of some users at a time.
+        """Yield the best items of users, block by block, in the order of `users_N`.
 
         The best item is first; among equal scores, the item of the lowest id. If fewer than k items
         are left, the rest is -1 with score -inf.
@@ -67,10 +67,10 @@ class Ranker:
             known: Items to leave out for each user, or None.
 
         Yields:
-            Users (M,), their items (M, k) int32, and the scores (M, k) float32.
+            Users (M,), their items (M, k) int32, and the scores (M, k) float32. M differs.
         """
         kernels = self._kernels()
-        items_VE = self._codes("items", self.items, self._model.scorer.encode_items, kernels)
+        items_VE = self._encode_rows("items", self.items, self._model.scorer.encode_items, kernels)
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             missing = self._users - len(users_M)
@@ -82,7 +82,7 @@ class Ranker:
             yield users_M, np.where(np.isneginf(scores_MK), -1, ids_MK), scores_MK
 
     def ratings(self, users_N: np.ndarray, items_N: np.ndarray) -> np.ndarray:
-        """Return the score of each pair, (N,) float32.
+        """Return the score of each pair, (N,) float32, with the mean rating added.
 
         Args:
             users_N: Ids of users.
@@ -99,13 +99,20 @@ class Ranker:
         return np.concatenate(scores)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of all users (U, E) and of all items (V, E), float32."""
+        """Return the vectors of all users (U, E) and of all items (V, E), float32.
+
+        For a model without layers, their inner product plus the mean rating is the score.
+        """
         model, kernels = self._model, self._kernels()
-        users_UE = self._codes("users", model.users, model.scorer.encode_users, kernels)
-        items_VE = self._codes("items", model.items, model.scorer.encode_items, kernels)
+        users_UE = self._encode_rows("users", model.users, model.scorer.encode_users, kernels)
+        items_VE = self._encode_rows("items", model.items, model.scorer.encode_items, kernels)
         return users_UE.numpy(), items_VE.numpy()
 
-    def _of_block(self, rows_MD, items_VE, kernels, excluded_N2):
+    def _rank_block(self, rows_MD, items_VE, kernels, excluded_N2):
+        """Return the k best scores of a block of users and their items, (M, k), best first.
+
+        The score of an excluded (user of the block, item) is -inf.
+        """
         scorer = self._model.scorer
         scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
         least_N = tf.fill(tf.shape(excluded_N2)[:1], -np.inf)
@@ -114,8 +121,8 @@ class Ranker:
         scores_MK, ids_MK = _top(scores_MV, self.k)
         return scores_MK + self._model.pair_loss.mean, ids_MK
 
-    def _codes(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of the first `count` rows of a table."""
+    def _encode_rows(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
+        """Return the first `count` rows of a table, encoded part by part by the function `code`."""
         table = self._tables[name]
         codes = [
             code(table.gather(tf.range(part.start, part.stop)), kernels)
@@ -124,6 +131,7 @@ class Ranker:
         return tf.concat(codes, axis=0)
 
     def _kernels(self) -> Kernels:
+        """Return the current weights of the scorer's layers by name, read from their tables."""
         return {
             name: self._tables[name].gather(tf.range(spec.rows))
             for name, spec in self._model.scorer.kernels(self._model.seed).items()
@@ -133,15 +141,15 @@ class Ranker:
 def score(
     ranker: Ranker, train: KnownItems, heldout: KnownItems, tops: Sequence[int]
 ) -> dict[str, float]:
-    """Return ranking metrics by name, for users with held-out items.
+    """Rank all items for the users with held-out items, and return the metrics by name.
 
-    Means over users:
+    Means over these users, or 0 without any:
     - recall@k: share of the held-out items that are among the best k;
-    - ndcg@k: sum of 1 / log2(rank + 1) over these, divided by its largest possible value for as
-    many held-out items (both as in github.com/kuandeng/LightGCN,
+    - ndcg@k: sum of 1 / log2(rank + 1) over the held-out items among the best k, divided by its
+    largest possible value for as many held-out items (both as in github.com/kuandeng/LightGCN,
     evaluator/python/evaluate_foldout.py; Jarvelin & Kekalainen 2002);
     - hit_rate@k: whether any held-out item is among the best k;
-    - mrr@k: 1 / rank of the first of them, or 0.
+    - mrr@k: 1 / rank of the first held-out item among the best k, or 0.
 
     coverage@k is the share of all items that are among the best k of any of these users.
 
@@ -149,7 +157,7 @@ def score(
         ranker: Ranks the items.
         train: Items to leave out of the ranking.
         heldout: Items to find.
-        tops: The values of k.
+        tops: The values of k, at most `ranker.k`.
     """
     counts_U = np.diff(heldout.starts_U)
     users_N = np.flatnonzero(counts_U).astype(np.int32)
@@ -180,7 +188,7 @@ def score(
 
 
 def rating_errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
-    """Return the root mean squared error and the mean absolute error of predicted ratings.
+    """Return the root mean squared error `rmse` and the mean absolute error `mae` of ratings.
 
     Args:
         predicted_N: Predicted ratings.
@@ -194,12 +202,15 @@ def rating_errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, f
 
 
 def _pair_code(users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Return a number for each (user, item), ascending by user, then by item."""
+    """Return an int64 number for each (user, item), ascending by user, then by item."""
     return (users.astype(np.int64) << 32) + items
 
 
 def _known_positions(users_M: np.ndarray, known: KnownItems | None) -> np.ndarray:
-    """Return the (row, column) of known items in a matrix of users and all items, (N, 2) int32."""
+    """Return the (row, column) of known items in a matrix of users and all items, (N, 2) int32.
+
+    It is empty, (0, 2), if `known` is None.
+    """
     if known is None:
         return np.zeros((0, 2), np.int32)
     counts_M = known.starts_U[users_M + 1] - known.starts_U[users_M]

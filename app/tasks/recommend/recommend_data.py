@@ -20,7 +20,7 @@ from ...training import memory_plan
 
 
 def load_split(sources: Sequence[str], config: Config) -> Split:
-    """Return the pairs of a run, split into training and held-out pairs.
+    """Read the pairs of a run, and split them into training and held-out pairs.
 
     Args:
         sources: Paths of the files.
@@ -38,12 +38,14 @@ def load_split(sources: Sequence[str], config: Config) -> Split:
 
 
 def check_names(split: Split, config: Config, workdir: Workdir) -> None:
-    """Refuse pairs whose users or items are not those of the workdir, in the same order.
+    """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
+
+    A workdir without names passes.
 
     Args:
         split: The pairs of the run.
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Raises:
         UsageError: The names differ, as after a change in how the files are read.
@@ -64,7 +66,7 @@ def check_names(split: Split, config: Config, workdir: Workdir) -> None:
 
 
 def read_heldout(files: str, config: Config) -> Ratings:
-    """Return the pairs of some files.
+    """Read the pairs of some files; their ids are not yet the ids of a trained recommender.
 
     Args:
         files: The files, named as by --corpus.
@@ -74,7 +76,7 @@ def read_heldout(files: str, config: Config) -> Ratings:
 
 
 def memory_item(*parts: Ratings) -> memory_plan.Item:
-    """Return the host memory that pairs take.
+    """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them.
 
     Args:
         *parts: The pairs.
@@ -88,13 +90,13 @@ def memory_item(*parts: Ratings) -> memory_plan.Item:
 
 
 def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Workdir) -> None:
-    """Write the names of ids, the items of each user and the fingerprint to the workdir.
+    """Write the names of ids, the known items, the fingerprint and the mean to the workdir.
 
     Args:
         split: The pairs of the run.
-        fingerprint: Of the corpus (see `corpus.fingerprint`).
+        fingerprint: The fingerprint of the corpus (see `corpus.fingerprint`).
         mean: Mean rating, which the model adds to its scores.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
     """
     files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
     names.save(split.users, workdir.users)
@@ -104,7 +106,7 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
 
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines of the banner on the pairs.
+    """Return the lines of the banner about the pairs: a title and a text each.
 
     Args:
         split: The pairs of the run.

@@ -26,11 +26,11 @@ from .recommend_model import CORPUS_SHAPE, load_recommender, make_model, parse_t
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Return the job that trains a recommender.
+    """Read the pairs and make the job that trains a recommender, with its tables.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Unused; all tasks have it.
 
     Raises:
@@ -87,7 +87,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 
 def _fingerprint(sources: tuple[str, ...], config: Config, workdir: Workdir) -> dict[str, Any]:
-    """Return the fingerprint of the corpus; refuse another one than that of the workdir."""
+    """Return the fingerprint of the corpus; raise UsageError if the workdir has another corpus."""
     if not workdir.has(workdir.corpus):
         return corpus.fingerprint(sources)
     recorded = files.read_json(workdir.corpus, CORPUS_SHAPE)["fingerprint"]
@@ -101,16 +101,18 @@ def _fingerprint(sources: tuple[str, ...], config: Config, workdir: Workdir) -> 
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
-    """Return the metrics of pairs in some files, as text and as values for JSON.
+    """Return the metrics of a trained recommender on files of pairs, as text and values for JSON.
+
+    Pairs with unknown users or items, and pairs of the training, are left out.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
 
     Raises:
         UsageError: No pair can be scored.
-        RunError: There is no complete checkpoint, or a file cannot be read.
+        RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)
     scored = pairs.filter_by_rating(
@@ -153,7 +155,7 @@ class RankingEvaluator(Evaluator):
         self._has_ratings = ranker.predicts_ratings and heldout.ratings_N is not None
 
     def scores(self) -> dict[str, float]:
-        """Return the metrics by name."""
+        """Return the ranking metrics by name; also errors of ratings if the model predicts them."""
         ranker, heldout = self._ranker, self._heldout
         pairs_by_user = pairs.group_by_user(heldout, len(self._known.starts_U) - 1)
         values = ranking_metrics.score(ranker, self._known, pairs_by_user, self._tops)
@@ -163,11 +165,12 @@ class RankingEvaluator(Evaluator):
         return values
 
     def monitor(self, scores: Mapping[str, float]) -> float:
-        """Return the negative error of ratings, or the NDCG where only the order counts."""
+        """Return the negative RMSE if ratings are predicted, else the NDCG at the largest k."""
         return -scores["rmse"] if self._has_ratings else scores[f"ndcg@{self._tops[-1]}"]
 
 
 def _closing(workdir: Workdir, has_vectors: bool) -> str:
+    """Return the commands to try next, with an export only if the model has vectors."""
     path = shlex.quote(str(workdir.path))
     lines = (
         "next:",

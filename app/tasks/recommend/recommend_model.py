@@ -48,14 +48,14 @@ class TrainedRecommender(NamedTuple):
 
 
 def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
-    """Return the recommender of the newest checkpoint, or of the best epoch if it is kept.
+    """Load the recommender of the newest checkpoint, or of the best epoch if it is kept.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
 
     Raises:
-        RunError: There is no complete checkpoint.
+        RunError: There is no checkpoint that can be loaded.
         DamagedError: A file of the workdir is damaged.
     """
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
@@ -74,7 +74,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
 
 
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
-    """Return whether the known items are valid for so many users and items."""
+    """Return whether the known items have valid arrays for these numbers of users and items."""
     starts_U, items_N = known
     return (
         starts_U.shape == (users + 1,)
@@ -90,7 +90,7 @@ def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
 def make_model(
     config: Config, users: Vocabulary, items: Vocabulary, mean: float | None
 ) -> Recommender:
-    """Return the model of the configuration.
+    """Return the model of the configuration, without tables.
 
     Args:
         config: The configuration of the run.
@@ -119,6 +119,7 @@ def make_model(
 
 
 def _make_scorer(config: Config, loss: PairLoss) -> Scorer:
+    """Return the scorer of --model; with a loss over the batch, `mf` has a bias for each item."""
     dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
     if loss.is_in_batch:
         mf = ItemBiased(dim, config.ratings.cosine, loss.temperature)
@@ -128,7 +129,7 @@ def _make_scorer(config: Config, loss: PairLoss) -> Scorer:
 
 
 def parse_top(config: Config) -> list[int]:
-    """Return the numbers of --top, ascending, each once.
+    """Return the numbers of --top, rising, each once.
 
     Args:
         config: The configuration of the run.

@@ -51,7 +51,7 @@ class WordStream:
         keys: Key map of strings.
         stores: Row stores of the map, which initialize the rows of admitted words.
         reweigh: Called after each block with the sightings of all rows that were ever used.
-        words: File to write the words to with each checkpoint, as a vocab.tsv.
+        words: File to which `commit` writes the words, as a vocab.tsv.
     """
 
     def __init__(
@@ -74,11 +74,14 @@ class WordStream:
         self._epoch = self._block = self._batch = self._step = 0
 
     def batches(self, epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
-        """Yield the batches of several epochs (see `types.Batches`).
+        """Yield the batches of several epochs, each with its epoch: (S, B, L) int32 of row numbers.
+
+        Words get rows in the map and the stores while the batches are taken. The last batch of an
+        epoch is filled with `PAD`.
 
         Args:
             epochs: Numbers of the epochs.
-            first: Batches to skip in the first epoch; it must be the stream's own position.
+            first: The number of batches made in the first epoch; it must be the stream's own.
 
         Raises:
             RunError: The corpus cannot be read, or no word gets a row in an epoch.
@@ -110,7 +113,7 @@ class WordStream:
             self._epoch, self._block, self._batch = epoch + 1, 0, 0
 
     def snapshot(self, folder: Path) -> None:
-        """Write the map, the position in the text and the waiting rows.
+        """Write the map, the position in the text and the waiting rows to files of a folder.
 
         Args:
             folder: Where to write.
@@ -123,14 +126,14 @@ class WordStream:
         arrays.save(folder / _STATE, {"at": position}, {_WAITING: self._waiting_RL})
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds the stream: in files of its own."""
+        """Return the layout `dynamic`: a checkpoint holds the stream in files of its own."""
         return {"kind": "dynamic"}
 
     def commit(self, folders: Sequence[Path]) -> None:
-        """Write the words of the checkpoint as a vocab.tsv.
+        """Write the words of the newest checkpoint as the vocab.tsv of the workdir.
 
         Args:
-            folders: Folders of the snapshot; the first one has the stream.
+            folders: Folders of the kept snapshots, the newest first.
 
         Raises:
             RunError: The file cannot be written.
@@ -139,12 +142,16 @@ class WordStream:
         files.save(words, str(self._words))
 
     def restore(self, folder: Path) -> None:
-        """Restore a snapshot; the row stores must be restored as well.
+        """Restore the map, the position and the waiting rows, and weigh all rows anew.
 
-        Errors are those of `KeyMap.load`.
+        The row stores must be restored as well.
 
         Args:
             folder: Where the snapshot is.
+
+        Raises:
+            DamagedError: A file is damaged.
+            RunError: A file cannot be read, or the map does not fit the settings.
         """
         self._keys.load(folder / _KEYS)
         state, parts = arrays.load(folder / _STATE, {"at": [COUNT] * 4}, {_WAITING: [np.int32]})
@@ -155,6 +162,7 @@ class WordStream:
         self._weigh(self._keys.capacity)  # resets the weights of rows used since the snapshot
 
     def _whole_batches(self) -> Iterator[tuple[int, tf.Tensor]]:
+        """Yield batches while enough rows wait; drop the rows of a batch once it is trained."""
         size = self._config.input.steps_per_call * self._count
         while len(self._waiting_RL) >= size:
             yield self._epoch, self._make_batch(self._waiting_RL[:size])
@@ -162,14 +170,14 @@ class WordStream:
             self._batch += 1
 
     def _make_batch(self, rows_RL: np.ndarray) -> tf.Tensor:
-        """Return rows as a batch (S, B, L) int32, filled with `PAD`."""
+        """Return rows as a batch (S, B, L) int32, filled up with rows of `PAD`."""
         shape = self._config.input.steps_per_call, self._count, rows_RL.shape[1]
         filled = np.full((shape[0] * shape[1], shape[2]), PAD, np.int32)
         filled[: len(rows_RL)] = rows_RL
         return tf.constant(filled.reshape(shape))
 
     def _take(self, block: growing.TextBlock) -> None:
-        """Give rows to the new words of a block, and append its text to the waiting rows."""
+        """Count the words of a block, give rows to admitted ones, and append its waiting rows."""
         seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
         hashes = self._keys.hashes(seen.new_keys)
         for table in self._stores:
@@ -195,6 +203,7 @@ class WordStream:
             self._step += 1
 
     def _weigh(self, rows: int) -> None:
+        """Pass the counts of the first rows to `reweigh`; do nothing while no word has a row."""
         if len(self._keys):
             self._reweigh(self._keys.counts_V[:rows])
 
@@ -202,7 +211,7 @@ class WordStream:
 def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
     """Return the approximate number of words and of batches of an epoch.
 
-    They are extrapolated from the first block of up to 8 files.
+    They are extrapolated from the first blocks of up to 8 files; nothing else is read.
 
     Args:
         sources: Paths of the text files.
@@ -236,19 +245,21 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
 
 
 def load(checkpoint: Path) -> WordVectors:
-    """Return the words of a checkpoint by descending count, with their rows of table `input`.
-
-    Errors are those of `KeyMap.load`.
+    """Load the words of a checkpoint by descending count, with their rows of table `input`.
 
     Args:
         checkpoint: The folder of the checkpoint.
+
+    Raises:
+        DamagedError: A file is damaged.
+        RunError: A file cannot be read.
     """
     words, rows = _read_words(checkpoint / STREAM_FOLDER)
     return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
 
 
 def _read_words(folder: Path) -> tuple[Vocabulary, np.ndarray]:
-    """Return the words of a snapshot by descending count, and their row numbers."""
+    """Read the words of a snapshot by descending count, then by their bytes, and row numbers."""
     words, rows, counts = key_files.read(folder / _KEYS)
     order = np.argsort(words, kind="stable")
     order = order[np.argsort(-counts[order], kind="stable")]

@@ -43,7 +43,7 @@ class Text:
         words: Tokens of the corpus, including unknown ones. For a language model the ends of
             documents count too.
         batches: Approximate number of batches of an epoch.
-        fingerprint: See `corpus.fingerprint`.
+        fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
     """
 
     sources: tuple[str, ...]
@@ -54,24 +54,25 @@ class Text:
 
     @property
     def contents(self) -> list[str]:
-        """Return hashes that depend only on the names and the text of the files."""
+        """The hashes of the files; they depend only on the names and the text of the files."""
         return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
 def load_text(
     config: Config, workdir: Workdir, finished: bool, ends_documents: bool = False
 ) -> Text:
-    """Return the corpus with its vocabulary.
+    """Load the corpus of a run with its vocabulary, its size and its fingerprint.
 
-    The vocabulary comes from the workdir, else from --vocab, else it is counted.
+    The vocabulary comes from the workdir, else from --vocab, else it is counted. A text that the
+    workdir does not know is read whole.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
         ends_documents: Whether each document ends with `<eos>`, as language models need it. The
-            vocabulary then has `<unk>` and `<eos>`.
+            vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused.
 
     Raises:
         UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
@@ -108,11 +109,11 @@ def load_text(
 
 
 def record(text: Text, workdir: Workdir) -> None:
-    """Write the vocabulary and the fingerprint of the corpus to the workdir.
+    """Write corpus.json and, unless --table=dynamic, the vocabulary to the workdir.
 
     Args:
         text: The corpus.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
     """
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
@@ -121,7 +122,7 @@ def record(text: Text, workdir: Workdir) -> None:
 
 
 def compute_digest(text: Text) -> int:
-    """Return a checksum of the corpus and of the ids of its words.
+    """Return a 32-bit checksum of the corpus and of the ids of its words.
 
     Args:
         text: The corpus.
@@ -130,12 +131,14 @@ def compute_digest(text: Text) -> int:
 
 
 def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
-    """Return the batches of a run, (S, B, L) int32 (see `input.pipeline.make_batches`).
+    """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
+
+    Nothing is read before it yields the first batch.
 
     Args:
         text: The corpus.
         config: The configuration of the run.
-        workdir: The folder of the run, which has the cache of --cache=disk.
+        workdir: The workdir of the run, which has the cache of --cache=disk.
 
     Raises:
         RunError: While iterating, if the corpus cannot be read.
@@ -158,12 +161,12 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 def make_batches_from_rows(
     make_rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
 ) -> Batches:
-    """Return the batches of `input.pipeline.make_batches`.
+    """Return the function that yields batches of rows (see `types.Batches`); it reads nothing yet.
 
     Args:
-        make_rows: Function from a share of the text to its rows in each epoch.
-        progress: Of the files that the rows are read from.
-        halo: L - T.
+        make_rows: Function from a share of the text to its rows in each epoch; called once a share.
+        progress: The progress in the files that the rows are read from.
+        halo: The number of tokens of a row beside its T tokens, L - T.
         settings: Batch size and the number of micro-batches.
 
     Raises:
@@ -195,15 +198,17 @@ def cache_blocks(
     progress: Progress,
     share: Share,
 ) -> tf.data.Dataset:
-    """Return blocks of tokens that --cache keeps between epochs.
+    """Return the blocks of tokens with the cache of --cache, which keeps them between epochs.
+
+    With --cache=none or --plan_only they are returned as they are.
 
     Args:
         blocks: Dataset of tokens (M,) int32, a share of the text.
         text: The corpus.
         config: The configuration of the run.
-        workdir: The folder of the run.
-        progress: Of the files that are read.
-        share: Part of the corpus that the blocks are.
+        workdir: The workdir of the run.
+        progress: The progress in the files that are read.
+        share: The share of the corpus that the blocks have.
     """
     if config.run.plan_only:  # writes nothing and reads no whole epoch
         return blocks
@@ -224,7 +229,7 @@ def _make_local_rows(
     progress: Progress,
     share: Share,
 ) -> EpochRows:
-    """Return the rows of each epoch, made in this process."""
+    """Return the rows of a share of the text in each epoch, made in this process, or cached."""
     settings, window = config.input, config.model.window
     words = text.vocabulary
     blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
@@ -235,9 +240,9 @@ def _make_local_rows(
 def _count_text(
     sources: tuple[str, ...], words: Vocabulary | None, config: Config, ends_documents: bool
 ) -> Text:
-    """Read the whole text once, for its counts and its fingerprint.
+    """Read the whole text once, and return it with its counts and its fingerprint.
 
-    The learning rate depends on the length of this text, which a given vocabulary does not have.
+    The tokens are counted anew also for a given vocabulary: its counts may be of other text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
     read = config.input
@@ -258,7 +263,7 @@ def _count_text(
 
 
 def _load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
-    """Return the vocabulary of --vocab."""
+    """Load --vocab; raise UsageError if `ends_documents` is true and <unk> or <eos> is missing."""
     path = config.vocabulary.vocab
     words = vocabulary.load(path)
     for token in (UNK, EOS):
@@ -271,7 +276,7 @@ def _load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
 
 
 def _count_blocks(sources: tuple[str, ...], config: Config) -> int:
-    """Return the number of blocks of the files; warn if it is less than that of micro-batches."""
+    """Return the number of blocks of the files; warn if there are fewer than micro-batches."""
     blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
     if blocks < config.input.micro_batches:
         logging.warning(
@@ -283,7 +288,7 @@ def _count_blocks(sources: tuple[str, ...], config: Config) -> int:
 
 
 def _cache_key(text: Text, config: Config, share: Share) -> str:
-    """Return a name that changes with everything the token ids depend on."""
+    """Return a name of 16 hex digits that changes with everything the token ids depend on."""
     parts = [
         text.contents,
         dataclasses.asdict(config.corpus),

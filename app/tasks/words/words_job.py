@@ -21,11 +21,11 @@ MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
-    """Return the job that trains word vectors.
+    """Load the text and make the job that trains word vectors, with its tables.
 
     Args:
         config: The configuration of the run.
-        workdir: The folder of the run.
+        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
 
     Raises:
@@ -55,7 +55,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
 
 def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
-    """Return the job for a vocabulary that grows while training (--table=dynamic)."""
+    """Return the job for a vocabulary that grows while training (--table=dynamic).
+
+    It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
+    """
     optimizer = updates.make_optimizer(config.optimizer)
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
     row_counts = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), optimizer, config)
@@ -91,13 +94,14 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
 
 
 def _micro_batch_spec(config: Config) -> tf.TensorSpec:
-    """Return the shape of a micro-batch."""
+    """Return the spec of a micro-batch of one step: tokens (B, L) int32."""
     settings = config.input
     count, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
     return tf.TensorSpec([count, length + 2 * config.model.window], tf.int32)
 
 
 def _model(config: Config, counts_V: np.ndarray) -> Model:
+    """Return the model of --model for words with these counts, without tables."""
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
         return MODELS[settings.model](

@@ -25,7 +25,7 @@ from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data
 from app.training import loop, progress
-from app.training.run import prepare
+from app.training.run import check_flags
 
 # After each word one of two others: 1 bit a word, but for the first of a line and its end.
 NEXT = {"a": "bc", "b": "cd", "c": "da", "d": "ab"}
@@ -78,7 +78,7 @@ class Run:
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
         self.job = task.make_job(self.config, self.place, progress.is_finished(self.place))
-        prepare(self.job, self.config.run)
+        check_flags(self.job, self.config.run)
         self.job.data.record()
         self.text = words_data.load_text(
             self.config, self.place, finished=False, ends_documents=True

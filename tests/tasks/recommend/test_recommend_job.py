@@ -17,7 +17,7 @@ from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.training import loop
-from app.training.run import prepare
+from app.training.run import check_flags
 
 USERS, ITEMS, BLOCKS = 48, 40, 4
 
@@ -48,7 +48,7 @@ def trained(config):
     workdir = Workdir(config.run.workdir)
     with workdir.lock():
         job = recommend_job.make_job(config, workdir, False)
-        prepare(job, config.run)
+        check_flags(job, config.run)
         job.data.record()
         assert loop.train(job, config.run, workdir)
     return job.evaluator.scores()
