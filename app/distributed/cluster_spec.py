@@ -44,7 +44,7 @@ class Hosts:
 
     @property
     def task(self) -> Task:
-        """This process."""
+        """The job and the index of this process."""
         return self.kind, self.index
 
     @property
@@ -59,7 +59,7 @@ class Hosts:
 
     @property
     def everyone(self) -> tuple[Task, ...]:
-        """All processes: the chief, then workers, then parameter servers."""
+        """All processes: the job `chief`, if there is one, then workers, then parameter servers."""
         return tuple(
             (kind, index) for kind in JOBS for index in range(len(self.tasks.get(kind, ())))
         )
@@ -101,10 +101,12 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
         text: The value of TF_CONFIG, or None if it is not set.
 
     Returns:
-        The processes, or None for a strategy that trains in one process.
+        The processes, or None for a strategy that trains in one process. If TF_CONFIG is set
+        nevertheless, this is logged.
 
     Raises:
-        UsageError: The value is malformed, or has not the processes that the strategy needs.
+        UsageError: The value is missing or malformed, or has not the processes that the strategy
+            needs.
     """
     text = (text or "").strip()
     if strategy not in _NEEDED_JOBS:
@@ -148,6 +150,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def _json(text: str) -> dict[str, Any]:
+    """Return the dictionary in TF_CONFIG; raise a UsageError without JSON or without `cluster`."""
     short = text if len(text) <= 60 else f"{text[:60]}..."
     try:
         value = json.loads(text)
@@ -164,6 +167,11 @@ def _json(text: str) -> dict[str, Any]:
 
 
 def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
+
+    Raises:
+        UsageError: A job is unknown, an address is malformed, or two processes have the same one.
+    """
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
     for job, addresses in value["cluster"].items():
@@ -190,6 +198,7 @@ def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _task(value: dict[str, Any]) -> Task:
+    """Return this process by the field `task`; raise a UsageError if that is malformed."""
     task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
         raise UsageError(
@@ -208,6 +217,7 @@ def _task(value: dict[str, Any]) -> Task:
 
 
 def _no_job(job: Any) -> str:
+    """Return the error message for a job that is none of `JOBS`."""
     if job == "evaluator":
         return (
             "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
@@ -217,6 +227,7 @@ def _no_job(job: Any) -> str:
 
 
 def _check(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise a UsageError for several chiefs, or if a job is missing or unused by the strategy."""
     chiefs = tasks.get("chief", ())
     if len(chiefs) > 1:
         raise UsageError(

@@ -19,7 +19,13 @@ _GONE_MS, _HEARTBEAT_MS = 10_000, 1_000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start the server of the given role, and serve until standard input is closed."""
+    """Start a server, print its HOST:PORT, serve until stdin is closed, and exit with code 1.
+
+    An error is printed to stderr first. This function does not return.
+
+    Args:
+        arguments: The role and its arguments, see `start`.
+    """
     try:
         server, address = start(*arguments)
         print(address, flush=True)
@@ -34,12 +40,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def start(role: str, *arguments: str) -> tuple[Any, str]:
-    """Start a server, which runs as long as a reference to it exists.
+    """Start a server of the tf.data service, which runs as long as a reference to it exists.
 
     Args:
         role: `data_dispatcher` or `data_worker`.
-        *arguments: Of a dispatcher its port (0 for any free one) and the folder of its journal; of
-            a worker the address of the dispatcher.
+        *arguments: For a dispatcher, its port ("0" for any free one) and the folder of its journal;
+            for a worker, the HOST:PORT of the dispatcher. A worker chooses a free port.
 
     Returns:
         The server and its HOST:PORT.

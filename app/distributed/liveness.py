@@ -43,7 +43,7 @@ def connect(address: str, seconds: float) -> socket.socket:
         The connection.
 
     Raises:
-        OSError: No process listens there.
+        OSError: No process listens at the address, or its host is unknown.
     """
     connection = socket.create_connection(host_and_port(address), timeout=seconds)
     # Linux may choose the port itself as the source of the connection, which then is connected to
@@ -55,7 +55,7 @@ def connect(address: str, seconds: float) -> socket.socket:
 
 
 def is_listening(address: str) -> bool:
-    """Return whether a process accepts connections at an address.
+    """Return whether a process accepts a connection at an address within 2 seconds.
 
     Args:
         address: HOST:PORT.
@@ -80,12 +80,14 @@ def missing(hosts: Hosts, tasks: Iterable[Task]) -> list[Task]:
 def wait_for_end_of_chief(
     hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until the chief's process has ended, which closes its port.
+    """Wait until the chief does not listen at its address any more.
+
+    It has to fail to answer three times in a row, a second apart.
 
     Args:
         hosts: The processes of the run.
-        seconds: The time in which the chief may still start its server.
-        is_stopping: Ends the wait early once it returns True.
+        seconds: The time that a chief that does not listen yet has to start its server.
+        is_stopping: Is called every second; True ends the wait early.
     """
     left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
     while left and not is_stopping():
@@ -94,7 +96,7 @@ def wait_for_end_of_chief(
 
 
 def is_lost_process_error(error: Exception) -> bool:
-    """Return whether an error says that a process is gone or was started again.
+    """Return whether TensorFlow raises an error of this type when a process is gone or new.
 
     A process that was started again does not know its earlier context. TensorFlow has no type for
     this: it raises InvalidArgumentError with the text below (`EagerServiceImpl::GetServerContext`),
@@ -110,7 +112,9 @@ def is_lost_process_error(error: Exception) -> bool:
 
 
 def start_again(lost: str) -> None:
-    """Run this program again from its beginning, because of a lost process.
+    """Replace this process by a new run of its program with the same arguments; never return.
+
+    A warning names the lost process.
 
     Args:
         lost: The name of the process.

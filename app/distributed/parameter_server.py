@@ -43,7 +43,8 @@ _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
 class Coordinator(Runner):
     """The runner of the chief in --strategy=parameter_server.
 
-    The constructor waits until all workers and servers are there.
+    The constructor waits until all workers and servers are there, for up to --cluster_timeout, and
+    changes what TensorFlow logs.
 
     Args:
         config: The settings of the run.
@@ -64,7 +65,11 @@ class Coordinator(Runner):
 
     @contextlib.contextmanager
     def error_context(self) -> Iterator[None]:
-        """See `Runner`; any access to a table fails when a parameter server is gone."""
+        """See `Runner`; any access to a table fails when a parameter server is gone.
+
+        Raises:
+            RunError: The block fails because a parameter server is lost.
+        """
         try:
             yield
         except (tf.errors.OpError, RunError) as error:
@@ -113,7 +118,10 @@ class Coordinator(Runner):
         return audit(self._function, self._tables, (data, first, rate))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
-        """Schedule the call on a free worker; wait first while too many calls are scheduled."""
+        """Schedule the call on a free worker, and return its result, for `totals` to fetch.
+
+        If too many calls are scheduled, wait first until the oldest have finished.
+        """
         if not self._calls_scheduled:
             self._served.start(int(first))
         while len(self._scheduled) >= self._most_scheduled:
@@ -137,9 +145,11 @@ class Coordinator(Runner):
         self._scheduled.clear()
 
     def values(self) -> dict[str, float]:
-        """Return the number of scheduled, finished and repeated calls, and the bytes of a step.
+        """Wait for all calls; return the number of scheduled, finished and repeated calls.
 
-        A call is repeated when its worker was lost. The bytes are those of exchanged rows.
+        A call is repeated when its worker was lost. The field `exchanged_bytes` is the mean number
+        of bytes of rows that a step exchanges, since the last call of this method. Return {}
+        without waiting if `totals` has fetched no call since then.
         """
         if not self._bytes:
             return {}
@@ -157,7 +167,8 @@ class Coordinator(Runner):
     def _train_function(self, job: Job, seed: int) -> Any:
         """Return the function that a worker calls; see `training.step.train_function`.
 
-        It returns the exchanged bytes of rows as well.
+        It returns the loss and the examples of the first step, and the bytes of rows that all its
+        steps exchange. Recurrent states start at zero in each call.
         """
         model, optimizer, tables = job.model, job.optimizer, self._served
         specs = job.model.tables()
@@ -197,9 +208,11 @@ class Coordinator(Runner):
 
 
 def _shorten_log(hosts: Hosts) -> None:
-    """Make TensorFlow log a lost worker in one line, and hide the messages that follow from it.
+    """Make TensorFlow log a lost worker in one line, and hide what else it logs below a warning.
 
-    The warning that a checkpoint of several servers traces a function is hidden as well.
+    This changes TensorFlow's logger and `sys.unraisablehook` for the whole process. Other messages
+    of the coordinator, the warning that a checkpoint of several servers traces a function, and
+    TensorFlow's errors in destructors are hidden, too.
     """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:

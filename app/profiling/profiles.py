@@ -21,8 +21,8 @@ class Event(NamedTuple):
 
     Attributes:
         process: The process, such as `/host:CPU` or `/device:GPU:0`.
-        thread: The name and the number of the thread.
-        name: The name of the event; the type of an operation.
+        thread: The name and the number of the thread, separated by a space.
+        name: The name of the event; for an operation, its type.
         start: Microseconds.
         length: Microseconds.
         args: The recorded arguments.
@@ -85,7 +85,7 @@ def read(folder: Path) -> Profile:
         The profile.
 
     Raises:
-        RunError: The profile is damaged.
+        RunError: A file of the profile is truncated or no profile.
     """
     files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
     analysis = _tool(files, "input_pipeline_analyzer")
@@ -101,11 +101,19 @@ def read(folder: Path) -> Profile:
 
 
 def on_stream(event: Event) -> bool:
-    """Return whether a device ran the event; xprof derives the other lines of a device."""
+    """Return whether the event is an operation or a copy that a device ran.
+
+    Other events with the name of a device are derived by xprof.
+    """
     return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
 
 def _tool(files: Sequence[str], name: str) -> Any:
+    """Run a converter of xprof on files of a profile, and return its result, parsed from JSON.
+
+    Raises:
+        RunError: The converter gives nothing, as for a truncated file.
+    """
     with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
