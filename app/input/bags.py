@@ -30,7 +30,7 @@ class Bags(NamedTuple):
     Attributes:
         ids_N: Ids of words and n-grams, int32.
         owners_N: Text number of each feature, int32, not descending; B for the padding at the end.
-        labels_BM: Labels of each text, int32.
+        labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
     """
 
@@ -43,9 +43,11 @@ class Bags(NamedTuple):
 class Packing(NamedTuple):
     """Static shapes of the batch of one call: S steps of B bags with M labels each, and N features.
 
+    If a training step has several micro-batches, each of them counts as a step here.
+
     Attributes:
         steps: S, a multiple of `micro`.
-        features: N.
+        features: N, of all B bags together.
         bags: B.
         labels: M.
         micro: Number of micro-batches of a training step.
@@ -73,6 +75,9 @@ def make_packing(
 ) -> Packing:
     """Return the shapes of the batches of some examples.
 
+    N is `settings.micro_tokens`, or less if an epoch would have fewer than about 50 training steps;
+    but the longest text always fits, if it has at most `micro_tokens` features.
+
     Args:
         examples: The training texts.
         features: Which features a text has.
@@ -93,7 +98,7 @@ def estimate_batches(examples: Examples, features: Features, shape: Packing) -> 
     """Return the approximate number of calls of an epoch.
 
     Args:
-        examples: The training texts.
+        examples: The training texts; long ones count as cut to N features.
         features: Which features a text has.
         shape: Shapes of a call.
     """
@@ -104,8 +109,8 @@ def estimate_batches(examples: Examples, features: Features, shape: Packing) -> 
 def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarray:
     """Return the examples of each step of an epoch, (calls, S, B) int32; -1 for no example.
 
-    Every example comes once, in an order that is drawn for the epoch. A step takes the next
-    examples that it has space for.
+    Every example comes once, in a random order that depends on seed and epoch. A step takes the
+    next examples until one more would exceed N features or B examples.
 
     Args:
         sizes_E: Number of features of each example, at most N.
@@ -136,7 +141,8 @@ def make_batches(
 ) -> Batches:
     """Return the batches of a run: `Bags` of S / micro steps, each with `micro` micro-batches.
 
-    Texts of more than N features are cut.
+    The result is a function of epochs and of the number of batches to skip in the first of them. A
+    process always gets all micro-batches. Texts of more than N features are cut.
 
     Args:
         examples: The training texts; each has a word.
@@ -181,7 +187,7 @@ def make_batches(
 
 
 def _by_micro_batch(tensor: tf.Tensor, shape: Packing) -> tf.Tensor:
-    """Reshape (S, N, ...) to (S / micro, micro N, ...)."""
+    """Return a tensor (S, N, ...) in the shape (S / micro, micro N, ...)."""
     _, size, *rest = tensor.shape
     return tf.reshape(tensor, (shape.steps // shape.micro, shape.micro * size, *rest))
 
@@ -189,7 +195,10 @@ def _by_micro_batch(tensor: tf.Tensor, shape: Packing) -> tf.Tensor:
 def _make_packer(
     examples: Examples, features: Features, shape: Packing, weights_C: np.ndarray, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Bags]:
-    """Return a function (epoch, number of a call, its examples (S, B)) -> `Bags` of S steps."""
+    """Return a function (epoch, number of a call, its examples (S, B)) -> `Bags` of S steps.
+
+    If M is 1, one label of each text is drawn at random for the epoch; else all are taken.
+    """
     with tf.device("CPU"):
         tokens_M, starts_E = tf.constant(examples.tokens_M), tf.constant(examples.starts_E)
         longest = features.longest(shape.features)

@@ -35,7 +35,8 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
         flag: Name of the flag, for messages.
 
     Raises:
-        UsageError: The value names nothing that can be read.
+        UsageError: The value names nothing, or an item cannot be read: no such file, a folder, an
+            archive, or no package of this name.
         RunError: A download or an extraction fails.
     """
     items = _items(config.corpus, flag)
@@ -97,16 +98,18 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
 
 
 def hash_contents(progress: reading.Progress) -> str:
-    """Return the hash of all the text of a corpus.
+    """Return the hash of all the text of a corpus, from the digests of a finished pass.
 
     Args:
-        progress: Of a pass that has read the text to its end, with digests.
+        progress: State of a pass that has read every source to its end, made with `hashed=True`.
     """
     return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
 
 
 def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return `sample_fingerprint` of the files, with `contents`, the hash of all their text.
+    """Return `sample_fingerprint` of the files and, as `contents`, the hash of all their text.
+
+    The whole text is read, and progress is shown.
 
     Args:
         sources: Paths of the files.
@@ -120,8 +123,9 @@ def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
 def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fingerprint of the files if they have the text of a known fingerprint, else None.
 
-    Files that were touched, moved or copied are read whole to decide. A fingerprint of an earlier
-    version may have no `contents`; it is compared by size and samples.
+    Files with other modification times are read whole to decide. If all agree, the text is not
+    read, and `known` itself is returned. A fingerprint of an earlier version may have no
+    `contents`; then size and samples decide.
 
     Args:
         sources: Paths of the files.
@@ -140,6 +144,7 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_contents(sources: tuple[str, ...]) -> str:
+    """Read all text of the files, show the progress, and return the hash of `hash_contents`."""
     progress = reading.Progress.make(sources, hashed=True)
     size = sum(map(os.path.getsize, sources))
     with show_progress("reading the text to see whether it has changed", size, "B") as show:
@@ -150,6 +155,10 @@ def _read_contents(sources: tuple[str, ...]) -> str:
 
 
 def _items(value: str, flag: str) -> list[str]:
+    """Return the items of a list of files, `text8` and `docstrings`; refuse an empty list.
+
+    An item `docstrings:...` takes the rest of the value, with its commas.
+    """
     match = _DOCSTRINGS.fullmatch(value)
     before = (match["listed"] or "") if match else value
     items = [item for item in map(str.strip, before.split(",")) if item]
@@ -165,6 +174,13 @@ def _is_builtin(item: str) -> bool:
 
 
 def _files(item: str, flag: str) -> list[str]:
+    """Return the files that a path or a glob names, sorted; `~` is the home folder.
+
+    A path that exists is not a glob.
+
+    Raises:
+        UsageError: The path is a folder, nothing matches, or a file cannot be read.
+    """
     path = os.path.expanduser(item)
     if os.path.isdir(path):
         pattern = os.path.join(glob.escape(item), "*")
@@ -181,6 +197,7 @@ def _files(item: str, flag: str) -> list[str]:
 
 
 def _check(path: str, item: str, flag: str) -> None:
+    """Raise a UsageError if a file is missing, irregular, not readable, or an archive by name."""
     if not os.path.exists(path):
         raise UsageError(f"--{flag}={item}: no such file; check the path or give `docstrings`")
     if not os.path.isfile(path):

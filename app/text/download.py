@@ -52,14 +52,16 @@ TEXT8 = Archive(
 
 
 def fetch(archive: Archive, data_dir: str) -> str:
-    """Return the path of the archive's member in `data_dir`; download it if it is missing.
+    """Return the path of the archive's member in `data_dir`; download and unpack it if missing.
+
+    The size and the hash are checked, also of a file that is there already.
 
     Args:
         archive: The zip file.
         data_dir: Folder of the file.
 
     Raises:
-        RunError: It cannot be downloaded, or is not the published file.
+        RunError: The file cannot be downloaded or written, or it is not the published one.
     """
     path = os.path.join(data_dir, archive.member)
     if os.path.exists(path):
@@ -85,6 +87,16 @@ def fetch(archive: Archive, data_dir: str) -> str:
 
 
 def _download(url: str, target: IO[bytes], path: str) -> None:
+    """Write the content of a URL to an open file, and show the progress.
+
+    Args:
+        url: The address.
+        target: The open file.
+        path: Where the unpacked file belongs, for messages.
+
+    Raises:
+        RunError: The content cannot be downloaded or written.
+    """
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
@@ -102,6 +114,7 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
 
 
 def _check(path: str | Path, archive: Archive, remedy: str) -> None:
+    """Raise a RunError if a file has not the size and the hash of the archive's member."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for chunk in _chunks(file):
