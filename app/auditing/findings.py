@@ -72,7 +72,7 @@ class Findings(tuple[Finding, ...]):
     least_bytes: int
 
     def __new__(cls, findings: Iterable[Finding], least_bytes: int) -> Findings:
-        """Sort the findings.
+        """Return the findings in descending order of bytes.
 
         Args:
             findings: The findings in any order.

@@ -103,7 +103,7 @@ def difference(config: Config, hosts: Hosts, start: str | None) -> str:
     """
     # The chief waits no longer than --cluster_timeout for the answer.
     deadline = time.monotonic() + min(_UNSEEN_SECONDS, config.run.cluster_timeout / 2)
-    while (chief := _read(config)) is None or start not in (None, chief["start"]):
+    while (chief := _read_note(config)) is None or start not in (None, chief["start"]):
         if time.monotonic() >= deadline:
             reason = (
                 f"does not find the note of the chief in --workdir={config.run.workdir}; all "
@@ -133,13 +133,13 @@ def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
             "Python ": ".".join(platform.python_version_tuple()[:2]),
             **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
         },
-        "code": {"revision of Lexrow ": _code()},
+        "code": {"revision of Lexrow ": _code_digest()},
         "cluster": {"TF_CONFIG with the cluster ": json.dumps(hosts.tasks)},
         "flags": {f"--{name}=": _flag_text(value) for name, value in flags.items()},
     }
 
 
-def _read(config: Config) -> dict[str, Any] | None:
+def _read_note(config: Config) -> dict[str, Any] | None:
     """Return the note of the chief, or None if there is none yet."""
     path = _path(config)
     with contextlib.suppress(OSError):
@@ -163,13 +163,14 @@ def _flag_text(value: Any) -> str:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package, or "unknown"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 
 
-def _code() -> str:
+def _code_digest() -> str:
     """Return twelve hex digits of a digest of the names and contents of Lexrow's modules."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()

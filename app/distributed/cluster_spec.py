@@ -123,16 +123,16 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
             f"one. To try this, run: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or "
             "give --strategy=none to train on this machine alone)"
         )
-    value = _json(text)
-    tasks = _tasks(value)
-    kind, index = _task(value)
+    value = _parse_json(text)
+    tasks = _parse_tasks(value)
+    kind, index = _parse_task(value)
     if not 0 <= index < len(tasks.get(kind, ())):
         counts = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
         raise UsageError(
             f"TF_CONFIG: this process is {kind} {index}, and its cluster has "
             f'{counts or "no process"}; correct "task", where "index" counts from 0'
         )
-    _check(strategy, tasks)
+    _check_jobs(strategy, tasks)
     return Hosts(tasks, kind, index)
 
 
@@ -149,7 +149,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _json(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     """Return the dictionary in TF_CONFIG; raise a UsageError without JSON or without `cluster`."""
     short = text if len(text) <= 60 else f"{text[:60]}..."
     try:
@@ -166,7 +166,7 @@ def _json(text: str) -> dict[str, Any]:
     return value
 
 
-def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
 
     Raises:
@@ -176,7 +176,7 @@ def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     names: dict[str, str] = {}
     for job, addresses in value["cluster"].items():
         if job not in JOBS:
-            raise UsageError(_no_job(job))
+            raise UsageError(_unknown_job_message(job))
         if not isinstance(addresses, list):
             raise UsageError(
                 f'TF_CONFIG: "{job}" is {json.dumps(addresses)}; give a list of HOST:PORT'
@@ -197,7 +197,7 @@ def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {job: tasks[job] for job in JOBS if tasks.get(job)}
 
 
-def _task(value: dict[str, Any]) -> Task:
+def _parse_task(value: dict[str, Any]) -> Task:
     """Return this process by the field `task`; raise a UsageError if that is malformed."""
     task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
@@ -207,7 +207,7 @@ def _task(value: dict[str, Any]) -> Task:
         )
     kind, index = task["type"], task["index"]
     if kind not in JOBS:
-        raise UsageError(_no_job(kind))
+        raise UsageError(_unknown_job_message(kind))
     text = str(index)  # some clusters write the number as a string
     if isinstance(index, bool) or not _NUMBER.fullmatch(text):
         raise UsageError(
@@ -216,7 +216,7 @@ def _task(value: dict[str, Any]) -> Task:
     return kind, int(text)
 
 
-def _no_job(job: Any) -> str:
+def _unknown_job_message(job: Any) -> str:
     """Return the error message for a job that is none of `JOBS`."""
     if job == "evaluator":
         return (
@@ -226,7 +226,7 @@ def _no_job(job: Any) -> str:
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
 
 
-def _check(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+def _check_jobs(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
     """Raise a UsageError for several chiefs, or if a job is missing or unused by the strategy."""
     chiefs = tasks.get("chief", ())
     if len(chiefs) > 1:

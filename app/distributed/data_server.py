@@ -51,13 +51,14 @@ def start(role: str, *arguments: str) -> tuple[Any, str]:
         The server and its HOST:PORT.
     """
     starts: dict[str, Callable[..., tuple[Any, str]]] = {
-        "data_dispatcher": _data_dispatcher,
-        "data_worker": _data_worker,
+        "data_dispatcher": _start_dispatcher,
+        "data_worker": _start_worker,
     }
     return starts[role](*arguments)
 
 
-def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
+def _start_dispatcher(port: str, folder: str) -> tuple[Any, str]:
+    """Start a dispatcher that continues from the journal in the folder, if there is one."""
     # The dispatcher builds the workers' graphs, which have operations of tensorflow_text.
     import tensorflow_text  # noqa: F401
     from tensorflow.data.experimental import service
@@ -72,7 +73,8 @@ def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
     return server, f"127.0.0.1:{server.target.rpartition(':')[2]}"
 
 
-def _data_worker(dispatcher: str) -> tuple[Any, str]:
+def _start_worker(dispatcher: str) -> tuple[Any, str]:
+    """Start a worker of the dispatcher at an address, on any free port."""
     import tensorflow_text  # noqa: F401  # its operations are in the graphs
     from tensorflow.data.experimental import service
 

@@ -146,12 +146,12 @@ def train(trial: Trial, settings: RunConfig) -> int:
     """
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(asked_to_stop())
-        folder = stack.enter_context(_logs("" if settings.plan_only else settings.workdir))
+        folder = stack.enter_context(_log_folder("" if settings.plan_only else settings.workdir))
         data_workers = 0 if settings.plan_only else trial.data_workers
         services = stack.enter_context(_data_service(data_workers, trial.data_port))
         # The chief is the first; it makes a plan without the others.
         tasks = trial.hosts.everyone[: 1 if settings.plan_only else None]
-        processes = {task: _process(trial, task, folder) for task in tasks}
+        processes = {task: _make_process(trial, task, folder) for task in tasks}
         print(announcement(trial), flush=True)
         for process in reversed(processes.values()):  # the chief last
             stack.enter_context(process.running())
@@ -176,7 +176,7 @@ def train(trial: Trial, settings: RunConfig) -> int:
 
 
 def announcement(trial: Trial) -> str:
-    """Return the commands that would start each process on a machine of its own."""
+    """Return a text with the commands that would start each process on a machine of its own."""
     command = shlex.join(["python", "-m", trial.module, *trial.arguments])
     lines = [
         f"TF_CONFIG={shlex.quote(trial.hosts.as_tf_config(*task))} {command}"
@@ -186,7 +186,7 @@ def announcement(trial: Trial) -> str:
     return "\n".join([head, *lines])
 
 
-def _process(trial: Trial, task: Task, folder: Path) -> Process:
+def _make_process(trial: Trial, task: Task, folder: Path) -> Process:
     """Return a process of a trial, not started. All but the chief write their output to `folder`.
 
     Unless TF_NUM_INTRAOP_THREADS is set, a process gets an equal share of the cores as that.
@@ -207,7 +207,7 @@ def _process(trial: Trial, task: Task, folder: Path) -> Process:
 
 
 @contextlib.contextmanager
-def _logs(workdir: str) -> Iterator[Path]:
+def _log_folder(workdir: str) -> Iterator[Path]:
     """Yield the folder for logs: in the workdir, or a temporary folder if `workdir` is "".
 
     Raises:

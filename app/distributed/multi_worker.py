@@ -47,7 +47,7 @@ class Workers(Replicas):
         rendezvous.check_own_address(hosts, seconds)
         rendezvous.meet(config, hosts)
         with self.error_context():
-            super().__init__(_strategy(hosts, config.run.device, seconds))
+            super().__init__(_connect(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
         self._last: list[Made] = []
         self._agreement = Agreement(self._somebody_has_more)
@@ -75,7 +75,10 @@ class Workers(Replicas):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Replicas`; variables are local, and have the same initial values in each process."""
+        """Return the context in which the job and its tables are created.
+
+        Variables are local to each process, and have the same initial values in all processes.
+        """
         # In the strategy's scope the chief would send every variable to the others, however large.
         # With several local devices the scope is needed, as each device needs a copy.
         is_several = self.replicas > len(self._hosts.everyone)
@@ -83,7 +86,7 @@ class Workers(Replicas):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """See `Runner`; a new job starts without a request to stop, and checks its start again."""
         super().open(job, tables, seed)
         self._is_shared, self._digest = job.data.empty is not None, job.data.digest
         self._asked, self._is_checked = False, False
@@ -171,7 +174,10 @@ class Workers(Replicas):
         return gathered.numpy().reshape(self.replicas, -1)
 
     def _check_same_start(self, data: Any, first: tf.Tensor) -> None:
-        """Raise RunError unless all processes continue at the same step with the same data."""
+        """Raise RunError unless all processes continue at the same step with the same data.
+
+        Wait until all processes call this. If each has a share of the data, digests are compared.
+        """
         digest = self._digest
         if not self._is_shared:  # every process has the whole batch
             digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
@@ -190,7 +196,7 @@ class Workers(Replicas):
             )
 
 
-def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
+def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
     """Start the server of this process, connect it to the others, and return their strategy.
 
     With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others

@@ -86,7 +86,10 @@ class Coordinator(Runner):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Runner`; each worker gets a copy of variables, except the variables of tables."""
+        """Return the context in which the job and its tables are created.
+
+        Each worker gets a copy of every variable, except the variables of tables.
+        """
 
         def create(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") not in device.VARIABLES:
@@ -98,7 +101,7 @@ class Coordinator(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """Prepare the first call: build the train function, and set the counts of calls to 0."""
         self._tables, self._steps = tables, job.data.steps_per_batch
         self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
@@ -132,7 +135,7 @@ class Coordinator(Runner):
         return result
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
-        """See `Runner`."""
+        """Wait for scheduled calls, count them, and return their summed loss and examples."""
         results = [call.fetch() for call in calls]
         self._calls_finished += len(results)
         self._bytes += [float(exchanged) for *_, exchanged in results]
@@ -140,7 +143,7 @@ class Coordinator(Runner):
         return sum(losses), sum(examples)
 
     def synchronize(self) -> None:
-        """See `Runner`."""
+        """Wait until all scheduled calls are made."""
         self._coordinator.join()
         self._scheduled.clear()
 

@@ -3,7 +3,8 @@
 Tables are variables of a `tf.distribute` strategy, with a copy on each replica's device. In a step
 each replica computes the row gradients of its micro-batches, and packs ids and gradients into one
 vector. The vectors of all replicas are gathered, merged by row, and applied to every copy. So the
-result is that of one device with the same micro-batches. The exchanged bytes do not depend on V.
+result is equal to the result of one device with the same micro-batches. The number of exchanged
+bytes does not depend on V.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class Replicas(Runner):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Runner`; a variable made within has a copy on each replica, or one on the host."""
+        """Return the context in which the job and its tables are created.
+
+        A variable has a copy on each replica's device; one that is named `ON_HOST` is on the host.
+        """
 
         def made(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") == ON_HOST:
@@ -79,7 +83,7 @@ class Replicas(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """Prepare the first call: build the train function."""
         self._tables = tables
         self._operations = _operations(job)
         held = self.micro_batches(job)
@@ -172,6 +176,7 @@ def _train_function(
         return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+        """Train the steps of a call in one replica, on its share of the micro-batches."""
         mine = range(replica_number() * each, (replica_number() + 1) * each)
         steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]

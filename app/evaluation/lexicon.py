@@ -92,7 +92,7 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
-    """Return the row of the most frequent spelling of a word.
+    """Return the row of a word: the row of its most frequent spelling, if case is ignored.
 
     Args:
         lexicon: The words.

@@ -67,7 +67,7 @@ def read(path: str | Path) -> WordVectors:
         with open_stream(path) as raw, decompress(raw) as stream:
             # A pipe can be read only once, so the reader of rows gets these first bytes as well.
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-            layout, start = _layout(path, start, stream)
+            layout, start = _detect_layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
             words = _Words(path)
             matrix = (_read_binary if layout.binary else _read_text)(path, file, layout, words)
@@ -126,7 +126,7 @@ class _Joined(io.RawIOBase):
         return self._start.readinto(buffer) or self._stream.readinto(buffer)
 
 
-def _layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
+def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
     """Return the layout of a file, and the bytes after its header that were read so far.
 
     With a header, more bytes may be read from `stream`, until they hold the first row.

@@ -60,7 +60,7 @@ class Packing(NamedTuple):
     micro: int = 1
 
     def spec(self) -> Bags:
-        """Return the shapes and dtypes of one micro-batch."""
+        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
         features, labels = [self.features], [self.bags, self.labels]
         return Bags(
             tf.TensorSpec(features, tf.int32),
@@ -209,10 +209,12 @@ def _make_packer(
     steps, size, bags = shape.steps, shape.features, shape.bags
 
     def by_step(values_F: tf.Tensor, counts_S: tf.Tensor, padding: int = 0) -> tf.Tensor:
+        """Return the values of each step, (S, N), padded at the end."""
         ragged = tf.RaggedTensor.from_row_lengths(values_F, counts_S, validate=False)
         return ragged.to_tensor(padding, shape=(steps, size))
 
     def labels(examples_K: tf.Tensor, positions_K: tf.Tensor, seed: tf.Tensor):
+        """Return label ids and weights, (S, B, M) each, of examples at positions of S x B."""
         starts_K1 = tf.gather(label_starts_E, examples_K)[:, tf.newaxis]
         counts_K1 = tf.gather(label_starts_E, examples_K + 1)[:, tf.newaxis] - starts_K1
         if shape.labels == 1:

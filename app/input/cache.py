@@ -67,6 +67,7 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
     is_writable = True
 
     def write() -> Iterator[np.ndarray]:
+        """Yield the blocks, and write each before it is yielded; go on if that fails."""
         nonlocal is_writable
         index: list[tuple[int, int]] = []
         source = blocks.as_numpy_iterator()
@@ -89,6 +90,7 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             yield from source
 
     def read() -> Iterator[np.ndarray]:
+        """Yield the blocks from the file, or from `blocks` where the file lacks them."""
         if progress.error is not None:  # the previous epoch failed
             return
         index = _read_index(path, sizes_path)

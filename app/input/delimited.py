@@ -52,7 +52,7 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
 
 
 def is_quoted(text: str, separator: str) -> bool:
-    """Return whether rows of a text may have quoted cells, which may contain line ends.
+    """Return whether rows may have quoted cells, which may contain line ends: only with , and ;.
 
     Args:
         text: The text.

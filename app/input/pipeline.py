@@ -121,14 +121,14 @@ def map_blocks(
 def make_block_tokenizer(
     corpus: CorpusConfig, lookup: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function from the text of a block to its tokens.
+    """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
         corpus: How to split the text.
         lookup: Function from words (N,) to ids (N,) int32; negative for unknown words.
 
     Returns:
-        Function from valid UTF-8, a string scalar, to tokens (M,) int32.
+        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
     split = make_splitter(corpus)

@@ -36,7 +36,8 @@ def token_blocks(
 ) -> tf.data.Dataset:
     """Return a dataset of ids (M,) int32, one element per block of a share of the corpus.
 
-    Iterate inside `text.blocks.raise_read_errors(progress)`.
+    Unknown tokens have the id of `<unk>`; too long ones are dropped. `<eos>` follows each document
+    that has a token. Iterate inside `text.blocks.raise_read_errors(progress)`.
 
     Args:
         sources: Paths of the text files.
@@ -45,6 +46,9 @@ def token_blocks(
         settings: Block size and parallelism.
         progress: Updated while the files are read.
         share: Blocks to return.
+
+    Raises:
+        ValueError: The vocabulary lacks `<unk>` or `<eos>`.
     """
     tokenize, table = make_tokenizer(corpus), lookup_table(vocabulary)
     unknown, end = map(vocabulary.tokens.index, (UNK, EOS))

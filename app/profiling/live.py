@@ -31,7 +31,7 @@ class Live(NamedTuple):
         waiting: The share of the time of `both` in which steps wait for input.
         bytes_per_word: The bytes that are sent to the device for a word.
         bound: `input` or `step`, the slower one alone.
-        ratio: The speed of the faster one over that of the slower one.
+        ratio: The speed of the faster one over the speed of the slower one.
     """
 
     first_epoch: float
@@ -76,14 +76,14 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     if not kept:
         raise RunError("the corpus gives no batch; name files that hold more text")
     train(kept[0])  # compiles the function
-    first, later = _input_rates(job, seconds)
+    first, later = _measure_input(job, seconds)
     cycle = itertools.cycle(kept)
-    alone = _rate(lambda: train(next(cycle)), seconds)
+    alone = _measure_rate(lambda: train(next(cycle)), seconds)
     with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         for _ in range(_BATCHES):
             train(next(batches)[1])
         timed = _TimedBatches(batches)
-        both = _rate(lambda: train(next(timed)), seconds)
+        both = _measure_rate(lambda: train(next(timed)), seconds)
     speeds = {"input": later * words, "step": alone * words}
     bound, faster = sorted(speeds, key=lambda name: speeds[name])
     return Live(
@@ -148,7 +148,7 @@ class _TimedBatches:
         return self._waited / (time.perf_counter() - self._began)
 
 
-def _input_rates(job: Job, seconds: float) -> tuple[float, float]:
+def _measure_input(job: Job, seconds: float) -> tuple[float, float]:
     """Return the batches a second of the input alone, in the first epoch and in later epochs.
 
     Both rates are equal if only one of them was measured. Later epochs are measured for the given
@@ -170,7 +170,7 @@ def _input_rates(job: Job, seconds: float) -> tuple[float, float]:
     return first or other, other or first
 
 
-def _rate(call: Callable[[], object], seconds: float) -> float:
+def _measure_rate(call: Callable[[], object], seconds: float) -> float:
     """Return the calls a second of a function, measured for some seconds."""
     began, calls = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:

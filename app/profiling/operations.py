@@ -118,7 +118,10 @@ def _is_wait(event: Event) -> bool:
 
 
 def _name_and_type(event: Event) -> tuple[str, str] | None:
-    """Return the name and the type of the operation; None if the event is no operation."""
+    """Return the name and the type of an event's operation; None if it is no operation.
+
+    A wait of an iterator is none.
+    """
     if event.name == _ASYNCHRONOUS:
         return event.args.get("name", ""), event.args.get("kernel_type", "")
     # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
@@ -128,7 +131,7 @@ def _name_and_type(event: Event) -> tuple[str, str] | None:
 
 
 def _key(event: Event) -> tuple[str, str, str]:
-    """Return the name, the type and the part of an operation."""
+    """Return the name (without the numbers of copies), the type and the part of an operation."""
     operation = _name_and_type(event)
     assert operation is not None
     name, kind = operation

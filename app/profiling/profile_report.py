@@ -82,7 +82,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
 
 
 def text(diagnosis: Diagnosis) -> str:
-    """Return a diagnosis as lines of text for people."""
+    """Return a diagnosis as lines of text: step, verdict, slowest stage, operations, changes."""
     division, stage = diagnosis.division, diagnosis.stage
     shares = sorted(division.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(

@@ -54,14 +54,11 @@ class Profile(NamedTuple):
 
 
 def find_newest(folder: Path, flag: str = "workdir") -> Path:
-    """Find the newest profile anywhere below a folder.
+    """Return the folder of the newest profile anywhere below a folder. Its name is its time.
 
     Args:
-        folder: The folder of a run.
+        folder: The folder to search, such as a workdir.
         flag: The flag that names the folder, for messages.
-
-    Returns:
-        The folder of the profile.
 
     Raises:
         UsageError: There is no such folder, or no profile below it.
@@ -88,8 +85,8 @@ def read(folder: Path) -> Profile:
         RunError: A file of the profile is truncated or no profile.
     """
     files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
-    analysis = _tool(files, "input_pipeline_analyzer")
-    trace = _tool(files[:1], "trace_viewer")
+    analysis = _run_converter(files, "input_pipeline_analyzer")
+    trace = _run_converter(files[:1], "trace_viewer")
     (table,) = (table for table in analysis if any(c["id"] == "stepnum" for c in table["cols"]))
     columns = [column["id"] for column in table["cols"]]
     rows = [[cell["v"] for cell in row["c"]] for row in table["rows"]]
@@ -108,7 +105,7 @@ def on_stream(event: Event) -> bool:
     return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
 
-def _tool(files: Sequence[str], name: str) -> Any:
+def _run_converter(files: Sequence[str], name: str) -> Any:
     """Run a converter of xprof on files of a profile, and return its result, parsed from JSON.
 
     Raises:
@@ -117,7 +114,7 @@ def _tool(files: Sequence[str], name: str) -> Any:
     with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
-        # A result that TensorBoard has saved may be that of a file that was replaced since.
+        # A result that TensorBoard has saved may belong to a file that was replaced since.
         data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
     if not data:
         raise RunError(f"{files[0]} is truncated or no profile; delete it and {_RECORD}")

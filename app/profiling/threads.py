@@ -9,7 +9,7 @@ from .profiles import Event
 
 
 def by_thread(events: Sequence[Event]) -> list[list[Event]]:
-    """Group events by thread.
+    """Group events by process and thread, and sort each group by time.
 
     Args:
         events: Events in any order.

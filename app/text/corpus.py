@@ -39,9 +39,9 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             archive, or no package of this name.
         RunError: A download or an extraction fails.
     """
-    items = _items(config.corpus, flag)
+    items = _split_items(config.corpus, flag)
     # Names are checked first, so that errors show before minutes of download.
-    files = {item: _files(item, flag) for item in items if not _is_builtin(item)}
+    files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
     sources: list[str] = []
     for item in items:
         if item in files:
@@ -56,7 +56,7 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
 
 def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
-    """Return the files of --heldout, which are named as by --corpus (see `resolve`).
+    """Return the files of --heldout, whose value has the form of --corpus (see `resolve`).
 
     Args:
         config: Has the folder of downloads.
@@ -66,7 +66,7 @@ def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
 
 
 def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of a fingerprint that does not need to read the whole text.
+    """Return sizes and hashes of files by samples of their text: a quick part of `fingerprint`.
 
     Compute it before the text is read, so that an edit during the read changes `modified`.
 
@@ -77,6 +77,9 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
         A value for JSON. `files` and `bytes` are numbers. `sha256` is a hash of the names (without
         folders), the sizes and samples of the contents. `modified` is a hash of the modification
         times in nanoseconds; a copy on another machine has others.
+
+    Raises:
+        RunError: A file cannot be read.
     """
     digest, modified, sizes = hashlib.sha256(), hashlib.sha256(), []
     for path in sources:
@@ -154,7 +157,7 @@ def _read_contents(sources: tuple[str, ...]) -> str:
     return hash_contents(progress)
 
 
-def _items(value: str, flag: str) -> list[str]:
+def _split_items(value: str, flag: str) -> list[str]:
     """Return the items of a list of files, `text8` and `docstrings`; refuse an empty list.
 
     An item `docstrings:...` takes the rest of the value, with its commas.
@@ -173,7 +176,7 @@ def _is_builtin(item: str) -> bool:
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 
-def _files(item: str, flag: str) -> list[str]:
+def _expand_item(item: str, flag: str) -> list[str]:
     """Return the files that a path or a glob names, sorted; `~` is the home folder.
 
     A path that exists is not a glob.
@@ -192,11 +195,11 @@ def _files(item: str, flag: str) -> list[str]:
     else:
         files = [path]
     for file in files:
-        _check(file, item, flag)
+        _check_readable(file, item, flag)
     return files
 
 
-def _check(path: str, item: str, flag: str) -> None:
+def _check_readable(path: str, item: str, flag: str) -> None:
     """Raise a UsageError if a file is missing, irregular, not readable, or an archive by name."""
     if not os.path.exists(path):
         raise UsageError(f"--{flag}={item}: no such file; check the path or give `docstrings`")

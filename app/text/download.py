@@ -65,7 +65,7 @@ def fetch(archive: Archive, data_dir: str) -> str:
     """
     path = os.path.join(data_dir, archive.member)
     if os.path.exists(path):
-        _check(path, archive, f"delete {path} and run again")
+        _check_content(path, archive, f"delete {path} and run again")
         return path
     logging.info("downloading %s to %s", archive.url, path)
     with replacing(path) as temporary, tempfile.TemporaryFile(dir=data_dir) as packed:
@@ -82,7 +82,7 @@ def fetch(archive: Archive, data_dir: str) -> str:
                 f"{archive.url} did not give a zip with {archive.member} in it; "
                 f"fetch {archive.member} by other means and put it at {path}"
             ) from error
-        _check(temporary, archive, f"fetch it by other means and put it at {path}")
+        _check_content(temporary, archive, f"fetch it by other means and put it at {path}")
     return path
 
 
@@ -113,7 +113,7 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
         ) from error
 
 
-def _check(path: str | Path, archive: Archive, remedy: str) -> None:
+def _check_content(path: str | Path, archive: Archive, remedy: str) -> None:
     """Raise a RunError if a file has not the size and the hash of the archive's member."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:

@@ -41,7 +41,7 @@ class Progress:
 
     @classmethod
     def make(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
-        """Return a new object for some sources.
+        """Return the state of some sources before any of them is read.
 
         Args:
             sources: Paths of the files.
@@ -149,7 +149,7 @@ def _block_length(buffer: bytes, documents: str) -> int:
 
 
 def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
-    """Return the text as valid UTF-8, and the number of sequences replaced by U+FFFD.
+    """Return the text as valid UTF-8, and the number of invalid sequences replaced by U+FFFD.
 
     Args:
         text: Bytes of a block.

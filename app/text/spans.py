@@ -49,6 +49,7 @@ def build_index(
     progress = reading.Progress.make(sources)
 
     def read(source: int) -> Iterator[list[int]]:
+        """Yield the position of each block of a source."""
         path = sources[source]
         for offset, text in reading.raw_blocks(path, documents, block_bytes, progress, source):
             _, replaced = reading.to_valid_utf8(text, invalid_utf8, path, offset)
