@@ -35,8 +35,8 @@ _MOST_DIMENSIONS = 16  # a longer vector is not a shape
 def executed(graph: tf.Graph) -> list[tf.Operation]:
     """Return the operations that run when a function is called, in the order of the graph.
 
-    They are those which the outputs and the control outputs need; TensorFlow removes the others.
-    Operations of inner functions are not among them.
+    The outputs and the control outputs need them; TensorFlow removes other operations. Operations
+    of inner functions are not included.
 
     Args:
         graph: The graph of the function.

@@ -65,7 +65,9 @@ class Coordinator(Runner):
 
     @contextlib.contextmanager
     def error_context(self) -> Iterator[None]:
-        """See `Runner`; any access to a table fails when a parameter server is gone.
+        """Convert errors of the block to a RunError if a parameter server is gone.
+
+        Other errors stay as they are.
 
         Raises:
             RunError: The block fails because a parameter server is lost.
@@ -211,11 +213,11 @@ class Coordinator(Runner):
 
 
 def _shorten_log(hosts: Hosts) -> None:
-    """Make TensorFlow log a lost worker in one line, and hide what else it logs below a warning.
+    """Make TensorFlow log a lost worker in one line, and hide the messages that follow from it.
 
-    This changes TensorFlow's logger and `sys.unraisablehook` for the whole process. Other messages
-    of the coordinator, the warning that a checkpoint of several servers traces a function, and
-    TensorFlow's errors in destructors are hidden, too.
+    This changes TensorFlow's logger and `sys.unraisablehook` for the whole process. It also hides
+    messages below a warning, all other messages of the coordinator, the warning that a checkpoint
+    of several servers traces a function, and TensorFlow's errors in destructors.
     """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:

@@ -67,10 +67,10 @@ class Watcher:
         victim.send(signal.SIGKILL)
 
     def _wait_for_chief(self, task: Task, process: Process, training: float | None) -> None:
-        """Raise RunError if the chief still runs 60 s after it has lost a process that it needs.
+        """Raise RunError if the chief still runs too long after the end of a process that it needs.
 
-        After a process that refused its flags it is 20 s. A worker with other flags that joins an
-        asynchronous training is not needed: a warning names it once.
+        That is 60 s, or 20 s if the process refused its flags. An asynchronous training that has
+        begun does not need a worker that refused its flags: a warning names that worker once.
         """
         refused = process.code == _USAGE_ERROR
         is_dispensable = refused and self._is_asynchronous and training is not None
@@ -87,8 +87,8 @@ class Watcher:
     def _is_replaceable(self, task: Task, code: int) -> bool:
         """Return whether to start an ended process again.
 
-        Only workers are, as the rows of a server are lost with it; but not those that succeeded,
-        refused their flags, or ended without a signal after the chief was asked to stop.
+        A server is not, as its rows are lost with it. A worker is, unless it succeeded, refused its
+        flags, or ended without a signal after the chief was asked to stop.
         """
         is_finished = code >= 0 and (self.is_stopping or code in (0, _USAGE_ERROR))
         return task[0] == "worker" and not is_finished

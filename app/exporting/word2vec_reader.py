@@ -163,7 +163,7 @@ def _longest_row(columns: int) -> int:
 
 
 def _are_numbers(fields: list[bytes], columns: int) -> bool:
-    """Return whether all the fields are numbers in text, and there are `columns` of them."""
+    """Return whether there are `columns` fields, and each is the text of a number."""
     with contextlib.suppress(ValueError):
         return len(list(map(float, fields))) == columns
     return False

@@ -82,9 +82,9 @@ class BlockReceiver:
             self._changed.notify_all()
 
     def _overdue_since(self) -> float:
-        """Return when a block has last shown that the awaited one is late, by `time.monotonic`.
+        """Return the time (`time.monotonic`) from which on the awaited block counts as overdue.
 
-        That is when the oldest held block came; without one, when the last block came.
+        It is the time when the oldest held block came or, without one, when the last block came.
         """
         return next((came for came, _ in self._held.values()), self._last)
 

@@ -136,7 +136,10 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
 
 
 def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the blocks of a cache file; stop at a damaged one, or, with a warning, at an error."""
+    """Yield the blocks of a cache file, up to a damaged one or an error of reading.
+
+    The error is logged as a warning.
+    """
     # Not mapped: access beyond the end of a truncated file would kill the process (SIGBUS).
     try:
         with open_regular(path) as file:

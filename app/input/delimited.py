@@ -52,7 +52,9 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
 
 
 def is_quoted(text: str, separator: str) -> bool:
-    """Return whether rows may have quoted cells, which may contain line ends: only with , and ;.
+    """Return whether a text may have quoted cells: it has a quote, and the separator is , or ;.
+
+    Such cells may contain line ends.
 
     Args:
         text: The text.

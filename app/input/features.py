@@ -40,10 +40,7 @@ class Features(NamedTuple):
         return sum(np.maximum(lengths_E - shorter, 0) for shorter in range(self.ngrams))
 
     def longest(self, most: int) -> int:
-        """Return the largest number of words with which a text has at most `most` features.
-
-        It is at least 1.
-
+        """Return the most words that a text of at most `most` features can have, at least 1.
 
         Args:
             most: Largest number of features of a text.

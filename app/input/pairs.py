@@ -290,7 +290,7 @@ def _select_known(pairs: Ratings) -> Ratings:
 
 
 def _positions(keys: list[str], others: list[str]) -> np.ndarray:
-    """Return the position of each key among others, int32, or -1; and a last -1, for id -1."""
+    """Return the position of each key among others, int32; -1 if absent. Append -1, for id -1."""
     positions = {key: position for position, key in enumerate(others)}
     return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
 

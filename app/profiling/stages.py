@@ -40,7 +40,7 @@ class Stage(NamedTuple):
 
 @dataclasses.dataclass
 class _Node:
-    """A stage: its inputs by type (`before`), and the seconds in which its result was awaited."""
+    """A stage of a pipeline, its input stages by type (`before`), and the seconds of its calls."""
 
     kind: str
     name: str = ""
@@ -80,7 +80,7 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
 
 
 def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
-    """Return the key of the slowest pipeline among those of `threads`, or of all if there is none.
+    """Return the key of the slowest pipeline on one of `threads`, or of all if there is none.
 
     Args:
         roots: The last stage of each pipeline, by id and thread.

@@ -58,7 +58,7 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
     Args:
         host: The host of the address.
         port: The port, at which no server listens here.
-        seconds: The longest time to wait for each of the connection and the bytes.
+        seconds: The longest time to wait for the connection, and then for the bytes.
     """
     token = secrets.token_bytes(16)
     with contextlib.suppress(OSError), server(port) as listener:
