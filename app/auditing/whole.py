@@ -128,7 +128,7 @@ class _Walk:
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
     def touches(self) -> Iterator[tuple[_Table, tf.Operation, str, int]]:
-        """Yield a table, an operation on it, the name with the calls around it, and bytes or 0."""
+        """Yield a table, an operation on it, the name as `call/operation`, and bytes (may be 0)."""
         for origin, operation, name, moved, copies in self._touches:
             moved += sum(bytes_ for table, bytes_ in copies.items() if table in self._copied)
             yield self._table(origin), operation, name, moved

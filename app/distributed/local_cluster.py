@@ -141,8 +141,8 @@ def train(trial: Trial, settings: RunConfig) -> int:
         The exit code of the chief; 128 and its number for a signal that ended the chief.
 
     Raises:
-        RunError: A worker keeps ending, or the chief does not notice that another process is lost,
-            or another run uses the workdir.
+        RunError: A worker keeps ending, or the chief does not notice that another process is lost.
+        UsageError: Another run uses the workdir, or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(asked_to_stop())
@@ -211,7 +211,7 @@ def _log_folder(workdir: str) -> Iterator[Path]:
     """Yield the folder for logs: in the workdir, or a temporary folder if `workdir` is "".
 
     Raises:
-        RunError: Another run uses the workdir.
+        UsageError: Another run uses the workdir, or it cannot be written.
     """
     if not workdir:
         with tempfile.TemporaryDirectory() as name:

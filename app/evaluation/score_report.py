@@ -14,7 +14,7 @@ from .scores import Score
 
 
 def installed() -> tuple[str, ...]:
-    """Return the names of the benchmarks: all if gensim is installed, whose files they need."""
+    """Return the names of all benchmarks if gensim, which has their files, is installed, or ()."""
     return tuple(benchmarks) if _folder() else ()
 
 

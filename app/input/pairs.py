@@ -117,7 +117,7 @@ def select_scorable(
 ) -> tuple[Ratings, int]:
     """Return the pairs of known users and items that are not in training, and the number of others.
 
-    Repeated pairs are returned once, and count among the others.
+    A repeated pair is returned once; its repetitions count among the others.
 
     Args:
         pairs: Held-out pairs.

@@ -160,7 +160,7 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
 
 
 def _double(name: str, config: Config, share: float) -> Change:
-    """Return the change that doubles a flag.
+    """Return the change that doubles a flag; the expected gain is half of `share`.
 
     Args:
         name: The flag, a number of tokens a step or of steps a call.

@@ -104,8 +104,8 @@ class Process:
         """Start the process again if it has ended, and log a warning with the reason.
 
         Raises:
-            RunError: The process has ended three times in a row, each time within 20 seconds of its
-                start.
+            RunError: The process has ended three times in a row, the last two times within 20
+                seconds of its start.
         """
         if self.code is None:
             return
