@@ -22,7 +22,8 @@ class Touch:
     Attributes:
         variable: The name of the table.
         operation: The operation.
-        name: Its name, with the names of the calls around it as a prefix.
+        name: The name of the operation, after the names of the calls that contain it, such as
+            `call/operation`.
     """
 
     variable: str
@@ -31,7 +32,10 @@ class Touch:
 
     @property
     def frames(self) -> list[Any]:
-        """Return the call stack of the operation, outermost first; empty if it was loaded."""
+        """The Python call stack that made the operation, outermost frame first.
+
+        It is empty for an operation of a SavedModel.
+        """
         return list(self.operation.traceback or ())
 
 
@@ -43,8 +47,8 @@ class Finding:
         variable: The name of the table.
         shape: The shape of the table.
         operation: The type of the operations.
-        cause: The layer, optimizer or line of source that makes them.
-        bytes: The bytes that they read and write in one call of the function.
+        cause: The layer, optimizer or line of source that makes the operations.
+        bytes: The bytes that the operations read and write in one call of the function.
         count: The number of operations.
         instead: What to use instead.
     """
@@ -68,7 +72,7 @@ class Findings(tuple[Finding, ...]):
     least_bytes: int
 
     def __new__(cls, findings: Iterable[Finding], least_bytes: int) -> Findings:
-        """Sort the findings.
+        """Return the findings in descending order of bytes.
 
         Args:
             findings: The findings in any order.
@@ -80,7 +84,7 @@ class Findings(tuple[Finding, ...]):
 
     @property
     def total(self) -> int:
-        """Return the bytes of all findings."""
+        """The sum of the bytes of all findings."""
         return sum(finding.bytes for finding in self)
 
     def __str__(self) -> str:
@@ -124,11 +128,13 @@ def explained(touch: Touch) -> tuple[str, str]:
 def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda path: False) -> str:
     """Return the line of source that made an operation, as `folder/folder/file.py:12 function`.
 
-    It is the innermost line of the call stack outside TensorFlow.
+    It is the innermost line of the call stack outside TensorFlow. If there is none, a note is
+    returned instead.
 
     Args:
         frames: The call stack, outermost first.
-        foreign: Returns whether to skip the file of a given path too, if there are others.
+        foreign: Returns whether to skip lines of the file of a given path, too. They are skipped
+            only if other lines outside TensorFlow remain.
     """
     outside = [frame for frame in frames if not frame.filename.startswith(_TENSORFLOW)]
     if not outside:
@@ -139,7 +145,9 @@ def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda p
 
 
 def instead(operation: tf.Operation) -> str:
-    """Return the advice how to do by row what an operation does to a whole table.
+    """Return advice for the user: how to replace an operation on a whole table by one on rows.
+
+    The advice depends on whether the operation reads or writes a variable, or computes.
 
     Args:
         operation: The operation.

@@ -35,8 +35,11 @@ _MOST_DIMENSIONS = 16  # a longer vector is not a shape
 def executed(graph: tf.Graph) -> list[tf.Operation]:
     """Return the operations that run when a function is called, in the order of the graph.
 
+    The outputs and the control outputs need them; TensorFlow removes other operations. Operations
+    of inner functions are not included.
+
     Args:
-        graph: The graph of the function. TensorFlow removes operations without use or effect.
+        graph: The graph of the function.
     """
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     seen = set()
@@ -68,11 +71,15 @@ def shape_of(tensor: tf.Tensor, known: Mapping[str, Any]) -> tuple[int, ...] | N
 
 
 def number(tensor: tf.Tensor, known: Mapping[str, Any]) -> np.ndarray | None:
-    """Return the constant value of a tensor that could be a shape or a part of one, or None.
+    """Return the constant value of a tensor that could be a shape or a part of one.
+
+    Return None if the value is not known before the run, the dtype is no integer, or the tensor
+    has 16 elements or more.
 
     Args:
         tensor: A tensor of the graph.
-        known: The arrays that the function is called with, by the names of its inputs.
+        known: The arguments of the function, by the names of its inputs. Only NumPy arrays are
+            used; other values are ignored.
     """
     if not tensor.dtype.is_integer:
         return None

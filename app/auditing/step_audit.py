@@ -18,15 +18,15 @@ def audit(
     inputs: Sequence[tf.Tensor],
     least_bytes: int = whole.LEAST_BYTES,
 ) -> Findings:
-    """Return the operations of a train function on whole tables and slots.
+    """Trace a train function, and return its operations on whole tables and slots.
 
-    The function is traced but not run. A later call with such inputs on the same device uses the
-    same trace. In the result a slot is named `table.slot`.
+    The function is not run. A later call of it with inputs of the same shapes and dtypes, on the
+    same device, does not trace it again. In the result a slot is named `table.slot`.
 
     Args:
         function: The train function, a `tf.function`.
         tables: The tables by name.
-        inputs: The arguments of a call.
+        inputs: The arguments of a call; only their shapes and dtypes are used.
         least_bytes: The size of the smallest table or slot to report, in bytes.
     """
     traced = function.get_concrete_function(*inputs)

@@ -1,15 +1,13 @@
 """The search for operations that read, copy or write whole tables, and the bytes they move.
 
-A step that trains a table row by row has none of them. One pass over 793,471 x 512 float32 numbers
-takes as long as twenty such steps. The search walks through the graph of a `tf.function` and the
-functions that it calls; it runs nothing.
+A step that trains a table row by row has none of them. A pass over 793,471 x 512 float32 numbers
+takes as long as twenty such steps. The search walks through traced graphs, and runs nothing.
 
-TensorFlow copies a table in these cases (tensorflow/core/kernels/resource_variable_ops.cc and
-training_op_helpers.h). A ReadVariableOp normally returns the variable's own buffer, without a copy.
-The first operation that reads or writes single rows by the variable's handle
-(`EnsureSparseVariableAccess`) puts the variable into copy-on-read mode for good. From then on,
-every ReadVariableOp and every write of the whole variable first copies it. Code compiled by XLA
-has no such mode.
+A ReadVariableOp normally returns the variable's own buffer, without a copy. The first operation
+that reads or writes single rows by the variable's handle (`EnsureSparseVariableAccess` of
+tensorflow/core/kernels/training_op_helpers.h) puts the variable into copy-on-read mode for good.
+From then on, every ReadVariableOp and every write of the whole variable first copies it
+(resource_variable_ops.cc). Code compiled by XLA has no such mode.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ import tensorflow as tf
 from .findings import Finding, Findings, Touch, explained
 from .graphs import CALLS, VIEWS, executed, number, shape_of
 
-# Two cores read and write 30 GB/s, so a pass over fewer bytes takes less than about a millisecond,
-# the time of a step on rows.
+# Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
 
 _XLA = "_XlaMustCompile"
@@ -91,7 +88,7 @@ def taken_by_row(
 
 @dataclasses.dataclass(frozen=True)
 class _Table:
-    """A variable. As the value of a tensor it stands for the handle of the variable."""
+    """A variable. For a tensor it means that the tensor is the handle of the variable."""
 
     name: str
     shape: tuple[int, ...]
@@ -100,7 +97,7 @@ class _Table:
 
 @dataclasses.dataclass(eq=False)
 class _Origin:
-    """The table that a tensor's numbers come from; None until an operation shows it."""
+    """The table that the numbers of tensors come from; while it is None, the first of `shape`."""
 
     table: _Table | None
     shape: tuple[int, ...] = ()
@@ -108,7 +105,7 @@ class _Origin:
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """The value of a tensor that is as large as a table."""
+    """For a tensor: it has as many elements as a table, from whose numbers it is made."""
 
     origin: _Origin
     bytes: int
@@ -131,7 +128,7 @@ class _Walk:
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
     def touches(self) -> Iterator[tuple[_Table, tf.Operation, str, int]]:
-        """Yield each table, operation, the operation's name with the calls around it, and bytes."""
+        """Yield a table, an operation on it, the name as `call/operation`, and bytes (may be 0)."""
         for origin, operation, name, moved, copies in self._touches:
             moved += sum(bytes_ for table, bytes_ in copies.items() if table in self._copied)
             yield self._table(origin), operation, name, moved
@@ -141,7 +138,7 @@ class _Walk:
         return {self._table(origin).name for origin in self._by_row}
 
     def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
-        """Return the variables of the shape of a large one, by the identity of their handles."""
+        """Return large variables and others of their shapes by `id` of handle; fill `_of_shape`."""
         known = {}
         for name, variable in variables.items():
             shape = tuple(variable.shape)
@@ -158,12 +155,17 @@ class _Walk:
         return handles
 
     def _table(self, origin: _Origin) -> _Table:
+        """Return the table of an origin; if unknown, the first table of its shape."""
         return origin.table or self._of_shape[origin.shape]
 
     def _walk(
         self, graph: tf.Graph, arguments: Sequence[Any], scope: str, compiled: bool
     ) -> list[Any]:
-        """Return the values of the outputs of a graph; None for tensors that are of no table."""
+        """Record the operations of a graph, and return the values of its outputs.
+
+        A value is a `_Table`, a `_Whole`, an array of sizes (arguments only), or None. Compiled by
+        XLA, no operation copies a table. The names of the operations begin with `scope`.
+        """
         values = {t.name: v for t, v in zip(graph.inputs, arguments, strict=True) if v is not None}
         running = executed(graph)
         used = {t.name for op in running if op.type not in _SHAPES for t in op.inputs}
@@ -185,6 +187,7 @@ class _Walk:
     def _call(
         self, op: tf.Operation, inputs: list, values: dict, scope: str, compiled: bool
     ) -> list[Any]:
+        """Walk through the functions that an operation calls; return the values of its results."""
         attributes, skipped = CALLS[op.type]
         compiled |= _is_compiled(op.node_def)
         # TensorFlow infers shapes within one function only, so pass on numbers that are sizes.
@@ -202,7 +205,7 @@ class _Walk:
         return [next((v for v in known if v is not None), None) for known in outputs]
 
     def _handle(self, op: tf.Operation, inputs: list, scope: str, compiled: bool) -> list[Any]:
-        """Record an operation on variables; an unknown one counts as a write."""
+        """Record an operation on handles, of unknown type as read and write; return its values."""
         tables = [value for value in inputs if isinstance(value, _Table)]
         if op.type in VIEWS:
             return inputs
@@ -230,7 +233,7 @@ class _Walk:
         return []
 
     def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
-        """Record an operation that reads or makes tensors as large as a table."""
+        """Record an operation on tensors as large as a table; return the values of its results."""
         if op.type in VIEWS:
             made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]
             pairs = zip(inputs, made, strict=False)
@@ -255,6 +258,7 @@ class _Walk:
     def _result(
         self, tensor: tf.Tensor, whole: list, origin: _Origin, values: dict
     ) -> _Whole | None:
+        """Return the value of a result, or None if it is as large as no table; may set a shape."""
         shape = shape_of(tensor, values)
         if shape is None:
             return None
@@ -266,7 +270,7 @@ class _Walk:
         return _Whole(origin, _bytes(shape, tensor.dtype), elements)
 
     def _large(self, op: tf.Operation, values: dict) -> int:
-        """Return the bytes of the result, or 0 if it is only a small part of a table."""
+        """Return the bytes of the first result, or 0 if they are fewer than `least_bytes`."""
         shape = shape_of(op.outputs[0], values)
         size = 0 if shape is None else _bytes(shape, op.outputs[0].dtype)
         return size if size >= self._least_bytes else 0
@@ -274,12 +278,13 @@ class _Walk:
     def _touch(
         self, origin: _Origin, op: tf.Operation, scope: str, moved: int, copies: dict[_Table, int]
     ) -> None:
+        """Record an operation that moves bytes: `copies` count for tables in copy-on-read mode."""
         if moved or copies:
             self._touches.append((origin, op, scope + op.name, moved, copies))
 
 
 def _bind(whole: list[_Whole], origin: _Origin) -> None:
-    """Attribute tensors of the size of the origin's table to it, if they have no table yet."""
+    """Attribute tensors as large as the origin's table to that table, if they have none yet."""
     for value in whole:
         if origin.table and value.elements == math.prod(origin.table.shape):
             value.origin.table = value.origin.table or origin.table

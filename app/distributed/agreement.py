@@ -12,14 +12,14 @@ from typing import Any
 
 
 class Agreement:
-    """The calls of one worker.
+    """The calls of one worker, in step with the calls of the others.
 
     Args:
-        somebody_has_more: Waits for the latest call, and returns whether any worker has told with
-            it that it has more batches.
+        somebody_has_more: Waits for the latest call, and returns whether any worker has reported
+            with that call that it has more batches of the epoch.
 
     Attributes:
-        has_more: Whether this worker has more batches of the epoch, to tell with the next call.
+        has_more: Whether this worker has more batches of the epoch, to report with the next call.
     """
 
     def __init__(self, somebody_has_more: Callable[[], bool]):
@@ -29,10 +29,10 @@ class Agreement:
     def batches(
         self, own: Iterator[tuple[int, Any]], epochs: range, empty: Any
     ) -> Iterator[tuple[int, Any]]:
-        """Yield the batch of every call that all workers make together.
+        """Yield the batch of every call that all workers make together; set `has_more` before each.
 
-        Every epoch must have a batch in at least one worker. A worker without any makes a first
-        call of the epoch, with which the others tell it whether they have more.
+        An epoch goes on, with empty batches if need be, until no worker has more. It has at least
+        one call, so every epoch must have a batch in at least one worker.
 
         Args:
             own: The batches of this worker, each with its epoch.

@@ -60,7 +60,7 @@ _PAUSE_SECONDS = 0.5
 
 
 def write_note(config: Config, hosts: Hosts) -> str:
-    """Write the note of the chief.
+    """Write the chief's flags and versions to a note in the workdir, which replaces an older one.
 
     Args:
         config: The settings of the run.
@@ -84,19 +84,26 @@ def write_note(config: Config, hosts: Hosts) -> str:
 
 
 def difference(config: Config, hosts: Hosts, start: str | None) -> str:
-    """Compare this process with the note of the chief, which has to be running.
+    """Return how this process differs from the note of the running chief, or "" if it does not.
+
+    Wait for the note for up to 40 seconds, or half of --cluster_timeout if that is shorter. A note
+    that does not appear counts as a difference.
 
     Args:
         config: The settings of this process.
         hosts: The processes of the run.
-        start: Identifies the note; None for the newest one.
+        start: The result of `write_note` for the awaited note; None for any note.
 
     Returns:
-        The first difference as a message about this process; empty if there is none.
+        A message that names this process, its first difference and the remedy.
+
+    Raises:
+        DamagedError: The note is damaged.
+        RunError: The note cannot be read.
     """
     # The chief waits no longer than --cluster_timeout for the answer.
     deadline = time.monotonic() + min(_UNSEEN_SECONDS, config.run.cluster_timeout / 2)
-    while (chief := _read(config)) is None or start not in (None, chief["start"]):
+    while (chief := _read_note(config)) is None or start not in (None, chief["start"]):
         if time.monotonic() >= deadline:
             reason = (
                 f"does not find the note of the chief in --workdir={config.run.workdir}; all "
@@ -114,7 +121,10 @@ def _path(config: Config) -> Path:
 
 
 def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
-    """Return all values that the processes share: by kind, then by a label for messages."""
+    """Return all values that must be equal in all processes: by kind, then by label for messages.
+
+    They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
+    """
     flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
     if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
         flags["workdir"] = os.path.abspath(config.run.workdir)
@@ -123,13 +133,14 @@ def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
             "Python ": ".".join(platform.python_version_tuple()[:2]),
             **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
         },
-        "code": {"revision of Lexrow ": _code()},
+        "code": {"revision of Lexrow ": _code_digest()},
         "cluster": {"TF_CONFIG with the cluster ": json.dumps(hosts.tasks)},
         "flags": {f"--{name}=": _flag_text(value) for name, value in flags.items()},
     }
 
 
-def _read(config: Config) -> dict[str, Any] | None:
+def _read_note(config: Config) -> dict[str, Any] | None:
+    """Return the note of the chief, or None if there is none yet."""
     path = _path(config)
     with contextlib.suppress(OSError):
         os.listdir(path.parent)  # makes NFS refresh its cache of the folder
@@ -137,7 +148,7 @@ def _read(config: Config) -> dict[str, Any] | None:
 
 
 def _first_difference(mine: dict[str, Any], chief: dict[str, Any]) -> str:
-    """Return the first difference to the chief as the rest of a message; empty if there is none."""
+    """Return the first difference as the rest of a message after a process name, or ""."""
     for kind, remedy in _REMEDIES.items():
         for label, value in mine[kind].items():
             expected = chief[kind].get(label)
@@ -152,14 +163,15 @@ def _flag_text(value: Any) -> str:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package, or "unknown"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 
 
-def _code() -> str:
-    """Return the first digits of a digest of Lexrow's modules."""
+def _code_digest() -> str:
+    """Return twelve hex digits of a digest of the names and contents of Lexrow's modules."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

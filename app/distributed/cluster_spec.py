@@ -44,7 +44,7 @@ class Hosts:
 
     @property
     def task(self) -> Task:
-        """This process."""
+        """The job and the index of this process."""
         return self.kind, self.index
 
     @property
@@ -59,7 +59,7 @@ class Hosts:
 
     @property
     def everyone(self) -> tuple[Task, ...]:
-        """All processes: the chief, then workers, then parameter servers."""
+        """All processes: the job `chief`, if there is one, then workers, then parameter servers."""
         return tuple(
             (kind, index) for kind in JOBS for index in range(len(self.tasks.get(kind, ())))
         )
@@ -101,10 +101,12 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
         text: The value of TF_CONFIG, or None if it is not set.
 
     Returns:
-        The processes, or None for a strategy that trains in one process.
+        The processes, or None for a strategy that trains in one process. If TF_CONFIG is set
+        nevertheless, this is logged.
 
     Raises:
-        UsageError: The value is malformed, or has not the processes that the strategy needs.
+        UsageError: The value is missing or malformed, or has not the processes that the strategy
+            needs.
     """
     text = (text or "").strip()
     if strategy not in _NEEDED_JOBS:
@@ -121,16 +123,16 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
             f"one. To try this, run: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or "
             "give --strategy=none to train on this machine alone)"
         )
-    value = _json(text)
-    tasks = _tasks(value)
-    kind, index = _task(value)
+    value = _parse_json(text)
+    tasks = _parse_tasks(value)
+    kind, index = _parse_task(value)
     if not 0 <= index < len(tasks.get(kind, ())):
         counts = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
         raise UsageError(
             f"TF_CONFIG: this process is {kind} {index}, and its cluster has "
             f'{counts or "no process"}; correct "task", where "index" counts from 0'
         )
-    _check(strategy, tasks)
+    _check_jobs(strategy, tasks)
     return Hosts(tasks, kind, index)
 
 
@@ -147,7 +149,8 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _json(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
+    """Return the dictionary in TF_CONFIG; raise a UsageError without JSON or without `cluster`."""
     short = text if len(text) <= 60 else f"{text[:60]}..."
     try:
         value = json.loads(text)
@@ -163,12 +166,17 @@ def _json(text: str) -> dict[str, Any]:
     return value
 
 
-def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
+
+    Raises:
+        UsageError: A job is unknown, an address is malformed, or two processes have the same one.
+    """
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
     for job, addresses in value["cluster"].items():
         if job not in JOBS:
-            raise UsageError(_no_job(job))
+            raise UsageError(_unknown_job_message(job))
         if not isinstance(addresses, list):
             raise UsageError(
                 f'TF_CONFIG: "{job}" is {json.dumps(addresses)}; give a list of HOST:PORT'
@@ -189,7 +197,8 @@ def _tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {job: tasks[job] for job in JOBS if tasks.get(job)}
 
 
-def _task(value: dict[str, Any]) -> Task:
+def _parse_task(value: dict[str, Any]) -> Task:
+    """Return this process by the field `task`; raise a UsageError if that is malformed."""
     task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
         raise UsageError(
@@ -198,7 +207,7 @@ def _task(value: dict[str, Any]) -> Task:
         )
     kind, index = task["type"], task["index"]
     if kind not in JOBS:
-        raise UsageError(_no_job(kind))
+        raise UsageError(_unknown_job_message(kind))
     text = str(index)  # some clusters write the number as a string
     if isinstance(index, bool) or not _NUMBER.fullmatch(text):
         raise UsageError(
@@ -207,7 +216,8 @@ def _task(value: dict[str, Any]) -> Task:
     return kind, int(text)
 
 
-def _no_job(job: Any) -> str:
+def _unknown_job_message(job: Any) -> str:
+    """Return the error message for a job that is none of `JOBS`."""
     if job == "evaluator":
         return (
             "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
@@ -216,7 +226,8 @@ def _no_job(job: Any) -> str:
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
 
 
-def _check(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+def _check_jobs(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise a UsageError for several chiefs, or if a job is missing or unused by the strategy."""
     chiefs = tasks.get("chief", ())
     if len(chiefs) > 1:
         raise UsageError(

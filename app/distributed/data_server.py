@@ -19,7 +19,13 @@ _GONE_MS, _HEARTBEAT_MS = 10_000, 1_000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start the server of the given role, and serve until standard input is closed."""
+    """Start a server, print its HOST:PORT, serve until stdin is closed, and exit with code 1.
+
+    An error is printed to stderr first. This function does not return.
+
+    Args:
+        arguments: The role and its arguments, see `start`.
+    """
     try:
         server, address = start(*arguments)
         print(address, flush=True)
@@ -34,24 +40,25 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def start(role: str, *arguments: str) -> tuple[Any, str]:
-    """Start a server, which runs as long as a reference to it exists.
+    """Start a server of the tf.data service, which runs as long as a reference to it exists.
 
     Args:
         role: `data_dispatcher` or `data_worker`.
-        *arguments: Of a dispatcher its port (0 for any free one) and the folder of its journal; of
-            a worker the address of the dispatcher.
+        *arguments: For a dispatcher, its port ("0" for any free one) and the folder of its journal;
+            for a worker, the HOST:PORT of the dispatcher. A worker chooses a free port.
 
     Returns:
         The server and its HOST:PORT.
     """
     starts: dict[str, Callable[..., tuple[Any, str]]] = {
-        "data_dispatcher": _data_dispatcher,
-        "data_worker": _data_worker,
+        "data_dispatcher": _start_dispatcher,
+        "data_worker": _start_worker,
     }
     return starts[role](*arguments)
 
 
-def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
+def _start_dispatcher(port: str, folder: str) -> tuple[Any, str]:
+    """Start a dispatcher that continues from the journal in the folder, if there is one."""
     # The dispatcher builds the workers' graphs, which have operations of tensorflow_text.
     import tensorflow_text  # noqa: F401
     from tensorflow.data.experimental import service
@@ -66,7 +73,8 @@ def _data_dispatcher(port: str, folder: str) -> tuple[Any, str]:
     return server, f"127.0.0.1:{server.target.rpartition(':')[2]}"
 
 
-def _data_worker(dispatcher: str) -> tuple[Any, str]:
+def _start_worker(dispatcher: str) -> tuple[Any, str]:
+    """Start a worker of the dispatcher at an address, on any free port."""
     import tensorflow_text  # noqa: F401  # its operations are in the graphs
     from tensorflow.data.experimental import service
 

@@ -18,14 +18,17 @@ _KEYS = 1 << 31  # keys of operations are int32
 
 
 def replica_number() -> int:
-    """Return the number of the replica that is traced, among the replicas of all processes."""
+    """Return the number of the replica that is traced now, from 0, among those of all processes.
+
+    Only a function that `Strategy.run` traces can call this.
+    """
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
 class Exchange:
-    """The collective operations of one group of replicas.
+    """The collective operations of one group of all replicas of a strategy.
 
-    Every process has to construct its groups in the same order.
+    Every process has to construct its groups in the same order, as they are numbered.
 
     Args:
         strategy: The strategy of the replicas.
@@ -45,10 +48,11 @@ class Exchange:
                 self._tokens.append(tf.Variable(0.0, trainable=False))
 
     def keys(self, count: int) -> tf.Tensor:
-        """Return the first of `count` keys, one for each operation of a call.
+        """Reserve keys, one for each operation of a call, and return the first.
 
-        Operations that may run at the same time have different keys. An operation has the same key
-        in all processes, as all make the same calls.
+        Operations that may run at the same time need different keys. An operation has the same key
+        in all processes if all make the same calls of this method. After 2^31 keys they start at 0
+        again.
 
         Args:
             count: The number of operations of the call.
@@ -62,14 +66,14 @@ class Exchange:
         return tf.constant(self._used - count, tf.int32)
 
     def gather(self, values_N: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """Return the vectors of all replicas, one after the other.
+        """Return the vectors of all replicas, joined in the order of the replicas.
 
         Args:
             values_N: The vector of this replica; all replicas have the same length and dtype.
-            key: The key of the operation.
+            key: The key of the operation, see `keys`.
 
         Returns:
-            A vector of length replicas x N.
+            A vector of length replicas x N; `values_N` itself for a single replica.
         """
         if self.replicas == 1:
             return values_N
@@ -84,11 +88,11 @@ class Exchange:
         )
 
     def largest(self, numbers: Sequence[tf.Tensor], keys: Iterator[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the maximum over all replicas of each number.
+        """Return the maximum over all replicas of each number, by one operation.
 
         Args:
             numbers: int32 scalars of this replica.
-            keys: Gives the key of the operation.
+            keys: The keys of the call; the next one is taken.
 
         Returns:
             int32 scalars.

@@ -39,7 +39,7 @@ def connect(address: str, seconds: float) -> socket.socket:
         The connection.
 
     Raises:
-        OSError: No process listens there.
+        OSError: No process listens at the address, or its host is unknown.
     """
     connection = socket.create_connection(host_and_port(address), timeout=seconds)
     # Linux may choose the port itself as the source of the connection, which then is connected to
@@ -51,7 +51,7 @@ def connect(address: str, seconds: float) -> socket.socket:
 
 
 def is_listening(address: str) -> bool:
-    """Return whether a process accepts connections at an address.
+    """Return whether a process accepts a connection at an address within 2 seconds.
 
     Args:
         address: HOST:PORT.
@@ -74,7 +74,7 @@ def missing(hosts: Hosts, tasks: Iterable[Task]) -> list[Task]:
 
 
 def is_lost_process_error(error: Exception) -> bool:
-    """Return whether an error says that a process is gone or was started again.
+    """Return whether TensorFlow raises an error of this type when a process is gone or new.
 
     A process that was started again does not know its earlier context. TensorFlow has no type for
     this: it raises InvalidArgumentError with the text below (`EagerServiceImpl::GetServerContext`),
@@ -90,7 +90,9 @@ def is_lost_process_error(error: Exception) -> bool:
 
 
 def start_again(lost: str) -> None:
-    """Run this program again from its beginning, because of a lost process.
+    """Replace this process by a new run of its program with the same arguments; never return.
+
+    A warning names the lost process.
 
     Args:
         lost: The name of the process.

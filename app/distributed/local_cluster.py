@@ -57,17 +57,14 @@ def serve_data(workers: int, port: int) -> None:
 
 
 def choose_ports(count: int, first: int) -> list[int]:
-    """Choose ports of this machine.
+    """Return ports of this machine that are free: consecutive ones, or any.
 
     Args:
         count: The number of ports.
         first: The first of consecutive ports; 0 for any free ones.
 
-    Returns:
-        The ports.
-
     Raises:
-        UsageError: A port is not free.
+        UsageError: A port is in use, or above 65535.
     """
     if not first:
         return ports.free(count)
@@ -111,14 +108,14 @@ class Trial:
 
 
 def make_hosts(workers: int, servers: int, ports: Sequence[int]) -> Hosts:
-    """Return the processes of a run on this machine.
+    """Return the description of the processes of a run on this machine; start none.
 
     With parameter servers there is a separate chief. Otherwise the first worker is the chief.
 
     Args:
         workers: The number of workers.
         servers: The number of parameter servers.
-        ports: A port for each process.
+        ports: A port for each process, with one for a separate chief.
 
     Returns:
         The processes, as the first of them sees them.
@@ -130,29 +127,31 @@ def make_hosts(workers: int, servers: int, ports: Sequence[int]) -> Hosts:
 
 
 def train(trial: Trial, settings: RunConfig) -> int:
-    """Run all processes of a trial, and show the output of the chief.
+    """Run all processes of a trial until the chief ends, and show the output of the chief.
 
-    A worker that dies is started again. SIGINT and SIGTERM ask the chief to stop. No process is
-    left running, however this one ends.
+    The commands for several machines are printed first. A worker or data server that dies is
+    started again. SIGINT and SIGTERM ask the chief to stop. No process is left running, however
+    this one ends. With `settings.plan_only`, only the chief runs.
 
     Args:
         trial: The processes and their flags.
         settings: The settings of the run.
 
     Returns:
-        The exit code of the chief.
+        The exit code of the chief; 128 and its number for a signal that ended the chief.
 
     Raises:
         RunError: A worker keeps ending, or the chief does not notice that another process is lost.
+        UsageError: Another run uses the workdir, or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(asked_to_stop())
-        folder = stack.enter_context(_logs("" if settings.plan_only else settings.workdir))
+        folder = stack.enter_context(_log_folder("" if settings.plan_only else settings.workdir))
         data_workers = 0 if settings.plan_only else trial.data_workers
         services = stack.enter_context(_data_service(data_workers, trial.data_port))
         # The chief is the first; it makes a plan without the others.
         tasks = trial.hosts.everyone[: 1 if settings.plan_only else None]
-        processes = {task: _process(trial, task, folder) for task in tasks}
+        processes = {task: _make_process(trial, task, folder) for task in tasks}
         print(announcement(trial), flush=True)
         for process in reversed(processes.values()):  # the chief last
             stack.enter_context(process.running())
@@ -177,7 +176,7 @@ def train(trial: Trial, settings: RunConfig) -> int:
 
 
 def announcement(trial: Trial) -> str:
-    """Return the commands that would start each process on a machine of its own."""
+    """Return a text with the commands that would start each process on a machine of its own."""
     command = shlex.join(["python", "-m", trial.module, *trial.arguments])
     lines = [
         f"TF_CONFIG={shlex.quote(trial.hosts.as_tf_config(*task))} {command}"
@@ -187,7 +186,11 @@ def announcement(trial: Trial) -> str:
     return "\n".join([head, *lines])
 
 
-def _process(trial: Trial, task: Task, folder: Path) -> Process:
+def _make_process(trial: Trial, task: Task, folder: Path) -> Process:
+    """Return a process of a trial, not started. All but the chief write their output to `folder`.
+
+    Unless TF_NUM_INTRAOP_THREADS is set, a process gets an equal share of the cores as that.
+    """
     kind, index = task
     is_chief = task == trial.hosts.chief
     cores = os.cpu_count() or 1
@@ -204,8 +207,12 @@ def _process(trial: Trial, task: Task, folder: Path) -> Process:
 
 
 @contextlib.contextmanager
-def _logs(workdir: str) -> Iterator[Path]:
-    """Yield the folder for logs: in the workdir if there is one, else a temporary folder."""
+def _log_folder(workdir: str) -> Iterator[Path]:
+    """Yield the folder for logs: in the workdir, or a temporary folder if `workdir` is "".
+
+    Raises:
+        UsageError: Another run uses the workdir, or it cannot be written.
+    """
     if not workdir:
         with tempfile.TemporaryDirectory() as name:
             yield Path(name)
@@ -219,7 +226,14 @@ def _logs(workdir: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
-    """Run a dispatcher and workers of a tf.data service, and yield them once they are ready."""
+    """Run a dispatcher and workers of a tf.data service, and yield them once they are ready.
+
+    They are killed at the end of the block. For 0 workers, run nothing and yield [].
+
+    Args:
+        workers: The number of workers.
+        port: The port of the dispatcher.
+    """
     with contextlib.ExitStack() as stack:
         if not workers:
             yield []

@@ -34,7 +34,7 @@ from .tensorflow_server import make_resolver
 class Workers(Replicas):
     """The runner of --strategy=multi_worker.
 
-    The constructor waits for the other processes for up to --cluster_timeout.
+    The constructor waits for the other processes for up to --cluster_timeout, and connects to them.
 
     Args:
         config: The settings of the run.
@@ -47,14 +47,18 @@ class Workers(Replicas):
         rendezvous.check_own_address(hosts, seconds)
         rendezvous.meet(config, hosts)
         with self.error_context():
-            super().__init__(_strategy(hosts, config.run.device, seconds))
+            super().__init__(_connect(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
         self._last: list[Made] = []
         self._agreement = Agreement(self._somebody_has_more)
 
     @contextlib.contextmanager
     def error_context(self) -> Iterator[None]:
-        """Start this program again if the block fails because another process is gone."""
+        """Start this program again if the block fails because another process is gone.
+
+        Raises:
+            RunError: Another process is gone, and this one was asked to stop.
+        """
         try:
             yield
         except tf.errors.OpError as error:
@@ -71,7 +75,10 @@ class Workers(Replicas):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Replicas`; variables are local, and have the same initial values in each process."""
+        """Return the context in which the job and its tables are created.
+
+        Variables are local to each process, and have the same initial values in all processes.
+        """
         # In the strategy's scope the chief would send every variable to the others, however large.
         # With several local devices the scope is needed, as each device needs a copy.
         is_several = self.replicas > len(self._hosts.everyone)
@@ -79,14 +86,18 @@ class Workers(Replicas):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """See `Runner`; a new job starts without a request to stop, and checks its start again."""
         super().open(job, tables, seed)
         self._is_shared, self._digest = job.data.empty is not None, job.data.digest
         self._asked, self._is_checked = False, False
         self._last.clear()
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
-        """See `Runner`; only the micro-batches of this process, where the job can make these."""
+        """See `Runner`; for a job with an empty batch, only the micro-batches of this process.
+
+        Then all processes yield equally many batches, some of them empty. A job that has no empty
+        batch (`job.data.empty` is None) gives all batches whole to every process.
+        """
         if not self._is_shared:
             return job.data.batches(epochs, first)
         held = self.micro_batches(job)
@@ -95,7 +106,7 @@ class Workers(Replicas):
         return self._agreement.batches(own, epochs, empty)
 
     def micro_batches(self, job: Job) -> range:
-        """See `Replicas`."""
+        """See `Replicas`; an equal share for each process, or all if the job has no empty batch."""
         if job.data.empty is None:
             return super().micro_batches(job)
         everyone = self._hosts.everyone
@@ -104,7 +115,11 @@ class Workers(Replicas):
         return range(start, start + share)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
-        """See `Runner`."""
+        """See `Runner`; the first call after `open` checks that all processes start alike.
+
+        Raises:
+            RunError: The processes have different steps or data.
+        """
         if not self._is_checked:
             self._check_same_start(data, first)
             self._is_checked = True
@@ -113,11 +128,14 @@ class Workers(Replicas):
         return result
 
     def flags_F(self) -> tf.Tensor:
-        """Return whether this process was asked to stop, and whether it has more batches."""
+        """Return whether this process was asked to stop, and has more batches, as 0 or 1 each."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def wait_for_chief(self, workdir: Workdir) -> None:
-        """Wait until the chief has saved; start again if it is lost before that."""
+        """Wait until the chief has ended; start this program again if the run is not finished then.
+
+        The chief itself does not wait.
+        """
         if self.chief:
             return
         rendezvous.wait_for_end_of_chief(self._hosts)
@@ -125,20 +143,27 @@ class Workers(Replicas):
             liveness.start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:
+        """Wait for the latest call, and return whether any process reported more batches in it."""
         return float(self._last[-1].flags_F[1]) > 0
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether any process was asked to stop two calls ago, so that all stop together."""
+        """Return whether any process had been asked to stop by the call before the latest one.
+
+        So all processes stop after the same call.
+
+        Args:
+            asked: Whether this process is asked to stop, to report with the next calls.
+        """
         self._asked = asked
         return len(self._last) == 2 and float(self._last[0].flags_F[0]) > 0
 
     def broadcast(self, number: float) -> float:
-        """Return the chief's number after waiting for all processes."""
-        # The first replica is that of the chief.
+        """Return the chief's number; wait until all processes call this."""
+        # The first replica belongs to the chief.
         return float(self._gather(tf.constant([number], tf.float64))[0, 0])
 
     def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
-        """Return the vector of each replica, (R, N)."""
+        """Return the vector of each replica, (R, N); wait until all processes call this."""
         key = self._exchange.keys(1)
 
         @tf.function(autograph=False)
@@ -149,7 +174,10 @@ class Workers(Replicas):
         return gathered.numpy().reshape(self.replicas, -1)
 
     def _check_same_start(self, data: Any, first: tf.Tensor) -> None:
-        """Raise RunError unless all processes continue at the same step with the same data."""
+        """Raise RunError unless all processes continue at the same step with the same data.
+
+        Wait until all processes call this. If each has a share of the data, digests are compared.
+        """
         digest = self._digest
         if not self._is_shared:  # every process has the whole batch
             digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
@@ -168,16 +196,19 @@ class Workers(Replicas):
             )
 
 
-def _strategy(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
-    """Start the server of this process, and connect it to the others.
+def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
+    """Start the server of this process, connect it to the others, and return their strategy.
+
+    With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others
+    are not connected after `seconds`, this process prints a traceback and exits.
 
     Args:
         hosts: The processes of the run.
         device: The --device of this process; empty for all GPUs, or the CPU if there is none.
         seconds: The --cluster_timeout.
 
-    Returns:
-        The strategy.
+    Raises:
+        UsageError: --device is another GPU than the first.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device:

@@ -43,7 +43,8 @@ _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
 class Coordinator(Runner):
     """The runner of the chief in --strategy=parameter_server.
 
-    The constructor waits until all workers and servers are there.
+    The constructor waits until all workers and servers are there, for up to --cluster_timeout, and
+    changes what TensorFlow logs.
 
     Args:
         config: The settings of the run.
@@ -64,7 +65,13 @@ class Coordinator(Runner):
 
     @contextlib.contextmanager
     def error_context(self) -> Iterator[None]:
-        """See `Runner`; any access to a table fails when a parameter server is gone."""
+        """Convert errors of the block to a RunError if a parameter server is gone.
+
+        Other errors stay as they are.
+
+        Raises:
+            RunError: The block fails because a parameter server is lost.
+        """
         try:
             yield
         except (tf.errors.OpError, RunError) as error:
@@ -81,7 +88,10 @@ class Coordinator(Runner):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Runner`; each worker gets a copy of variables, except the variables of tables."""
+        """Return the context in which the job and its tables are created.
+
+        Each worker gets a copy of every variable, except the variables of tables.
+        """
 
         def create(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") not in device.VARIABLES:
@@ -93,7 +103,7 @@ class Coordinator(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """Prepare the first call: build the train function, and set the counts of calls to 0."""
         self._tables, self._steps = tables, job.data.steps_per_batch
         self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
@@ -113,7 +123,10 @@ class Coordinator(Runner):
         return audit(self._function, self._tables, (data, first, rate))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
-        """Schedule the call on a free worker; wait first while too many calls are scheduled."""
+        """Schedule the call on a free worker, and return its result, for `totals` to fetch.
+
+        If too many calls are scheduled, wait first until the oldest have finished.
+        """
         if not self._calls_scheduled:
             self._served.start(int(first))
         while len(self._scheduled) >= self._most_scheduled:
@@ -124,7 +137,7 @@ class Coordinator(Runner):
         return result
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
-        """See `Runner`."""
+        """Wait for scheduled calls, count them, and return their summed loss and examples."""
         results = [call.fetch() for call in calls]
         self._calls_finished += len(results)
         self._bytes += [float(exchanged) for *_, exchanged in results]
@@ -132,14 +145,16 @@ class Coordinator(Runner):
         return sum(losses), sum(examples)
 
     def synchronize(self) -> None:
-        """See `Runner`."""
+        """Wait until all scheduled calls are made."""
         self._coordinator.join()
         self._scheduled.clear()
 
     def values(self) -> dict[str, float]:
-        """Return the number of scheduled, finished and repeated calls, and the bytes of a step.
+        """Wait for all calls; return the number of scheduled, finished and repeated calls.
 
-        A call is repeated when its worker was lost. The bytes are those of exchanged rows.
+        A call is repeated when its worker was lost. The field `exchanged_bytes` is the mean number
+        of bytes of rows that a step exchanges, since the last call of this method. Return {}
+        without waiting if `totals` has fetched no call since then.
         """
         if not self._bytes:
             return {}
@@ -157,7 +172,8 @@ class Coordinator(Runner):
     def _train_function(self, job: Job, seed: int) -> Any:
         """Return the function that a worker calls; see `training.step.train_function`.
 
-        It returns the exchanged bytes of rows as well.
+        It returns the loss and the examples of the first step, and the bytes of rows that all its
+        steps exchange. Recurrent states start at zero in each call.
         """
         model, optimizer, tables = job.model, job.optimizer, self._served
         specs = job.model.tables()
@@ -199,7 +215,9 @@ class Coordinator(Runner):
 def _shorten_log(hosts: Hosts) -> None:
     """Make TensorFlow log a lost worker in one line, and hide the messages that follow from it.
 
-    The warning that a checkpoint of several servers traces a function is hidden as well.
+    This changes TensorFlow's logger and `sys.unraisablehook` for the whole process. It also hides
+    messages below a warning, all other messages of the coordinator, the warning that a checkpoint
+    of several servers traces a function, and TensorFlow's errors in destructors.
     """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:

@@ -41,13 +41,16 @@ class Watcher:
         self._end_times: dict[Task, float] = {}  # of processes that are not started again
 
     def check(self, training: float | None) -> None:
-        """Start dead workers again, and kill the last worker once when the trial says so.
+        """Start dead workers again; kill the last worker once, `kill_after` seconds into training.
+
+        Workers that succeeded, refused their flags, or ended after a stop are not started again.
 
         Args:
             training: The seconds since the chief began to train; None before that.
 
         Raises:
-            RunError: A worker keeps ending, or the chief does not notice that a process is lost.
+            RunError: A worker keeps ending, or the chief still runs too long after the loss of a
+                process that it needs.
         """
         for task, process in self._processes.items():
             if process.code is None:
@@ -64,7 +67,11 @@ class Watcher:
         victim.send(signal.SIGKILL)
 
     def _wait_for_chief(self, task: Task, process: Process, training: float | None) -> None:
-        """Raise RunError if the chief does not end in time although it needs a lost process."""
+        """Raise RunError if the chief still runs too long after the end of a process that it needs.
+
+        That is 60 s, or 20 s if the process refused its flags. An asynchronous training that has
+        begun does not need a worker that refused its flags: a warning names that worker once.
+        """
         refused = process.code == _USAGE_ERROR
         is_dispensable = refused and self._is_asynchronous and training is not None
         if task not in self._end_times:
@@ -78,13 +85,17 @@ class Watcher:
             )
 
     def _is_replaceable(self, task: Task, code: int) -> bool:
-        """Return whether to start a process again; the rows of a server are lost with it."""
+        """Return whether to start an ended process again.
+
+        A server is not, as its rows are lost with it. A worker is, unless it succeeded, refused its
+        flags, or ended without a signal after the chief was asked to stop.
+        """
         is_finished = code >= 0 and (self.is_stopping or code in (0, _USAGE_ERROR))
         return task[0] == "worker" and not is_finished
 
 
 class TrainingClock:
-    """The time since the chief began to train, which is when metrics.jsonl got a new line.
+    """The time since the chief began to train: since metrics.jsonl was first seen to have grown.
 
     Args:
         path: The path of metrics.jsonl.

@@ -92,15 +92,15 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
 def wait_for_end_of_chief(
     hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until the chief's process has ended, which closes its port.
+    """Wait until the chief does not listen at its address any more.
 
-    A chief that was started again at once listens at the same port. It is recognized by its
-    greeting.
+    It has to fail to answer three times in a row, a second apart. A chief that was started again at
+    once listens at the same port; its greeting tells that it is new.
 
     Args:
         hosts: The processes of the run.
-        seconds: The time in which the chief may still start its server.
-        is_stopping: Ends the wait early once it returns True.
+        seconds: The time that a chief that does not listen yet has to start its server.
+        is_stopping: Is called every second; True ends the wait early.
     """
     left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
     while left and not is_stopping():
@@ -124,7 +124,14 @@ def _resolve(host: str, port: int) -> set[Any]:
 
 
 def _receive_all(config: Config, hosts: Hosts) -> None:
-    """Wait for a report from each other process, then answer all of them."""
+    """Write the note, wait for a report from each other process, then answer all of them.
+
+    A process that is gone before the answer must report again.
+
+    Raises:
+        RunError: Processes did not arrive within --cluster_timeout.
+        UsageError: A process differs from the chief, or the workdir cannot be written.
+    """
     wait = _Wait(hosts, config.run.cluster_timeout)
     greeting = {"start": chief_note.write_note(config, hosts)}
     reports: dict[socket.socket, Mapping[str, Any]] = {}  # empty before the report has arrived
@@ -153,13 +160,21 @@ def _receive_all(config: Config, hosts: Hosts) -> None:
 
 
 def _absent(hosts: Hosts, reports: Iterable[Mapping[str, Any]]) -> list[Task]:
-    """Return the processes that have not reported."""
+    """Return the processes other than this one that have not reported."""
     present = [report.get("task") for report in reports]
     return [task for task in hosts.others if list(task) not in present]
 
 
 def _report_to_chief(config: Config, hosts: Hosts) -> None:
-    """Report to the chief, again and again until it has answered."""
+    """Report to the chief, again and again until it has answered.
+
+    If the chief trains already, a worker in step waits without limit. A process of
+    --strategy=parameter_server compares itself with the note and goes on.
+
+    Raises:
+        RunError: The chief or another process did not arrive within --cluster_timeout.
+        UsageError: A process differs from the chief.
+    """
     wait = _Wait(hosts, config.run.cluster_timeout)
     is_asynchronous = config.run.strategy == "parameter_server"
     while True:
@@ -176,7 +191,11 @@ def _report_to_chief(config: Config, hosts: Hosts) -> None:
 
 
 def _ask(config: Config, hosts: Hosts) -> Mapping[str, Any]:
-    """Return the answer of the chief: `busy` from a server of TensorFlow, empty if it is away."""
+    """Compare this process with the chief's note, report, and return the answer of the chief.
+
+    The answer has the field `go`, `failed` or `refused`. It has `busy` if a server of TensorFlow
+    listens at the chief's address, and is empty if nobody listens or the connection is lost.
+    """
     # The chief answers within --cluster_timeout. The limit is for a connection that is lost.
     seconds = config.run.cluster_timeout + _MESSAGE_SECONDS
     try:
@@ -193,18 +212,24 @@ def _ask(config: Config, hosts: Hosts) -> Mapping[str, Any]:
 
 
 def _raise_error(answer: Mapping[str, Any]) -> None:
+    """Raise a RunError for the answer `failed`, a UsageError for `refused`, and else nothing."""
     for kind, error in _ERRORS.items():
         if kind in answer:
             raise error(answer[kind])
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    """Send a message as a line of JSON; ignore an error of the connection."""
     with contextlib.suppress(OSError):  # the other process has ended, which reading shows as well
         connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _receive(connection: socket.socket, seconds: float) -> dict[str, Any]:
-    """Return a message, a line of JSON: `busy` from TensorFlow's server, empty if there is none."""
+    """Wait for a message, a line of JSON, and return it.
+
+    Return {"busy": ""} if a server of TensorFlow sends. Return {} if the connection ends, nothing
+    arrives for `seconds`, or the line is too long or no JSON object.
+    """
     connection.settimeout(seconds)
     line = b""
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
@@ -227,7 +252,7 @@ class _Wait:
         self._start, self._is_logged = time.monotonic(), False
 
     def is_over(self, absent: Sequence[Task]) -> bool:
-        """Return whether --cluster_timeout has passed; log the absent processes once."""
+        """Return whether --cluster_timeout has passed; after 5 s, log the absent processes once."""
         waited = time.monotonic() - self._start
         if waited >= _REPORT_SECONDS and not self._is_logged:
             logging.info("waiting for %s", self._hosts.names(absent))

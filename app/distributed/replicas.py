@@ -3,7 +3,8 @@
 Tables are variables of a `tf.distribute` strategy, with a copy on each replica's device. In a step
 each replica computes the row gradients of its micro-batches, and packs ids and gradients into one
 vector. The vectors of all replicas are gathered, merged by row, and applied to every copy. So the
-result is that of one device with the same micro-batches. The exchanged bytes do not depend on V.
+result is equal to the result of one device with the same micro-batches. The number of exchanged
+bytes does not depend on V.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ FLAGS = 2  # the number of flags of `distributed.multi_worker`
 
 
 class Made(NamedTuple):
-    """The result of a call, on the device, float32, the same on every replica.
+    """The result of a call: float32 tensors on the device, the same on every replica.
 
     Attributes:
         loss: The loss of the first step.
         examples: The examples of the first step.
         flags_F: For each flag, the number of replicas that had it set.
-        numbers: The mean count of numbers that a replica sent in a step.
+        numbers: The length of the vector that a replica sends in a step, the mean over the steps.
     """
 
     loss: tf.Tensor
@@ -68,7 +69,10 @@ class Replicas(Runner):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """See `Runner`; a variable made within has a copy on each replica, or one on the host."""
+        """Return the context in which the job and its tables are created.
+
+        A variable has a copy on each replica's device; one that is named `ON_HOST` is on the host.
+        """
 
         def made(make: Any, **options: Any) -> tf.Variable:
             if options.get("name") == ON_HOST:
@@ -79,14 +83,14 @@ class Replicas(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """See `Runner`."""
+        """Prepare the first call: build the train function."""
         self._tables = tables
         self._operations = _operations(job)
         held = self.micro_batches(job)
         self._function = _train_function(self.strategy, self._exchange, job, tables, held, seed)
 
     def micro_batches(self, job: Job) -> range:
-        """Return the indices of the micro-batches that the batches of this process have.
+        """Return the indices of the micro-batches of a step that this process reads: here all.
 
         Args:
             job: What to train.
@@ -99,7 +103,7 @@ class Replicas(Runner):
         return audit(self._function, self._tables, inputs)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
-        """See `Runner`."""
+        """See `Runner`; the result is computed later."""
         with table_errors():
             key = self._exchange.keys(self._operations)
             results = self._function(data, first, rate, self.flags_F(), key)
@@ -109,11 +113,17 @@ class Replicas(Runner):
         return result
 
     def flags_F(self) -> tf.Tensor:
-        """Return what this process tells the others with a call: `FLAGS` numbers, 0 or 1."""
+        """Return what this process reports to the others with a call: `FLAGS` numbers, 0 or 1.
+
+        In this class, all are 0.
+        """
         return tf.zeros([FLAGS])
 
     def values(self) -> dict[str, float]:
-        """Return the bytes that a replica sends in a step."""
+        """Return the mean bytes that a replica sends in a step, since the last call of this method.
+
+        The field is `exchanged_bytes`. Return {} if there was no call of `run_steps` since.
+        """
         if not self._exchanged:
             return {}
         mean = _FLOAT_BYTES * float(tf.add_n(self._exchanged)) / len(self._exchanged)
@@ -135,10 +145,18 @@ def _train_function(
     held: range,
     seed: int,
 ) -> Any:
-    """Return a compiled function that trains S steps in all replicas; see `train_function`.
+    """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
     Its arguments are the data of S steps, the first step, the learning rate, the flags, and the
     first of `_operations` keys. It returns `Made` for each replica.
+
+    Args:
+        strategy: The strategy of the replicas.
+        exchange: Gathers the vectors of the replicas.
+        job: What to train.
+        tables: The tables by name.
+        held: The indices of the micro-batches that the data has.
+        seed: The seed of the run.
     """
     each = job.placed.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
@@ -148,7 +166,7 @@ def _train_function(
         return tables[name].gather(ids_U)
 
     def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
-        """Return the length of the packed vector of a step, from the lookups of its batches."""
+        """Return the length of the packed vector of a step; rows that batches share count once."""
         rows = {name: [of_batch[name].rows_U for of_batch in lookups] for name in lookups[0]}
         unique_rows = [
             rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
@@ -158,6 +176,7 @@ def _train_function(
         return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+        """Train the steps of a call in one replica, on its share of the micro-batches."""
         mine = range(replica_number() * each, (replica_number() + 1) * each)
         steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]

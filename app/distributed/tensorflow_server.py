@@ -17,10 +17,11 @@ from .cluster_spec import Hosts
 
 
 def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
-    """Serve the chief until the run is finished, or until SIGINT or SIGTERM.
+    """Serve the chief until the run is finished, or until SIGINT or SIGTERM; then exit with code 0.
 
-    If the chief ends before the run is finished, this program starts itself again and waits for the
-    next chief. That one begins from a checkpoint, so the state of this process is not needed.
+    This function does not return. If the chief ends before the run is finished, this program starts
+    itself again and waits for the next chief. The next chief begins from a checkpoint, so the state
+    of this process is not needed.
 
     Args:
         config: The settings of the run.
@@ -52,7 +53,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
 
 
 def make_resolver(hosts: Hosts) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Return the processes of a run as strategies of TensorFlow take them.
+    """Return the processes of a run, and which of them this one is, for TensorFlow's strategies.
 
     Args:
         hosts: The processes of the run.
@@ -64,10 +65,9 @@ def make_resolver(hosts: Hosts) -> tf.distribute.cluster_resolver.ClusterResolve
 
 
 def _threads(hosts: Hosts) -> tf.compat.v1.ConfigProto:
-    """Return the numbers of threads of this process.
+    """Return the numbers of threads for the server: as set, but one or more for each process.
 
-    Calls of other processes hold a thread each and may wait for one another. So there is at least
-    one thread for each process.
+    Calls of other processes hold a thread each and may wait for one another.
     """
     threads = tf.config.threading
     return tf.compat.v1.ConfigProto(

@@ -27,7 +27,7 @@ class Question(NamedTuple):
     """An analogy question.
 
     Attributes:
-        section: The section of the file.
+        section: The section of the file, "(no section)" before the first.
         words: Four words; the last one is the right answer.
     """
 
@@ -47,7 +47,7 @@ def read_questions(path: str | Path) -> list[Question]:
         The questions, in the order of the file.
 
     Raises:
-        UsageError: The file cannot be read, a line has not four words, or there is no question.
+        UsageError: The file cannot be read, a question has not four words, or there is no question.
     """
     questions, section = [], _UNNAMED
     for number, text in numbered_lines(path, _FORMAT):
@@ -75,9 +75,9 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         name: The name of the score.
 
     Returns:
-        The accuracy over the questions without an unknown word. Its parts are `semantic` and
-        `syntactic`, where the file has both, then each section. A section whose name begins with
-        `gram` is syntactic, as in Google's file.
+        The accuracy over the questions without an unknown word; None if there is none. Its parts
+        are `semantic` and `syntactic`, where the file has both, then each section. A section whose
+        name begins with `gram` is syntactic, as in Google's file.
 
     Raises:
         UsageError: See `read_questions`.
@@ -105,7 +105,11 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
 
 
 def _outcomes(lexicon: Lexicon, questions: list[Question]) -> list[bool | None]:
-    """Return whether the answer to each question is right; None for one with an unknown word."""
+    """Return whether the answer to each question is right; None for one with an unknown word.
+
+    All spellings of the first three words are excluded from the search. An answer is right in any
+    spelling.
+    """
     rows = [[first_row(lexicon, word) for word in question.words] for question in questions]
     known = [number for number, four in enumerate(rows) if None not in four]
     a, b, c, _ = np.array([rows[number] for number in known], np.int64).reshape(-1, 4).T

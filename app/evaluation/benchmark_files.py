@@ -10,7 +10,7 @@ from ..system.files import read_lines
 
 
 def numbered_lines(path: str | Path, format_text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the stripped text of each line, without empty lines and `#` comments.
+    """Yield the number and the stripped text of each line, but skip empty lines and `#` comments.
 
     Args:
         path: The file.

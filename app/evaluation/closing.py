@@ -13,14 +13,14 @@ _NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip in
 
 
 def closing(vectors: WordVectors, workdir: str) -> str:
-    """Return the report at the end of a run.
+    """Run the installed benchmarks, and return the report at the end of a run.
 
     Args:
         vectors: The trained vectors.
         workdir: The path of the workdir, for the commands.
 
     Returns:
-        Scores on the benchmarks that are installed, nearest words, and commands to run next.
+        The scores, the nearest words of six words (see `_sample`), and commands to run next.
     """
     words = _sample(vectors)
     lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
@@ -46,7 +46,11 @@ def closing(vectors: WordVectors, workdir: str) -> str:
 
 
 def _sample(vectors: WordVectors) -> list[str]:
-    """Return words of five letters or more, at even distances below the most frequent words."""
+    """Return up to six words, evenly spaced by rank, for the report.
+
+    They are chosen among words of five letters or more at ranks 100 to 4,999 (from 0). If there are
+    none, among all words that have letters only; if there are none either, among all words.
+    """
     words = [word for word in vectors.tokens[100:5000] if word.isalpha() and len(word) >= 5]
     words = words or [word for word in vectors.tokens if word.isalpha()] or vectors.tokens
     stride = max(1, len(words) // _WORDS)

@@ -25,11 +25,11 @@ class Lexicon(NamedTuple):
     Attributes:
         words: The V spellings.
         keys: The V spellings as they are compared.
-        rows: All rows of each key, the most frequent first.
+        rows: The rows of all spellings of each key, the most frequent first.
         matrix: Vectors, (V, D) float32.
         norms: Lengths of the vectors, (V,) float64, finite and positive.
         case: A name in `CASES`.
-        considered: The number of words within the limit.
+        considered: The number of words within the limit, with the unusable ones.
         available: The number of words that have vectors.
         unusable: The number of considered words without a usable vector: it is zero or not finite.
     """
@@ -48,7 +48,8 @@ class Lexicon(NamedTuple):
 def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
     """Return the words of `vectors` that a score may use.
 
-    A vector that is zero or not finite has no cosine: its word counts as unknown.
+    A word whose vector is zero or not finite is left out, so it counts as unknown: it has no
+    cosine.
 
     Args:
         vectors: Word vectors.
@@ -91,7 +92,7 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
-    """Return the row of the most frequent spelling of a word.
+    """Return the row of a word: the row of its most frequent spelling, if case is ignored.
 
     Args:
         lexicon: The words.

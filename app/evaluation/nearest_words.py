@@ -24,7 +24,9 @@ class Neighbor(NamedTuple):
 
 
 def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Neighbor]]:
-    """Return the k nearest words of each word, best first, without the word itself.
+    """Return the k nearest words of each word by cosine, best first, without the word itself.
+
+    Other spellings of the word stay in. A vocabulary of k words or fewer gives fewer.
 
     Args:
         lexicon: The words to search.
@@ -35,26 +37,27 @@ def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Ne
         A list of neighbors for each word.
 
     Raises:
-        UsageError: A word is unknown; the message names similar words.
+        UsageError: A word is unknown (the message names similar words), or k is below 1.
     """
     rows = np.array([_row(lexicon, word) for word in words], np.int64)
     return _search(lexicon, unit_rows(lexicon, rows), k, rows[:, None].tolist())
 
 
 def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
-    """Return the k words nearest to a sum of words, best first, without the words of the sum.
+    """Return the k words nearest to a sum of words by cosine, best first, but no word of the sum.
 
     Args:
         lexicon: The words to search.
         expression: Words joined by ` + ` and ` - `, such as `paris - france + italy`. The spaces
-            are needed, as a word may contain a hyphen. The sum is that of unit vectors.
+            are needed, as a word may contain a hyphen. Unit vectors are added.
         k: The number of neighbors.
 
     Returns:
-        The neighbors of the sum.
+        The neighbors of the sum, fewer than k in a small vocabulary.
 
     Raises:
-        UsageError: A word is unknown, the expression is malformed, or the sum is zero.
+        UsageError: A word is unknown, the expression is malformed, the sum is zero (up to rounding
+            errors), or k is below 1.
     """
     signs, words = _parse(expression)
     rows = np.array([_row(lexicon, word) for word in words], np.int64)
@@ -68,6 +71,11 @@ def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
 def _search(
     lexicon: Lexicon, queries_ND: np.ndarray, k: int, excluded: list[list[int]]
 ) -> list[list[Neighbor]]:
+    """Return the k nearest words of each query, without the excluded rows.
+
+    Raises:
+        UsageError: k is below 1.
+    """
     if k < 1:
         raise UsageError(f"--k={k}: ask for at least one neighbor")
     rows, cosines = nearest_rows(lexicon, queries_ND, k, excluded)
@@ -78,7 +86,13 @@ def _search(
 
 
 def _parse(expression: str) -> tuple[list[int], list[str]]:
-    """Return the signs and the words of `word + word - word`; the first sign is optional."""
+    """Return the signs (1 or -1) and the words of `word + word - word`.
+
+    The first sign may be left out.
+
+    Raises:
+        UsageError: The expression has another form.
+    """
     terms = expression.split()
     if terms and terms[0] not in ("+", "-"):
         terms.insert(0, "+")
@@ -92,7 +106,11 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
 
 
 def _row(lexicon: Lexicon, word: str) -> int:
-    """Return the row of this spelling, or else of the most frequent spelling of the word."""
+    """Return the row of this spelling, or else of the most frequent spelling of the word.
+
+    Raises:
+        UsageError: The word is unknown; the message names up to three similar words.
+    """
     rows = lexicon.rows.get(CASES[lexicon.case](word))
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])

@@ -14,12 +14,12 @@ from .scores import Score
 
 
 def installed() -> tuple[str, ...]:
-    """Return the names of the benchmarks that can run here: all with gensim, none without."""
+    """Return the names of all benchmarks if gensim, which has their files, is installed, or ()."""
     return tuple(benchmarks) if _folder() else ()
 
 
 def _folder() -> Path | None:
-    """Return the folder of the benchmark files that gensim carries, if gensim is installed.
+    """Return the folder of the benchmark files of gensim, or None if gensim is not installed.
 
     `gensim.test.utils.datapath` gives the same. Importing gensim would take 1 to 2 seconds and
     118 MB, which no score needs.
@@ -31,6 +31,7 @@ def _folder() -> Path | None:
 
 
 def _gensim_file(name: str) -> Path:
+    """Return the path of a benchmark file of gensim; raise a UsageError without gensim."""
     folder = _folder()
     if folder is None:
         raise UsageError(
@@ -69,7 +70,7 @@ def run(
         A score for each benchmark and each file, in this order.
 
     Raises:
-        UsageError: There is no such benchmark, or a file cannot be used.
+        UsageError: There is no such benchmark, it needs gensim, or a file cannot be used.
     """
     names = installed() if names is None else names
     for name in names:
@@ -86,7 +87,7 @@ def run(
 
 
 def table(scores: Sequence[Score], parts: bool = True) -> str:
-    """Return scores in aligned columns, followed by the protocol of each.
+    """Return scores in aligned columns, followed by each protocol with the names of its scores.
 
     Args:
         scores: The scores.
@@ -129,6 +130,7 @@ def summary(scores: Sequence[Score]) -> dict[str, dict]:
 
 
 def _cells(score: Score, indent: str = "") -> tuple[str, ...]:
+    """Return the cells of a score's line in the table; an undefined score is `n/a`."""
     value = "n/a" if score.value is None else f"{score.value:.3f}"
     note = f"({score.note})" if score.note else ""
     name = indent + score.name

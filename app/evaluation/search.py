@@ -52,7 +52,17 @@ def nearest_rows(
 
 
 def _merge(best_rows: np.ndarray, best_cosines: np.ndarray, cosines: np.ndarray, low: int) -> None:
-    """Update the best k in place by a block of cosines whose first column is row `low`."""
+    """Put the rows of a block of cosines into the best k of each query, in place.
+
+    Of equal cosines, rows of earlier blocks and then lower rows come first. A cosine of -inf means
+    no row: its row becomes -1.
+
+    Args:
+        best_rows: The best rows so far, (N, k), best first; changed.
+        best_cosines: Their cosines, (N, k); changed.
+        cosines: The cosines of the block, (N, R).
+        low: The row of the first column of the block.
+    """
     k = best_rows.shape[1]
     columns = _best_columns(cosines, k)
     values = np.take_along_axis(cosines, columns, 1)

@@ -22,7 +22,7 @@ _MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"
 
 
 class Pair(NamedTuple):
-    """Two words, and their similarity in the judgement of people, on any growing scale."""
+    """Two words, and their similarity as judged by people: on any scale, higher is more similar."""
 
     first: str
     second: str
@@ -32,7 +32,8 @@ class Pair(NamedTuple):
 def read_pairs(path: str | Path) -> list[Pair]:
     """Read word pairs from a file of columns, separated by tabs, commas or spaces.
 
-    Columns after the third, `#` comments, empty lines and one header line are ignored.
+    Columns after the third, `#` comments and empty lines are ignored, and so is a first line whose
+    third column is not a number (a header).
 
     Args:
         path: The file.
@@ -71,8 +72,8 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         name: The name of the score.
 
     Returns:
-        The score. Its value is None where rho is undefined: there are fewer than two known pairs,
-        or all cosines or all judgements are equal.
+        The score over the pairs without an unknown word. Its value is None where rho is undefined:
+        there are fewer than two such pairs, or all cosines or all judgements are equal.
 
     Raises:
         UsageError: See `read_pairs`.
@@ -100,7 +101,8 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float | None:
         y: (N,) numbers.
 
     Returns:
-        The correlation, or None where it is undefined.
+        The correlation, or None where it is undefined: N is below 2, or all numbers of an array are
+        equal.
     """
     if len(x) < 2:
         return None

@@ -35,10 +35,11 @@ embeddings {{
 
 
 def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) -> int:
-    """Write `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`.
+    """Write a sample of the words to `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`.
 
     The metadata columns are the word, its rank by frequency from 1, its stratum (a range of ranks,
-    for colours) and its count, if known.
+    for colours) and its count, if known. Words without a finite vector are left out, with a
+    warning. Existing files are replaced. See `sample` for the choice of words.
 
     Args:
         vectors: Word vectors.
@@ -50,7 +51,7 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
         The number of words written.
 
     Raises:
-        UsageError: The limit is out of range, or no word has a finite vector.
+        UsageError: The limit is out of range, no word has a finite vector, or the folder is a file.
         RunError: The files cannot be written.
     """
     if not 1 <= limit <= MAX_POINTS:
@@ -81,17 +82,17 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
 
 
 def sample(size: int, limit: int) -> np.ndarray:
-    """Choose words, the same number from each decade of rank: 1-10, 11-100, 101-1,000 and so on.
+    """Return ranks of words, equally many from each decade of rank: 1-10, 11-100, 101-1,000, ...
 
-    The words of a decade are evenly spaced. A decade with fewer words leaves the rest of its share
-    to the others. So all of the most frequent words are in the sample.
+    The ranks from a decade are evenly spaced. A decade with fewer words than its share is taken
+    whole, and the other decades share the rest.
 
     Args:
         size: The number of words.
         limit: The most words to choose.
 
     Returns:
-        Ranks from 0, ascending, int64.
+        Ranks from 0, ascending, int64, `min(size, limit)` in number.
     """
     edges = [0]
     while edges[-1] < size:
@@ -108,6 +109,10 @@ def sample(size: int, limit: int) -> np.ndarray:
 
 
 def _write_metadata(vectors: WordVectors, rows: np.ndarray, path: Path) -> None:
+    """Write a header and a line for each row: word, rank from 1, stratum and the count, if known.
+
+    Tabs and line breaks within a word become spaces.
+    """
     header = ["word", "rank", "stratum"] + (["count"] if vectors.counts is not None else [])
     with open(path, "w", encoding="utf-8", errors="replace") as file:
         print(*header, sep="\t", file=file)

@@ -18,7 +18,10 @@ from .unique import drop_repeated
 
 
 class _Lookup(tf.Module):
-    """Looks up words (N,) string; returns vectors (N, D) float32 and known (N,) bool."""
+    """A module whose `lookup` takes words (N,) string, and returns vectors (N, D) and known (N,).
+
+    The vectors are float32, zero for an unknown word. `known` is bool.
+    """
 
     def __init__(self, matrix, words_file: str):
         super().__init__()
@@ -49,7 +52,7 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
     for an unknown word, and `known`, (N,) bool. An earlier SavedModel in the folder is replaced.
 
     Args:
-        vectors: Word vectors; of a repeated word the first row is used.
+        vectors: Word vectors; of a repeated word the first row is used, with a warning.
         folder: The folder to write.
 
     Raises:

@@ -14,7 +14,8 @@ def drop_repeated(vectors: WordVectors) -> WordVectors:
         vectors: Word vectors, in which a word may be repeated.
 
     Returns:
-        Word vectors without repeated words. A warning names the number of dropped rows.
+        Word vectors without repeated words, or the given ones if no word is repeated. A warning
+        names the number of dropped rows.
     """
     rows: dict[str, int] = {}
     for row, token in enumerate(vectors.tokens):

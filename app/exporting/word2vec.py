@@ -23,7 +23,7 @@ _SPACES = re.compile(r"[ \t\n\v\f\r]")
 
 
 def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
-    """Write a word2vec file. Both formats keep every float32 number exactly.
+    """Write a word2vec file, which replaces an earlier one. Every float32 number is kept exactly.
 
     Args:
         vectors: Word vectors.
@@ -50,6 +50,7 @@ def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
 
 
 def _text_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
+    """Return lines of a word and its numbers, as UTF-8."""
     # Nine significant digits keep every float32 exactly (IEEE 754-2019, 5.12.2).
     line = "%s" + " %.9g" * matrix.shape[1] + "\n"
     rows = zip(tokens, matrix.tolist(), strict=True)
@@ -57,5 +58,6 @@ def _text_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
 
 
 def _binary_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
+    """Return rows of a word, a space, little-endian float32 numbers and a newline."""
     rows = zip(tokens, matrix, strict=True)
     return b"".join(b"%b %b\n" % (t.encode("utf-8", "replace"), row.tobytes()) for t, row in rows)

@@ -38,32 +38,36 @@ _MOST_REPEATED = 1_000_000
 
 
 class _Layout(NamedTuple):
+    """The format of a file: a file without a header is text."""
+
     binary: bool
     header: bool
-    rows: int | None  # None without a header
+    rows: int | None  # the number that the header announces; None without a header
     columns: int
 
 
 def read(path: str | Path) -> WordVectors:
     """Read a word2vec file, text or binary, or GloVe text without a header.
 
-    Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used.
+    Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
+    a warning. Content after the rows that the header announces is ignored, with a warning for text.
 
     Args:
         path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed.
 
     Returns:
-        Words and vectors, without counts.
+        Words and vectors (V, D) float32, in the order of the file, without counts.
 
     Raises:
-        UsageError: The file is missing, malformed or truncated.
+        UsageError: The file is missing, malformed or truncated, or more than a million rows repeat
+            an earlier word.
     """
     decompress = opener(path, plain=contextlib.nullcontext)
     try:
         with open_stream(path) as raw, decompress(raw) as stream:
             # A pipe can be read only once, so the reader of rows gets these first bytes as well.
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-            layout, start = _layout(path, start, stream)
+            layout, start = _detect_layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
             words = _Words(path)
             matrix = (_read_binary if layout.binary else _read_text)(path, file, layout, words)
@@ -91,10 +95,10 @@ class _Words:
         return len(self.tokens) + self.repeated
 
     def add(self, token: bytes) -> bool:
-        """Add the word of the next row, and return whether it is a new one.
+        """Add the word of the next row, and return whether no earlier row has it.
 
         Raises:
-            UsageError: Far too many rows repeat a word.
+            UsageError: More than `_MOST_REPEATED` rows repeat an earlier word.
         """
         word = token.decode("utf-8", "replace")
         if word not in self.tokens:
@@ -110,7 +114,7 @@ class _Words:
 
 
 class _Joined(io.RawIOBase):
-    """A stream of `start`, the bytes that were read already, and the rest of another stream."""
+    """A stream of `start`, bytes that were read already, followed by the rest of `stream`."""
 
     def __init__(self, start: bytes, stream: Any):
         self._start, self._stream = io.BytesIO(start), stream
@@ -122,8 +126,19 @@ class _Joined(io.RawIOBase):
         return self._start.readinto(buffer) or self._stream.readinto(buffer)
 
 
-def _layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
-    """Return the layout of a file that begins with `start`, and the bytes of rows read so far."""
+def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
+    """Return the layout of a file, and the bytes after its header that were read so far.
+
+    With a header, more bytes may be read from `stream`, until they hold the first row.
+
+    Args:
+        path: The file, for messages.
+        start: The first bytes of the file.
+        stream: The rest of the file.
+
+    Raises:
+        UsageError: The first line is malformed, or announces no rows or too many numbers.
+    """
     first, end, rest = start.partition(b"\n")
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields) and end:
@@ -148,12 +163,20 @@ def _longest_row(columns: int) -> int:
 
 
 def _are_numbers(fields: list[bytes], columns: int) -> bool:
+    """Return whether there are `columns` fields, and each is the text of a number."""
     with contextlib.suppress(ValueError):
         return len(list(map(float, fields))) == columns
     return False
 
 
 def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
+    """Add the words of a text file to `words`, and return the numbers of the new ones.
+
+    Empty lines are skipped. Lines after the announced rows are ignored, with a warning.
+
+    Raises:
+        UsageError: A line is malformed, or there are fewer rows than announced.
+    """
     numbers = array.array("f")
     longest = _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
@@ -180,6 +203,11 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words)
 
 
 def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
+    """Add the words of a binary file to `words`, and return the numbers of the new ones.
+
+    Raises:
+        UsageError: A row has no word, or there are fewer rows than announced.
+    """
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
     for token, row in _binary_rows(path, file, layout):
@@ -193,7 +221,13 @@ def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Word
 def _binary_rows(
     path: str | Path, file: BinaryIO, layout: _Layout
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the bytes of the word and of the numbers of each row, up to the end of the file."""
+    """Yield the word and the numbers of each row, as bytes; stop after `layout.rows` rows.
+
+    Stop earlier at the end of the file, where an incomplete last row is dropped.
+
+    Raises:
+        UsageError: No space ends a word within `_LONGEST_WORD` bytes.
+    """
     buffer, start, row_bytes = b"", 0, 4 * layout.columns
     for row in range(layout.rows):
         while True:
@@ -213,6 +247,7 @@ def _binary_rows(
 
 
 def _check_count(path: str | Path, layout: _Layout, rows: int) -> None:
+    """Raise a UsageError if a file has fewer rows than its header announces."""
     if layout.rows is not None and rows < layout.rows:
         raise UsageError(
             f"{path}: ends after {rows} of the {layout.rows} rows that its first line announces"

@@ -30,7 +30,7 @@ class Bags(NamedTuple):
     Attributes:
         ids_N: Ids of words and n-grams, int32.
         owners_N: Text number of each feature, int32, not descending; B for the padding at the end.
-        labels_BM: Labels of each text, int32.
+        labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
     """
 
@@ -43,9 +43,11 @@ class Bags(NamedTuple):
 class Packing(NamedTuple):
     """Static shapes of the batch of one call: S steps of B bags with M labels each, and N features.
 
+    If a training step has several micro-batches, each of them counts as a step here.
+
     Attributes:
         steps: S, a multiple of `micro`.
-        features: N.
+        features: N, of all B bags together.
         bags: B.
         labels: M.
         micro: Number of micro-batches of a training step.
@@ -58,7 +60,7 @@ class Packing(NamedTuple):
     micro: int = 1
 
     def spec(self) -> Bags:
-        """Return the shapes and dtypes of one micro-batch."""
+        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
         features, labels = [self.features], [self.bags, self.labels]
         return Bags(
             tf.TensorSpec(features, tf.int32),
@@ -72,6 +74,9 @@ def make_packing(
     examples: Examples, features: Features, settings: InputConfig, all_labels: bool
 ) -> Packing:
     """Return the shapes of the batches of some examples.
+
+    N is `settings.micro_tokens`, or less if an epoch would have fewer than about 50 training steps;
+    but the longest text always fits, if it has at most `micro_tokens` features.
 
     Args:
         examples: The training texts.
@@ -93,7 +98,7 @@ def estimate_batches(examples: Examples, features: Features, shape: Packing) -> 
     """Return the approximate number of calls of an epoch.
 
     Args:
-        examples: The training texts.
+        examples: The training texts; long ones count as cut to N features.
         features: Which features a text has.
         shape: Shapes of a call.
     """
@@ -104,8 +109,8 @@ def estimate_batches(examples: Examples, features: Features, shape: Packing) -> 
 def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarray:
     """Return the examples of each step of an epoch, (calls, S, B) int32; -1 for no example.
 
-    Every example comes once, in an order that is drawn for the epoch. A step takes the next
-    examples that it has space for.
+    Every example comes once, in a random order that depends on seed and epoch. A step takes the
+    next examples until one more would exceed N features or B examples.
 
     Args:
         sizes_E: Number of features of each example, at most N.
@@ -136,7 +141,8 @@ def make_batches(
 ) -> Batches:
     """Return the batches of a run: `Bags` of S / micro steps, each with `micro` micro-batches.
 
-    Texts of more than N features are cut.
+    The result is a function of epochs and of the number of batches to skip in the first of them. A
+    process always gets all micro-batches. Texts of more than N features are cut.
 
     Args:
         examples: The training texts; each has a word.
@@ -181,7 +187,7 @@ def make_batches(
 
 
 def _by_micro_batch(tensor: tf.Tensor, shape: Packing) -> tf.Tensor:
-    """Reshape (S, N, ...) to (S / micro, micro N, ...)."""
+    """Return a tensor (S, N, ...) in the shape (S / micro, micro N, ...)."""
     _, size, *rest = tensor.shape
     return tf.reshape(tensor, (shape.steps // shape.micro, shape.micro * size, *rest))
 
@@ -189,7 +195,10 @@ def _by_micro_batch(tensor: tf.Tensor, shape: Packing) -> tf.Tensor:
 def _make_packer(
     examples: Examples, features: Features, shape: Packing, weights_C: np.ndarray, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Bags]:
-    """Return a function (epoch, number of a call, its examples (S, B)) -> `Bags` of S steps."""
+    """Return a function (epoch, number of a call, its examples (S, B)) -> `Bags` of S steps.
+
+    If M is 1, one label of each text is drawn at random for the epoch; else all are taken.
+    """
     with tf.device("CPU"):
         tokens_M, starts_E = tf.constant(examples.tokens_M), tf.constant(examples.starts_E)
         longest = features.longest(shape.features)
@@ -200,10 +209,12 @@ def _make_packer(
     steps, size, bags = shape.steps, shape.features, shape.bags
 
     def by_step(values_F: tf.Tensor, counts_S: tf.Tensor, padding: int = 0) -> tf.Tensor:
+        """Return the values of each step, (S, N), padded at the end."""
         ragged = tf.RaggedTensor.from_row_lengths(values_F, counts_S, validate=False)
         return ragged.to_tensor(padding, shape=(steps, size))
 
     def labels(examples_K: tf.Tensor, positions_K: tf.Tensor, seed: tf.Tensor):
+        """Return label ids and weights, (S, B, M) each, of examples at positions of S x B."""
         starts_K1 = tf.gather(label_starts_E, examples_K)[:, tf.newaxis]
         counts_K1 = tf.gather(label_starts_E, examples_K + 1)[:, tf.newaxis] - starts_K1
         if shape.labels == 1:

@@ -22,11 +22,11 @@ START_SECONDS = 30.0
 
 
 class BlockReceiver:
-    """Holds the blocks of a dataset of (number, rows) until they are taken.
+    """Holds the blocks of a dataset of (number, rows) until they are taken in order of number.
 
-    The dataset is made and iterated in a thread, because TensorFlow's client waits forever if no
-    server is left to answer. Only the end of the process ends such a wait; the thread does not
-    delay it.
+    The constructor starts a thread that makes and iterates the dataset, because TensorFlow's client
+    waits forever if no server is left to answer. Only the end of the process ends such a wait; the
+    thread does not delay it.
 
     Args:
         dataset: Makes the dataset.
@@ -44,7 +44,10 @@ class BlockReceiver:
         threading.Thread(target=self._pull, name="data service", daemon=True).start()
 
     def take(self, number: int) -> np.ndarray | None:
-        """Return the rows of a block, or None if they do not come in time.
+        """Wait for a block, and return its rows (R, L), or None if they do not come in time.
+
+        That is the case if the block is overdue by `PATIENCE_SECONDS`, the dataset has ended, or
+        `capacity` later blocks are held. Earlier blocks that are held are dropped.
 
         Args:
             number: Number of the block; it must be larger in each call.
@@ -62,24 +65,31 @@ class BlockReceiver:
             return self._held.pop(number)[1]
 
     def why_lost(self) -> str:
-        """Return why no more blocks are expected; empty if some are."""
+        """Return why no more blocks are expected, or "" if some are.
+
+        The reason is the dataset's error, or that no block is held or has come for a long time.
+        """
         with self._changed:
             limit = SILENCE_SECONDS if self._came else PATIENCE_SECONDS
             silent = not (self._ended or self._held) and time.monotonic() - self._last >= limit
             return self._error or ("it sends nothing" if silent else "")
 
     def close(self) -> None:
-        """Let the thread end as soon as TensorFlow returns."""
+        """Drop the held blocks, and let the thread end once TensorFlow returns; do not wait."""
         with self._changed:
             self._closed = True
             self._held.clear()
             self._changed.notify_all()
 
     def _overdue_since(self) -> float:
-        """Return since when the awaited block is overdue: a later block came, or none came."""
+        """Return the time (`time.monotonic`) from which on the awaited block counts as overdue.
+
+        It is the time when the oldest held block came or, without one, when the last block came.
+        """
         return next((came for came, _ in self._held.values()), self._last)
 
     def _pull(self) -> None:
+        """Hold each block of the dataset until `close`; keep the message of an error."""
         try:
             for number, rows_RL in self._dataset():
                 self._last, self._came = time.monotonic(), True
@@ -93,13 +103,16 @@ class BlockReceiver:
                 self._changed.notify_all()
 
     def _put(self, number: int, rows_RL: np.ndarray) -> bool:
-        """Hold a block, waiting for space unless it is awaited; return False after `close`."""
+        """Hold a block once there is space, or at once if awaited; return False after `close`.
+
+        A block before the awaited one is dropped, as the trainer has made it itself.
+        """
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or len(self._held) < self._capacity or number <= self._turn
             )
             self._last = time.monotonic()
-            if number >= self._turn and not self._closed:  # the trainer has made earlier blocks
+            if number >= self._turn and not self._closed:
                 self._held[number] = (self._last, rows_RL)
                 self._changed.notify_all()
             return not self._closed

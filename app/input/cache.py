@@ -24,11 +24,13 @@ _SIGNATURE = tf.TensorSpec([None], tf.int32)
 
 
 def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
-    """Return the blocks, kept in memory after the first pass: 4 bytes per token.
+    """Return a dataset of the blocks that keeps them in memory after its first complete pass.
+
+    A token takes 4 bytes.
 
     Args:
-        blocks: Dataset of tokens (M,) int32.
-        progress: Of the corpus.
+        blocks: Dataset of tokens (M,) int32, which is read in each pass until then.
+        progress: State of the corpus; a pass with an error in it is not complete.
     """
     cached: list[np.ndarray] = []
     is_complete = False
@@ -49,21 +51,23 @@ def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Data
 
 
 def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
-    """Return the blocks, kept in a file after the first pass or read from an existing file.
+    """Return a dataset of the blocks that keeps them in a file, or reads an existing file.
 
-    PATH.sizes.npy has the size and the CRC-32 of each block. It is written last, so the file of a
-    killed run is not taken for complete. A damaged cache is written again. If it cannot be written,
-    the run continues without it. Both are logged.
+    The file is written during the first complete pass. PATH.sizes.npy has the size and the CRC-32
+    of each block. It is written last, so the file of a killed run is not taken for complete. If the
+    file is damaged, the rest of that pass comes from `blocks`, and the next pass writes the file
+    again. If it cannot be written, the run continues without it. Both are logged.
 
     Args:
         blocks: Dataset of tokens (M,) int32, in the same order in each pass.
         path: The file; its name must change with everything the blocks depend on.
-        progress: Of the corpus.
+        progress: State of the corpus. After an error in it, a new pass is empty.
     """
     sizes_path = path.with_name(path.name + ".sizes.npy")
     is_writable = True
 
     def write() -> Iterator[np.ndarray]:
+        """Yield the blocks, and write each before it is yielded; go on if that fails."""
         nonlocal is_writable
         index: list[tuple[int, int]] = []
         source = blocks.as_numpy_iterator()
@@ -86,6 +90,7 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             yield from source
 
     def read() -> Iterator[np.ndarray]:
+        """Yield the blocks from the file, or from `blocks` where the file lacks them."""
         if progress.error is not None:  # the previous epoch failed
             return
         index = _read_index(path, sizes_path)
@@ -108,7 +113,10 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
 
 
 def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
-    """Return the size and checksum of each block, (N, 2) int64; None without a complete cache."""
+    """Return the size and checksum of each block, (N, 2) int64; None without a complete cache.
+
+    A warning is logged if the files are there but damaged.
+    """
     try:
         index = np.load(sizes_path)
         length = path.stat().st_size
@@ -128,7 +136,10 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
 
 
 def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the blocks of a cache file until one of them is damaged."""
+    """Yield the blocks of a cache file, up to a damaged one or an error of reading.
+
+    The error is logged as a warning.
+    """
     # Not mapped: access beyond the end of a truncated file would kill the process (SIGBUS).
     try:
         with open_regular(path) as file:

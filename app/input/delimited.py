@@ -20,7 +20,9 @@ Lines = tuple[int, str]
 
 
 def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
-    r"""Yield the blocks of a file cut at line ends: "\n", "\r\n", "\r\r\n" or "\r".
+    r"""Yield the text of a file in parts of whole lines, each with the number of its first line.
+
+    A line ends with "\n", "\r\n", "\r\r\n" or "\r", which all become "\n"; the last line gets one.
 
     Args:
         path: The file, for messages.
@@ -50,7 +52,9 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
 
 
 def is_quoted(text: str, separator: str) -> bool:
-    """Return whether rows of a text may have quoted cells, which may contain line ends.
+    """Return whether a text may have quoted cells: it has a quote, and the separator is , or ;.
+
+    Such cells may contain line ends.
 
     Args:
         text: The text.
@@ -64,8 +68,9 @@ def read_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tup
 
     Args:
         path: The file, for messages.
-        parts: Consecutive parts of the file.
-        separator: Empty for white space. With "," and ";", cells may be quoted.
+        parts: Consecutive parts of the file, see `whole_lines`.
+        separator: The separator of fields, or "" for white space. With "," and ";", cells may be
+            quoted.
 
     Raises:
         UsageError: A quote is not closed, or something follows a closed one.
@@ -83,15 +88,17 @@ def read_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tup
 def read_csv_rows(
     path: str, parts: Iterable[Lines], separator: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a text whose cells may be quoted, as `read_rows` does.
+    """Yield the rows that are not blank of a text with quoted cells, as `read_rows` does.
+
+    This sets the `csv.field_size_limit` of the process to `LONGEST`.
 
     Args:
         path: The file, for messages.
-        parts: Consecutive parts of the file.
+        parts: Consecutive parts of the file, see `whole_lines`.
         separator: Any single character.
 
     Raises:
-        UsageError: A quote is not closed, or something follows a closed one.
+        UsageError: A quote is not closed, something follows a closed one, or a cell is too long.
     """
     csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
     parts = iter(parts)
@@ -113,7 +120,7 @@ def read_csv_rows(
 
 
 def list_columns(header: list[str]) -> str:
-    """Return the names of a header for a message.
+    """Return the names of a header for a message: "none" if empty, cut if they are long.
 
     Args:
         header: The names.
@@ -123,7 +130,7 @@ def list_columns(header: list[str]) -> str:
 
 
 def check_single(path: str, header: list[str], name: str) -> None:
-    """Refuse a header that has the name of a column more than once.
+    """Raise a UsageError if a header has the name of a column more than once.
 
     Args:
         path: The file, for messages.
@@ -140,10 +147,12 @@ def check_single(path: str, header: list[str], name: str) -> None:
 
 
 def _has_content(row: list[str]) -> bool:
+    """Return whether a row has a cell that is not blank."""
     return any(cell and not cell.isspace() for cell in row)
 
 
 def _normalized(text: str) -> str:
+    r"""Return a text in which each line end is "\n"."""
     if "\r" not in text:
         return text
     # Windows writes "\r\r\n" for rows that end in "\r\n" already.

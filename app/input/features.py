@@ -30,7 +30,7 @@ class Features(NamedTuple):
         return self.words + (self.buckets if self.ngrams > 1 else 0)
 
     def sizes(self, lengths_E: np.ndarray, most: int) -> np.ndarray:
-        """Return the number of features of texts, of which at most `most` are used.
+        """Return the number of features of each text, cut to at most `most` features, (E,).
 
         Args:
             lengths_E: Words of each text.
@@ -40,7 +40,7 @@ class Features(NamedTuple):
         return sum(np.maximum(lengths_E - shorter, 0) for shorter in range(self.ngrams))
 
     def longest(self, most: int) -> int:
-        """Return how many words a text with at most so many features has, at least 1.
+        """Return the most words that a text of at most `most` features can have, at least 1.
 
         Args:
             most: Largest number of features of a text.
@@ -54,8 +54,8 @@ class Features(NamedTuple):
         in the same way (Joulin et al. 2016, section 2.3; Dictionary::addWordNgrams).
 
         Args:
-            tokens_M: Word ids, int32.
-            owners_M: Text number of each word, int32, not descending.
+            tokens_M: Word ids, int32, one text after the other.
+            owners_M: Text number of each word, int32, not descending. N-grams do not cross texts.
         """
         if self.ngrams == 1:
             return tokens_M, owners_M

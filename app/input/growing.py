@@ -45,7 +45,9 @@ def make_blocks(
     progress: Progress,
     first: int,
 ) -> tf.data.Dataset:
-    """Return a dataset of the blocks of a corpus. Iterate inside `raise_read_errors`.
+    """Return a dataset of a `TextBlock` for each block of a corpus, in order.
+
+    Iterate inside `text.blocks.raise_read_errors(progress)`.
 
     Args:
         sources: Paths of the text files.
@@ -85,7 +87,9 @@ def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
 
 
 def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
-    """Return a compiled function that makes the rows of a block (see `token_rows`).
+    """Return a traced function that subsamples a block and makes its rows (see `token_rows`).
+
+    The rows are in random order if --shuffle.
 
     Args:
         window: Tokens of the halo on each side.

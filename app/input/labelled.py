@@ -62,7 +62,7 @@ class Examples:
         )
 
     def part(self, start: int, stop: int) -> Examples:
-        """Return the texts from number `start` up to `stop`.
+        """Return the texts from number `start` up to `stop`; ids and labels are not copied.
 
         Args:
             start: First text.
@@ -79,6 +79,8 @@ class Examples:
 
     def with_names(self, words: Sequence[str], labels: Sequence[str]) -> Examples:
         """Return the same texts with ids of other names; words without a new id are dropped.
+
+        A text may lose all its words, but not its labels.
 
         Args:
             words: New names of the word ids.

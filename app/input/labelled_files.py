@@ -52,12 +52,14 @@ class _Texts(NamedTuple):
 def read(sources: tuple[str, ...], config: Config) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
+    A repeated label of a text counts once. The number of dropped long tokens is logged.
+
     Args:
         sources: Paths of the files.
         config: The configuration of the run.
 
     Raises:
-        UsageError: A text has no label, or a column is missing. Names the file and the line.
+        UsageError: There is no text, a text has no label (file and line), or a column is missing.
         RunError: A file cannot be read.
     """
     progress = Progress.make(sources)
@@ -98,7 +100,7 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
 
 
 def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Return a function from texts (E,) to their words, without labels, and the owner of each.
+    """Return a function from texts (E,) to words (M,) without labels, and their text numbers (M,).
 
     Args:
         config: The configuration of the run.
@@ -114,7 +116,7 @@ def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor,
 def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.data.Dataset:
     """Return a dataset of (unique words, unique labels, texts with positions among these).
 
-    Iterate inside `text.blocks.raise_read_errors(progress)`.
+    Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
     """
     settings = config.input
     if config.labelled.text_column:
@@ -142,7 +144,6 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
 
         parse_block = parse_text
-
         blocks = block_dataset(
             sources,
             "line",
@@ -168,7 +169,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from lines (E,) to their words and labels."""
+    """Return a function from lines (E,) to `_Texts`. A piece PREFIXname is the label `name`."""
     by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
     split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
@@ -203,7 +204,7 @@ def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 def _read_columns(
     path: str, config: Config, progress: Progress, index: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Yield thousands of texts of a CSV or TSV file at a time: texts, labels, label owners."""
+    """Yield texts, their labels and label owners from a CSV or TSV file; refuse malformed rows."""
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
     blocks = reading.blocks(
         path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
@@ -240,7 +241,7 @@ def _read_columns(
 def _group(
     examples: Iterator[tuple[str, list[str]]], max_characters: int
 ) -> Iterator[list[tuple[str, list[str]]]]:
-    """Yield thousands of examples at a time, fewer if their texts are long."""
+    """Yield lists of `_ROWS` examples, or fewer if their texts have `max_characters` or more."""
     group, size = [], 0
     for text, labels in examples:
         group.append((text, labels))
@@ -253,13 +254,13 @@ def _group(
 
 
 def _split_labels(cell: str, settings: LabelledConfig) -> list[str]:
-    """Return the labels of a cell, each with single blanks for white space."""
+    """Return the labels of a cell that are not blank, each with single blanks for white space."""
     parts = cell.split(settings.label_separator) if settings.label_separator else [cell]
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
 def _explain_missing_label(sources: tuple[str, ...], config: Config) -> UsageError:
-    """Return the error of the first line that has no label."""
+    """Read the files again, and return the error that names the first line without a label."""
     prefix = config.labelled.label_prefix
     size = config.input.block_bytes
     for path in sources:
@@ -280,7 +281,7 @@ def _explain_missing_label(sources: tuple[str, ...], config: Config) -> UsageErr
 
 
 def _remedy(config: Config) -> str:
-    """Return how to give labelled texts, as the end of a message."""
+    """Return the end of an error message: which lines or columns the files must have."""
     if config.labelled.text_column:
         return (
             "name columns of its first line by --text_column and --label_column, or leave both "

@@ -65,14 +65,17 @@ class Layout(NamedTuple):
 
 
 def detect_layout(path: str, settings: RatingsConfig) -> Layout:
-    """Return the layout of a file.
+    """Return the layout of a file, from its name and its first 100 rows.
+
+    A name in .parquet means Parquet. If a flag names a column, or the first row has usual names of
+    a user and an item column, it is a header. Otherwise --layout decides, or the numbers of fields.
 
     Args:
         path: The file.
         settings: Flags that name columns or the layout.
 
     Raises:
-        UsageError: The layout is unclear, or a named column is missing.
+        UsageError: The layout is unclear, a named column is missing, or the file is empty.
         RunError: The file cannot be read.
     """
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
@@ -108,12 +111,15 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
 
 
 def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> Layout:
-    """Return the layout of pairs without a header; refuse what may be a header after all.
+    """Return the layout of pairs without a header: user, item, and then rating and time, if any.
 
     Args:
         where: File, number and text of the first line, for messages.
         separator: Between fields.
         fields: The first rows.
+
+    Raises:
+        UsageError: The first line may be a header after all, or decimal signs may be commas.
     """
     count = min(len(fields[0]), max(_PAIR))
     has_name_column = any(
@@ -137,13 +143,18 @@ def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> La
 
 
 def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: bool) -> tuple:
-    """Return the columns of user, item, rating and time in a header.
+    """Return the columns of user, item, rating and time in a header; None for an absent one.
+
+    A column without a flag is found by its usual names. Rating and time may be absent.
 
     Args:
         path: The file, for messages.
         names: The header.
         named: Names that the flags give, or empty strings.
         by_name: Whether to return names instead of positions.
+
+    Raises:
+        UsageError: A named column, user or item is missing, or a column is there twice.
     """
     names = [name.strip().strip('"') for name in names]
     simple = [_simple(name) for name in names]
@@ -166,16 +177,18 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
 
 
 def _is_header(fields: list[str]) -> bool:
+    """Return whether a row has usual names of a user column and of an item column."""
     simple = {_simple(field) for field in fields}
     return all(simple & set(known) for known in _NAMES[:2])
 
 
 def _simple(name: str) -> str:
+    """Return a name in lower case, with only ASCII letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def is_number(field: str) -> bool:
-    """Return whether Python reads the field as a number.
+    """Return whether `float` accepts the field, as it does "1e5", "nan" and "inf".
 
     Args:
         field: The text.
@@ -188,7 +201,7 @@ def is_number(field: str) -> bool:
 
 
 def read_lines(path: str) -> Iterator[Lines]:
-    """Yield the lines of a text file, some MB at a time.
+    """Yield whole lines of a text file, some MB at a time, with the number of the first line.
 
     Args:
         path: The file.
@@ -202,6 +215,7 @@ def read_lines(path: str) -> Iterator[Lines]:
 
 
 def _decoded(path: str) -> Iterator[str]:
+    """Yield the text of a file in blocks; raise a UsageError if it is not UTF-8."""
     for offset, block in reading.raw_blocks(path, "line", _BLOCK_BYTES):
         try:
             yield block.decode()
@@ -211,7 +225,11 @@ def _decoded(path: str) -> Iterator[str]:
 
 
 def _first_line(path: str) -> Lines:
-    """Return the first line that is not blank, and its number."""
+    """Return the number and the text of the first line that is not blank.
+
+    Raises:
+        UsageError: There is none.
+    """
     for first, text in read_lines(path):
         for number, line in enumerate(io.StringIO(text), first):
             if line.strip():
@@ -220,6 +238,6 @@ def _first_line(path: str) -> Lines:
 
 
 def _separator(line: str) -> str:
-    """Return the separator of the fields of a line; empty for white space."""
+    """Return the first of `_SEPARATORS` in a line, outside of quotes; "" for white space."""
     unquoted = re.sub(r'"[^"]*"', "", line)
     return next(sign for sign in _SEPARATORS if sign in (unquoted or line))

@@ -73,14 +73,16 @@ class Split:
 def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Config) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
+    First, pairs below --min_rating are dropped, and repeated pairs are merged. Afterwards, users
+    and items with too few training pairs are dropped, and held-out pairs that cannot be scored.
+
     Args:
         corpus_pairs: Pairs of --corpus.
         heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
         config: The configuration of the run.
 
     Raises:
-        UsageError: The pairs lack ratings or times that the flags need, or no training pair is
-            left.
+        UsageError: Ratings or times that the flags need are missing, or no training pair is left.
     """
     settings = config.ratings
     add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
@@ -115,7 +117,7 @@ def select_scorable(
 ) -> tuple[Ratings, int]:
     """Return the pairs of known users and items that are not in training, and the number of others.
 
-    Repeated pairs are counted once.
+    A repeated pair is returned once; its repetitions count among the others.
 
     Args:
         pairs: Held-out pairs.
@@ -229,11 +231,9 @@ def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:
 
 
 def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
-    """Return each pair once, the latest by time, and the number of repetitions.
+    """Return each pair once, the latest by time, in the order of the files, and the merged number.
 
-    Args:
-        pairs: Pairs.
-        add_ratings: Whether to add up the ratings of repeated pairs.
+    With `add_ratings`, its rating is the sum of the ratings of its repetitions.
     """
     times_N = np.zeros(len(pairs.users_N), np.int8) if pairs.times_N is None else pairs.times_N
     codes_N = _codes(pairs)
@@ -250,7 +250,10 @@ def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
 
 
 def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
-    """Return which pairs --split holds out, (N,) bool."""
+    """Return which pairs --split holds out, (N,) bool; none if --heldout_share is 0.
+
+    `leave_one_out` takes the last pair of each user with several; `time` may raise a UsageError.
+    """
     rule, share = config.ratings.split, config.input.heldout_share
     count = len(pairs.users_N)
     is_heldout_N = np.zeros(count, bool)
@@ -287,7 +290,7 @@ def _select_known(pairs: Ratings) -> Ratings:
 
 
 def _positions(keys: list[str], others: list[str]) -> np.ndarray:
-    """Return the position of each key among others, int32; -1 if absent. A final -1 maps id -1."""
+    """Return the position of each key among others, int32; -1 if absent. Append -1, for id -1."""
     positions = {key: position for position, key in enumerate(others)}
     return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
 

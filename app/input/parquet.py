@@ -32,9 +32,10 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
 
     Args:
         path: The file.
-        names: The columns.
+        names: The columns; a repeated name counts once.
 
     Raises:
+        UsageError: It is not a Parquet file, or pyarrow is not installed.
         RunError: The file is damaged.
     """
     file = _open(path)
@@ -45,13 +46,15 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
 def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
     """Return the unique keys of a column as text, and the position among them for each row.
 
+    Numbers become decimal text, and floats without a fraction become integers: 3.0 is "3".
+
     Args:
         path: The file, for messages.
         batch: Some rows of it.
         name: The column.
 
     Raises:
-        UsageError: A cell is empty, or the type of the column cannot be a key.
+        UsageError: A cell is empty or not UTF-8, or the type of the column cannot be a key.
     """
     import pyarrow
     from pyarrow import types
@@ -96,7 +99,7 @@ def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
 
 
 def _filled(path: str, batch: pyarrow.RecordBatch, name: str) -> pyarrow.Array:
-    """Return a column that has no empty cells and is not encoded."""
+    """Return a column, decoded if it is dictionary-encoded; refuse empty cells (UsageError)."""
     import pyarrow
 
     column = batch[name]
@@ -108,6 +111,11 @@ def _filled(path: str, batch: pyarrow.RecordBatch, name: str) -> pyarrow.Array:
 
 
 def _open(path: str) -> ParquetFile:
+    """Open a Parquet file, and read its metadata.
+
+    Raises:
+        UsageError: It is not a Parquet file, or pyarrow is not installed.
+    """
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -123,6 +131,7 @@ def _open(path: str) -> ParquetFile:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
+    """Convert errors of a block that reads a Parquet file to RunError: the file is damaged."""
     import pyarrow
 
     try:

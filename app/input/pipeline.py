@@ -62,7 +62,8 @@ def token_blocks(
 ) -> tf.data.Dataset:
     """Return a dataset of tokens, one element per block of a share of the corpus.
 
-    Unknown words are dropped. Iterate inside `text.blocks.raise_read_errors(progress)`.
+    Unknown words are dropped, so an element may be empty. Iterate inside
+    `text.blocks.raise_read_errors(progress)`.
 
     Args:
         sources: Paths of the text files.
@@ -88,7 +89,10 @@ def map_blocks(
     process: Callable[[tf.Tensor], tf.Tensor],
     share: Share = ALL,
 ) -> tf.data.Dataset:
-    """Return a dataset of `process(text)` for each block of a share of the corpus.
+    """Return a dataset of `process(text)` for each block of a share of the corpus, in order.
+
+    All blocks are read, also those of other shares. Iterate inside
+    `text.blocks.raise_read_errors(progress)`.
 
     Args:
         sources: Paths of the text files.
@@ -117,14 +121,14 @@ def map_blocks(
 def make_block_tokenizer(
     corpus: CorpusConfig, lookup: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function from the text of a block to its tokens.
+    """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
         corpus: How to split the text.
         lookup: Function from words (N,) to ids (N,) int32; negative for unknown words.
 
     Returns:
-        Function from valid UTF-8, a string scalar, to tokens (M,) int32.
+        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
     split = make_splitter(corpus)
@@ -147,7 +151,7 @@ def make_epoch_rows(
     seed: int,
     share: Share = ALL,
 ) -> EpochRows:
-    """Return a function from an epoch to the dataset of its rows.
+    """Return a function from an epoch to the dataset of its rows, (R, L) int32 for each block.
 
     A row has T centres with a halo of `window` tokens on each side. Each kept token is a centre
     once. Rows do not cross block boundaries.
@@ -184,8 +188,8 @@ def make_batches(
     """Return a dataset of (epoch, batch) over several epochs.
 
     A batch is (S, B, L) int32, for S steps. Micro-batches follow one another in the second
-    dimension. A micro-batch that has no more rows is filled with `PAD`. All epochs share one
-    pipeline, so no step waits for a new pipeline to start.
+    dimension. The last batch of an epoch, and a micro-batch that has no more rows, is filled with
+    `PAD`. All epochs share one pipeline, so no step waits for a new pipeline to start.
 
     Args:
         streams: For each micro-batch that this process makes, a function from the epoch to its
@@ -253,7 +257,7 @@ def estimate_batches(
 
 
 def share_imbalance(blocks: int, settings: InputConfig) -> float:
-    """Return the size of the largest share of the blocks divided by the mean size.
+    """Return the size of the largest share of the blocks divided by the mean size, at least 1.
 
     Args:
         blocks: Blocks of the corpus.

@@ -62,8 +62,7 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
         settings: Flags that name columns or the layout.
 
     Raises:
-        UsageError: A line is malformed, or the files differ in their columns. Names the file and
-            line.
+        UsageError: A line is malformed, the files differ in their columns, or there is no pair.
         RunError: A file cannot be read.
     """
     users, items = _numbering(), _numbering()
@@ -92,6 +91,7 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
 
 
 def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
+    """Yield the pairs of a file of lines, some at a time; add new keys to `users` and `items`."""
     user, item, rating, time = layout.columns
     has_header = layout.header
     for numbers, columns in _columns(path, layout):
@@ -108,6 +108,7 @@ def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
 
 
 def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
+    """Yield the pairs of lines of a user and items, as `_read_pairs` does."""
     numbered_rows = delimited.read_rows(path, layouts.read_lines(path), layout.separator)
     while group := list(itertools.islice(numbered_rows, _ROWS)):
         numbers, rows = zip(*group, strict=True)
@@ -120,6 +121,7 @@ def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
 
 
 def _read_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
+    """Yield the pairs of a Parquet file, as `_read_pairs` does."""
     user, item, rating, time = layout.columns
     first = 1
     for batch in parquet.read_batches(path, [name for name in layout.columns if name is not None]):
@@ -147,7 +149,7 @@ _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] =
 
 
 def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequence[Sequence[str]]]]:
-    """Yield the columns of some rows of a file, and the line number of each row."""
+    """Yield the line numbers and the columns of some rows of a file; refuse malformed rows."""
     texts = layouts.read_lines(path)
     for first, text in texts:
         columns = _plain_columns(text, layout)
@@ -168,7 +170,7 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
-    """Return the columns of lines with the same number of fields; none if lines are not so."""
+    """Return the columns of lines, or [] unless all have `layout.fields` fields without quotes."""
     separator = layout.separator
     if not separator or delimited.is_quoted(text, separator):
         return []
@@ -185,7 +187,7 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
 
 
 def _check_fields(row: list[str], layout: Layout, where: str) -> None:
-    """Refuse a row that lacks a column, or has more fields than the first row."""
+    """Raise a UsageError for a row that lacks a column, or has more fields than the first row."""
     needed = 1 + max(column for column in layout.columns if column is not None)
     if len(row) < needed:
         raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
@@ -206,10 +208,10 @@ def _numbering() -> _Keys:
 def _ids(
     column: Sequence[str], keys: _Keys, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
-    """Return the number of each key; a new key gets the next number.
+    """Return the number of each key of a column, int32; add a new key with the next number.
 
     Raises:
-        UsageError: A key cannot be a line of a file of names.
+        UsageError: A new key is empty or has a line break.
     """
     old_count = len(keys)
     found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
@@ -226,6 +228,7 @@ def _ids(
 
 
 def _ratings(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
+    """Return the ratings of a column, float32; refuse numbers that float32 cannot hold."""
     with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused
         return _parse_numbers(column, np.float32, "rating", where, numbers)
 
@@ -260,7 +263,7 @@ def _parse_numbers(
 
 
 def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """Return the times of a column: numbers as they are, dates as seconds since 1970."""
+    """Return the times of a column, int64: numbers cut to integers, dates as seconds since 1970."""
     if column and layouts.is_number(column[0]):
         values = _parse_numbers(column, np.float64, "time", where, numbers)
         for index in np.flatnonzero(np.abs(values) >= 2.0**63):

@@ -36,7 +36,8 @@ def token_blocks(
 ) -> tf.data.Dataset:
     """Return a dataset of ids (M,) int32, one element per block of a share of the corpus.
 
-    Iterate inside `text.blocks.raise_read_errors(progress)`.
+    Unknown tokens have the id of `<unk>`; too long ones are dropped. `<eos>` follows each document
+    that has a token. Iterate inside `text.blocks.raise_read_errors(progress)`.
 
     Args:
         sources: Paths of the text files.
@@ -45,6 +46,9 @@ def token_blocks(
         settings: Block size and parallelism.
         progress: Updated while the files are read.
         share: Blocks to return.
+
+    Raises:
+        ValueError: The vocabulary lacks `<unk>` or `<eos>`.
     """
     tokenize, table = make_tokenizer(corpus), lookup_table(vocabulary)
     unknown, end = map(vocabulary.tokens.index, (UNK, EOS))
@@ -119,7 +123,7 @@ def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
 
 
 def heldout_share(settings: InputConfig) -> float:
-    """Return the share of every block that is held out from training.
+    """Return the share of every block that is held out from training: 0 with files of --heldout.
 
     Args:
         settings: Has --heldout, which replaces --heldout_share.
@@ -136,15 +140,18 @@ def _count_heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
 def _map_blocks(
     blocks: tf.data.Dataset, make_rows: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
 ) -> tf.data.Dataset:
+    """Return a dataset of the rows of each block, made in parallel, in the order of the blocks."""
     return blocks.map(
         make_rows, num_parallel_calls=settings.map_parallelism, deterministic=True, name="rows"
     )
 
 
 def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> tf.Tensor:
-    """Return ids as rows of B streams, (rows, T + 1), filled with `PAD`.
+    """Return ids as rows of B streams, (rows, T + 1) int32, filled with `PAD`.
 
-    Streams have a whole number of rows, so the last streams may be short or empty.
+    Row i of each of the B streams comes before row i + 1 of any. All streams have the same number
+    of rows, so the last streams may have fewer ids or none. The first id of a stream is stored as
+    its complement.
 
     Args:
         ids_M: Ids of a block, int32.

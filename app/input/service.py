@@ -34,14 +34,14 @@ BlockRows = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def check_service(data_service: str, sources: tuple[str, ...]) -> None:
-    """Check that the service answers and that its workers can read the files in blocks.
+    """Check that the service answers and has workers, and that they can read the files in blocks.
 
     Args:
         data_service: The value of --data_service.
         sources: Paths of the text files.
 
     Raises:
-        UsageError: The service does not answer, or a file is compressed.
+        UsageError: The service does not answer or has no workers, or a file is compressed.
     """
     flag = f"--data_service={data_service}"
     reason = _why_unreachable(service_address(data_service))
@@ -63,14 +63,17 @@ def make_block_rows(
 ) -> tuple[int, BlockRows]:
     """Return the number of blocks of the corpus, and a function that makes the rows of any block.
 
-    The function has TensorFlow operations only, and contains the vocabulary, so workers need no
-    file of it. They must see the text files.
+    The whole text is read once, to find its blocks. The function has TensorFlow operations only,
+    and contains the vocabulary, so workers need no file of it. They must see the text files.
 
     Args:
         sources: Paths of the text files.
         vocabulary: Tokens that have an id.
         keep_V: Probability that a token of each id is kept, (V,) float32.
         config: The configuration of the run.
+
+    Raises:
+        RunError: A file cannot be read, or is not UTF-8 with --invalid_utf8=error.
     """
     settings, corpus = config.input, config.corpus
     index_N4 = spans.build_index(
@@ -91,9 +94,11 @@ def make_epoch_rows(
     progress: Progress,
     share: pipeline.Share = pipeline.ALL,
 ) -> pipeline.EpochRows:
-    """Return the same rows in the same order as `pipeline.make_epoch_rows`.
+    """Return a function from an epoch to the dataset of its rows, (R, L) int32 for each block.
 
-    Iterate inside `text.blocks.raise_read_errors(progress)`.
+    The rows and their order are equal to those of `pipeline.make_epoch_rows`. Blocks that the
+    service does not send are made in this process, with a warning. Iterate inside
+    `text.blocks.raise_read_errors(progress)`.
 
     Args:
         settings: Address of the service, block size and parallelism.
@@ -128,7 +133,10 @@ class _EpochReader:
         self._capacity = min(_MAX_WAITING, max(4, _MAX_WAITING_BYTES // settings.block_bytes))
 
     def read(self, epoch: tf.Tensor) -> Iterator[np.ndarray]:
-        """Yield the rows of each block in order."""
+        """Yield the rows of each block in order; a block that comes too late is made here.
+
+        If the service is lost, the rest of the epoch is made here. Both are logged.
+        """
         reason = _why_unreachable(self._address)
         if reason:
             _warn_of_lost_service(self._address, reason)
@@ -168,6 +176,7 @@ class _EpochReader:
         )
 
     def _read_locally(self, epoch: tf.Tensor, first: int) -> Iterator[np.ndarray]:
+        """Yield the rows of each block from `first` on, made in this process."""
         dataset = without_tuning_thread(self._numbered_rows(epoch, first))
         for _, rows_RL in dataset.as_numpy_iterator():
             yield rows_RL
@@ -194,7 +203,7 @@ class _EpochReader:
 
 
 def _why_unreachable(address: str) -> str:
-    """Return why the service cannot do work; empty if it can."""
+    """Ask the service for its workers; return why it cannot do work, or "" if it can."""
     import grpc  # comes with TensorFlow; imported only if a service is used
 
     try:

@@ -36,7 +36,9 @@ def keep_probability(counts: np.ndarray, subsample: float, total: int | None = N
 def make_block_rows(
     keep_V: np.ndarray, window: int, settings: InputConfig, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Return a function from the tokens of a block to its rows.
+    """Return a function that subsamples the tokens of a block, and makes its rows.
+
+    The result depends only on its arguments and on `seed`. Rows are in random order if --shuffle.
 
     Args:
         keep_V: Probability that a token of each id is kept, (V,) float32.
@@ -62,7 +64,7 @@ def make_block_rows(
 def split_into_rows(
     tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Return the rows of the kept tokens of a block, shuffled if --shuffle.
+    """Return the rows of the kept tokens of a block, in random order if --shuffle.
 
     Args:
         tokens_N: Tokens (N,) int32.
@@ -116,7 +118,11 @@ def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Te
 
 
 def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
-    """Return rows (R, centres + 2 window) of tokens with a halo, filled with `PAD`."""
+    """Return rows (R, L) of `centres` tokens with a halo of `window` tokens on each side.
+
+    Rows follow each other in the text, so a halo repeats tokens of the rows beside it. Positions
+    before the first and after the last token are `PAD`.
+    """
     size = tf.shape(tokens_N)[0]
     count = -(-size // centres)
     padding = [window, window + count * centres - size]

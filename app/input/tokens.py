@@ -22,7 +22,7 @@ class Decoded(NamedTuple):
     Attributes:
         ids: Token ids (B, L) int32; 0 where there is no token.
         real: Bool (B, L), true where there is a token.
-        document: Number of the document within its row (B, L) int32.
+        document: Number of the document within its row (B, L) int32; 0 if it begins before the row.
     """
 
     ids: tf.Tensor
@@ -31,7 +31,7 @@ class Decoded(NamedTuple):
 
 
 def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Return tokens for ids.
+    """Return tokens for ids: `~id` for the first token of a document, else the id.
 
     Args:
         ids: Token ids (N,) int32.
@@ -44,7 +44,7 @@ def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 
 def decode(tokens_BL: tf.Tensor) -> Decoded:
-    """Return ids, mask and document numbers of tokens.
+    """Return ids, mask and document numbers of tokens, computed on the CPU.
 
     Args:
         tokens_BL: Tokens (B, L) int32.

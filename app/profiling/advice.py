@@ -28,8 +28,8 @@ class Change(NamedTuple):
     """A proposed change.
 
     Attributes:
-        what: A flag with its value, or a call of tf.data.
-        speedup: The greatest expected ratio of the speeds after and before.
+        what: A flag with its value, a command, or a call of tf.data.
+        speedup: The greatest speed to expect after the change, over the speed before it.
         why: The reason, a sentence.
         new_workdir: Whether the change needs a new workdir, as files in it depend on the flag.
     """
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 def advise(
     division: Division, stage: Stage | None, work: Work, config: Config | None, cores: int
 ) -> list[Change]:
-    """Propose changes that make a run faster.
+    """Return changes that would make a run faster, by the verdict of the division.
 
     Args:
         division: The parts of a step.
@@ -53,7 +53,7 @@ def advise(
         cores: The cores of the machine.
 
     Returns:
-        Changes, best first; empty if no flag is known to help.
+        Changes with a speedup of 1.05 or more, the greatest first; empty if none is known.
     """
     changes = []
     if division.verdict == "input-bound":
@@ -72,7 +72,10 @@ def advise(
 def _for_input(
     division: Division, stage: Stage | None, config: Config | None, cores: int
 ) -> list[Change]:
-    """Propose changes for a run whose steps wait for input."""
+    """Return changes for a run whose steps wait for input, by its slowest stage.
+
+    Without `config`, return changes of a tf.data pipeline.
+    """
     waiting = division.shares["input"]
     most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
     if config is None:
@@ -110,7 +113,13 @@ def _for_input(
 
 
 def _for_tf_data(stage: Stage | None, most: float, cores: int) -> list[Change]:
-    """Propose changes of a tf.data pipeline that is not one of Lexrow."""
+    """Return changes of a tf.data pipeline that is not one of Lexrow.
+
+    Args:
+        stage: The slowest stage, or None.
+        most: The speedup when no step waits.
+        cores: The cores of the machine.
+    """
     if stage and _MAP.match(stage.kind) and stage.parallelism < cores:
         calls = max(stage.parallelism, 1)
         why = f"{stage} runs {calls} at a time on {cores} cores"
@@ -123,7 +132,7 @@ def _for_tf_data(stage: Stage | None, most: float, cores: int) -> list[Change]:
 
 
 def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
-    """Propose changes for a run whose operations take the time."""
+    """Return changes for a device-bound or copy-bound run."""
     changes = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]
     # An optimizer with options of its own is not replaced, as another one would refuse them.
@@ -151,7 +160,13 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
 
 
 def _double(name: str, config: Config, share: float) -> Change:
-    """Propose to double a flag, which halves the work that is done once a step or once a call."""
+    """Return the change that doubles a flag; the expected gain is half of `share`.
+
+    Args:
+        name: The flag, a number of tokens a step or of steps a call.
+        config: The settings of the run.
+        share: The share of the time that is spent once a step or a call, whatever this number is.
+    """
     why = f"{share:.0%} of the time does not grow with this number"
     return _change(name, 2 * by_name(config)[name], 1 / (1 - share / 2), why)
 

@@ -43,15 +43,15 @@ _COLUMNS = {
 
 
 class Division(NamedTuple):
-    """The parts of the time of calls.
+    """How the calls of a train function spend their time. A call runs one step or several.
 
     Attributes:
         calls: The number of complete calls in the profile.
         milliseconds: The mean time of a call.
-        shares: The share of each part; they sum to 1. The parts are `input` (waiting for it),
+        shares: For each part, its share of the time. The parts are `input` (waiting for it),
             `host_to_device` (copies), `host_compute`, `launch` (the start of operations),
-            `device_compute` and `other`.
-        cpu_only: Whether the host is the device. Then its computation is `device_compute`.
+            `device_compute` and `other`. The shares add up to 1, or are all 0 without calls.
+        cpu_only: Whether there is no device but the CPU. Then its time is `device_compute`.
     """
 
     calls: int
@@ -61,15 +61,19 @@ class Division(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether there are enough calls to trust the shares."""
+        """Whether there are at least `TRUSTED_CALLS` calls, enough to trust the shares."""
         return self.calls >= TRUSTED_CALLS
 
     @property
     def verdict(self) -> str:
-        """The part that bounds the step, as a value of `VERDICTS`."""
+        """What limits the speed, such as "device-bound" (a value of `VERDICTS`).
+
+        It is "input-bound" if the share of waiting for input is `INPUT_BOUND` or more. Otherwise it
+        is the part with the largest share, where `other` counts as time of the host.
+        """
         if self.shares["input"] >= INPUT_BOUND:
             return VERDICTS["input"]
-        # Other time is that of the host as well, such as Python's.
+        # In other time the host works as well, such as in Python.
         host = self.shares["host_compute"] + self.shares["other"]
         by_part = {"host_compute": host} | {
             part: self.shares[part] for part in ("device_compute", "launch", "host_to_device")
@@ -78,14 +82,18 @@ class Division(NamedTuple):
 
 
 def divide(profile: Profile, work: Work) -> Division:
-    """Divide the time of the calls of a profile.
+    """Divide the time of the calls of a profile into parts.
+
+    The times come from xprof for a CPU with steps that xprof knows, else from the marked steps
+    among the events. On a CPU, the time of operations is divided by `work` into `launch` and
+    `device_compute`.
 
     Args:
         profile: The profile.
         work: The operations of the profile.
 
     Returns:
-        The parts of the time.
+        The division. It has 0 calls if the profile has no marked step.
     """
     cpu_only = profile.hardware == "CPU_ONLY"
     if cpu_only and profile.steps:
@@ -111,5 +119,5 @@ def divide(profile: Profile, work: Work) -> Division:
 
 
 def _on_host(call: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of a call with the host's computation as that of the device."""
+    """Return the parts of a call, with the time of `host_compute` moved to `device_compute`."""
     return dict(call) | {"device_compute": call["host_compute"], "host_compute": 0.0}

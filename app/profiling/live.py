@@ -25,13 +25,13 @@ class Live(NamedTuple):
 
     Attributes:
         first_epoch: The input alone, while it reads the corpus for the first time.
-        input: The input alone in later epochs; `first_epoch` if none was reached.
+        input: The input alone in later epochs; equal to `first_epoch` if none was reached.
         step: The steps alone, on batches in memory.
         both: The steps with their input.
         waiting: The share of the time of `both` in which steps wait for input.
         bytes_per_word: The bytes that are sent to the device for a word.
         bound: `input` or `step`, the slower one alone.
-        ratio: The speed of the faster one over that of the slower one.
+        ratio: The speed of the faster one over the speed of the slower one.
     """
 
     first_epoch: float
@@ -45,12 +45,13 @@ class Live(NamedTuple):
 
 
 def measure(job: Job, seed: int, seconds: float) -> Live:
-    """Measure the input and the steps of a job; this trains its tables.
+    """Measure the speed of a job's input alone, its steps alone, and both; this trains its tables.
 
     Args:
         job: The job.
         seed: The seed of the run.
-        seconds: The time of each measurement.
+        seconds: The time of each of three measurements. The input alone may take six times as long,
+            to reach the second epoch.
 
     Returns:
         The speeds.
@@ -66,7 +67,7 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     rate = tf.constant(job.learning_rate(0.0), tf.float32)
 
     def train(batch: tf.Tensor) -> float:
-        """Return the loss of a batch; float() waits until the device has computed it."""
+        """Train on a batch, and return its loss once the device has computed it."""
         with tf.device(job.placed.device):
             return float(function(batch, tf.constant(next(step), tf.int64), rate)[0])
 
@@ -75,14 +76,14 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     if not kept:
         raise RunError("the corpus gives no batch; name files that hold more text")
     train(kept[0])  # compiles the function
-    first, later = _input_rates(job, seconds)
+    first, later = _measure_input(job, seconds)
     cycle = itertools.cycle(kept)
-    alone = _rate(lambda: train(next(cycle)), seconds)
+    alone = _measure_rate(lambda: train(next(cycle)), seconds)
     with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         for _ in range(_BATCHES):
             train(next(batches)[1])
         timed = _TimedBatches(batches)
-        both = _rate(lambda: train(next(timed)), seconds)
+        both = _measure_rate(lambda: train(next(timed)), seconds)
     speeds = {"input": later * words, "step": alone * words}
     bound, faster = sorted(speeds, key=lambda name: speeds[name])
     return Live(
@@ -102,14 +103,11 @@ def _bytes(tensor: tf.Tensor) -> int:
 
 
 def text(rates: Live, unit: str) -> str:
-    """Return a measurement as text.
+    """Return the speeds and a verdict, the slower one of input and step, as five lines of text.
 
     Args:
         rates: The speeds.
         unit: The unit of the job, such as `words`.
-
-    Returns:
-        Some lines for people.
     """
     names = {"input": "the input", "step": "the step"}
     faster = "step" if rates.bound == "input" else "input"
@@ -134,7 +132,7 @@ def text(rates: Live, unit: str) -> str:
 
 
 class _TimedBatches:
-    """Batches, and the time that was spent waiting for them."""
+    """An iterator of batches that adds up the time spent waiting for them."""
 
     def __init__(self, batches: Iterator[tuple[int, tf.Tensor]]):
         self._batches, self._waited, self._began = batches, 0.0, time.perf_counter()
@@ -146,15 +144,16 @@ class _TimedBatches:
         return batch
 
     def share(self) -> float:
-        """Return the share of the waiting in the time since construction."""
+        """Return the time spent waiting, as a share of the time since construction."""
         return self._waited / (time.perf_counter() - self._began)
 
 
-def _input_rates(job: Job, seconds: float) -> tuple[float, float]:
-    """Return the batches a second of the input in the first epoch, and in later epochs.
+def _measure_input(job: Job, seconds: float) -> tuple[float, float]:
+    """Return the batches a second of the input alone, in the first epoch and in later epochs.
 
-    If one of them was not reached, its rate is that of the other. The first batch does not count,
-    as the pipeline is built for it.
+    Both rates are equal if only one of them was measured. Later epochs are measured for the given
+    seconds, but everything ends after six times as long. The first batch does not count, as the
+    pipeline is built for it.
     """
     counts, times = [0, 0], [0.0, 0.0]
     with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
@@ -171,7 +170,7 @@ def _input_rates(job: Job, seconds: float) -> tuple[float, float]:
     return first or other, other or first
 
 
-def _rate(call: Callable[[], object], seconds: float) -> float:
+def _measure_rate(call: Callable[[], object], seconds: float) -> float:
     """Return the calls a second of a function, measured for some seconds."""
     began, calls = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:

@@ -23,15 +23,15 @@ _COPY = "memcpyh2d"  # CUPTI's name of a copy from the host, in lower case
 def divide_steps(events: Sequence[Event], starting: bool) -> list[dict[str, float]]:
     """Divide the time of each marked step into the parts of `division.Division`.
 
-    At each moment the first active part counts, in this order: device, copy, wait for input, start
-    of operations. The remaining time is that of the host.
+    Each moment belongs to the first active part, in this order: device, copy, wait for input, start
+    of operations. The remaining time is `host_compute`; `other` is 0.
 
     Args:
-        events: The events of the profile.
-        starting: Whether the start of operations is a part of its own.
+        events: The events of the profile. A marked step has the argument `step_num`.
+        starting: Whether the start of operations is the part `launch`; else `launch` is 0.
 
     Returns:
-        Milliseconds of each step by part; the part `step` is the whole step.
+        For each step, the milliseconds of each part, and of the whole step as `step`.
     """
     on_device = [event for event in events if on_stream(event)]
     layers = {
@@ -64,7 +64,7 @@ def _copies(event: Event) -> bool:
 
 
 class _Cover:
-    """The union of the times of some events."""
+    """The times in which at least one of some events was active."""
 
     def __init__(self, events: Iterable[Event]):
         spans: list[list[float]] = []
@@ -79,10 +79,11 @@ class _Cover:
         self._sums = [0.0, *itertools.accumulate(end - start for start, end in spans)]
 
     def within(self, start: float, end: float) -> float:
-        """Return how much of the time between two moments is covered, in microseconds."""
+        """Return for how many microseconds between two moments an event was active."""
         return self._until(end) - self._until(start)
 
     def _until(self, moment: float) -> float:
+        """Return for how many microseconds before a moment an event was active."""
         number = bisect.bisect_right(self._starts, moment)
         beyond = max(0.0, self._ends[number - 1] - moment) if number else 0.0
         return self._sums[number] - beyond

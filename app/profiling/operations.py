@@ -26,14 +26,14 @@ _CALL = "StatefulPartitionedCall/"
 
 
 class Operation(NamedTuple):
-    """All operations of one name in the graph, without the numbers that distinguish copies.
+    """All operations of one name, type and part, where names lose the numbers of copies.
 
     Attributes:
-        name: The name.
+        name: The name in the graph; `layer_1/MatMul_2` becomes `layer/MatMul`.
         kind: The type.
         part: The phase of the step (`types.PHASES`), `input`, or empty.
         count: The number of runs.
-        seconds: The time of all runs.
+        seconds: The time of all runs, without operations within them.
         share: The share of the time of all operations.
     """
 
@@ -49,10 +49,10 @@ class Work(NamedTuple):
     """The time of the operations of a profile.
 
     Attributes:
-        operations: The operations, heaviest first.
-        parts: The share of each part in the time of all operations.
-        starting: The share of the time to start operations, in the executor, of all time that the
-            step's threads worked.
+        operations: The operations, in descending order of time.
+        parts: For each part (see `Operation.part`), its share of the time of all operations.
+        starting: The time in which TensorFlow's executor starts operations, as a share of this time
+            and the time of all operations but those of the input. 0 if a device ran operations.
     """
 
     operations: list[Operation]
@@ -61,7 +61,7 @@ class Work(NamedTuple):
 
 
 def collect_work(events: Sequence[Event]) -> Work:
-    """Sum up the operations of a profile: those of devices, or of the host if there are none.
+    """Sum up the operations of a profile: only operations of devices, or of the host if none ran.
 
     Args:
         events: The events of the profile.
@@ -95,7 +95,11 @@ def collect_work(events: Sequence[Event]) -> Work:
 
 
 def _innermost(stack: Sequence[Event]) -> Event | None:
-    """Return the innermost operation in a stack of nested events; None if there is none."""
+    """Return the innermost operation in a stack of nested events, outermost first.
+
+    Return None if there is none, or if the innermost part of the stack is a wait of an iterator or
+    the executor's work after an operation.
+    """
     for event in reversed(stack):
         if event.name == _AFTERWARDS or _is_wait(event):
             return None
@@ -109,12 +113,15 @@ def _is_input(event: Event) -> bool:
 
 
 def _is_wait(event: Event) -> bool:
-    """Return whether the event is that of an iterator, in which a thread waits for another."""
+    """Return whether the event is a call of an iterator, in which a thread waits for another."""
     return event.name.startswith(_ITERATOR)
 
 
 def _name_and_type(event: Event) -> tuple[str, str] | None:
-    """Return the name and the type of the operation; None if the event is no operation."""
+    """Return the name and the type of an event's operation; None if it is no operation.
+
+    A wait of an iterator is none.
+    """
     if event.name == _ASYNCHRONOUS:
         return event.args.get("name", ""), event.args.get("kernel_type", "")
     # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
@@ -124,7 +131,7 @@ def _name_and_type(event: Event) -> tuple[str, str] | None:
 
 
 def _key(event: Event) -> tuple[str, str, str]:
-    """Return the name, the type and the part of an operation."""
+    """Return the name (without the numbers of copies), the type and the part of an operation."""
     operation = _name_and_type(event)
     assert operation is not None
     name, kind = operation
@@ -133,7 +140,10 @@ def _key(event: Event) -> tuple[str, str, str]:
 
 
 def _phase(name: str) -> str:
-    """Return the phase of the step of an operation; `gradient` for operations of autodiff."""
+    """Return the phase (of `PHASES`) that an operation's name begins with, or "" if none.
+
+    Operations of `gradient_tape` belong to `gradient`.
+    """
     first = name.partition("/")[0]
     first = "gradient" if first == "gradient_tape" else first
     return first if first in PHASES else ""

@@ -21,11 +21,13 @@ _INK = "#333333"
 
 
 def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:
-    """Draw a bar for each diagnosis, in milliseconds of a step.
+    """Draw a bar for each diagnosis to a picture file, in milliseconds of a step.
+
+    This needs matplotlib.
 
     Args:
         bars: The name and the diagnosis of each bar; the first is on top.
-        path: The file to write.
+        path: The file to write; its suffix names the format.
 
     Raises:
         RunError: The file cannot be written.

@@ -30,7 +30,7 @@ class Diagnosis(NamedTuple):
 
     Attributes:
         profile: The folder of the profile.
-        steps: The steps of a call.
+        steps: The steps of a call of the train function; 1 if not known.
         tokens: The tokens of a step; 1 if not known.
         division: The parts of the time of a call.
         stage: The slowest stage of the pipeline, or None.
@@ -48,12 +48,14 @@ class Diagnosis(NamedTuple):
 
     @property
     def milliseconds(self) -> float:
-        """The time of a step."""
+        """The mean time of a step."""
         return self.division.milliseconds / self.steps
 
 
 def diagnose(profile: Path, config: Config | None) -> Diagnosis:
-    """Diagnose the profile in a folder.
+    """Read the profile in a folder, and return its diagnosis.
+
+    The advice depends on the number of cores of this machine.
 
     Args:
         profile: The folder of the profile.
@@ -80,7 +82,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
 
 
 def text(diagnosis: Diagnosis) -> str:
-    """Return a diagnosis as lines of text for people."""
+    """Return a diagnosis as lines of text: step, verdict, slowest stage, operations, changes."""
     division, stage = diagnosis.division, diagnosis.stage
     shares = sorted(division.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(
@@ -126,14 +128,11 @@ def text(diagnosis: Diagnosis) -> str:
 
 
 def compare(before: Diagnosis, now: Diagnosis) -> str:
-    """Compare two profiles in a line of text.
+    """Return a line about an earlier profile, and how many times as fast, by tokens, it is now.
 
     Args:
         before: The earlier diagnosis.
         now: The later diagnosis.
-
-    Returns:
-        A line for people.
     """
     ratio = before.milliseconds * now.tokens / (now.milliseconds * before.tokens)
     return (
@@ -143,7 +142,7 @@ def compare(before: Diagnosis, now: Diagnosis) -> str:
 
 
 def record(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as values for JSON."""
+    """Return a diagnosis as values for JSON, with the five heaviest operations."""
     division = diagnosis.division
     return {
         "profile": str(diagnosis.profile),

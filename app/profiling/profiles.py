@@ -21,8 +21,8 @@ class Event(NamedTuple):
 
     Attributes:
         process: The process, such as `/host:CPU` or `/device:GPU:0`.
-        thread: The name and the number of the thread.
-        name: The name of the event; the type of an operation.
+        thread: The name and the number of the thread, separated by a space.
+        name: The name of the event; for an operation, its type.
         start: Microseconds.
         length: Microseconds.
         args: The recorded arguments.
@@ -54,14 +54,11 @@ class Profile(NamedTuple):
 
 
 def find_newest(folder: Path, flag: str = "workdir") -> Path:
-    """Find the newest profile anywhere below a folder.
+    """Return the folder of the newest profile anywhere below a folder. Its name is its time.
 
     Args:
-        folder: The folder of a run.
+        folder: The folder to search, such as a workdir.
         flag: The flag that names the folder, for messages.
-
-    Returns:
-        The folder of the profile.
 
     Raises:
         UsageError: There is no such folder, or no profile below it.
@@ -85,11 +82,11 @@ def read(folder: Path) -> Profile:
         The profile.
 
     Raises:
-        RunError: The profile is damaged.
+        RunError: A file of the profile is truncated or no profile.
     """
     files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
-    analysis = _tool(files, "input_pipeline_analyzer")
-    trace = _tool(files[:1], "trace_viewer")
+    analysis = _run_converter(files, "input_pipeline_analyzer")
+    trace = _run_converter(files[:1], "trace_viewer")
     (table,) = (table for table in analysis if any(c["id"] == "stepnum" for c in table["cols"]))
     columns = [column["id"] for column in table["cols"]]
     rows = [[cell["v"] for cell in row["c"]] for row in table["rows"]]
@@ -101,15 +98,23 @@ def read(folder: Path) -> Profile:
 
 
 def on_stream(event: Event) -> bool:
-    """Return whether a device ran the event; xprof derives the other lines of a device."""
+    """Return whether the event is an operation or a copy that a device ran.
+
+    Other events with the name of a device are derived by xprof.
+    """
     return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
 
-def _tool(files: Sequence[str], name: str) -> Any:
+def _run_converter(files: Sequence[str], name: str) -> Any:
+    """Run a converter of xprof on files of a profile, and return its result, parsed from JSON.
+
+    Raises:
+        RunError: The converter gives nothing, as for a truncated file.
+    """
     with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
-        # A result that TensorBoard has saved may be that of a file that was replaced since.
+        # A result that TensorBoard has saved may belong to a file that was replaced since.
         data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
     if not data:
         raise RunError(f"{files[0]} is truncated or no profile; delete it and {_RECORD}")

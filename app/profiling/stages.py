@@ -40,7 +40,7 @@ class Stage(NamedTuple):
 
 @dataclasses.dataclass
 class _Node:
-    """A stage, the stages before it, and the seconds that the stage after it waited."""
+    """A stage of a pipeline, its input stages by type (`before`), and the seconds of its calls."""
 
     kind: str
     name: str = ""
@@ -50,16 +50,14 @@ class _Node:
 
 
 def find_slowest(events: Sequence[Event]) -> Stage | None:
-    """Find the stage that the pipeline waits for.
+    """Return the stage that the pipeline of the steps waits for, or None if no pipeline ran.
 
-    The search starts at the end of the pipeline. It moves to the stage before as long as that takes
-    half of the time, and always from a stage that does no work of its own.
+    The search starts at the end of the pipeline. It moves to the slowest input of a stage if that
+    input takes at least half of the stage's time, or if the stage does no work of its own. Other
+    pipelines count as inputs of a generator.
 
     Args:
         events: The events of a profile.
-
-    Returns:
-        The stage, or None if no pipeline ran.
     """
     roots = _pipelines([event for event in events if event.name.startswith(_ITERATOR)])
     if not roots:
@@ -82,13 +80,21 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
 
 
 def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
-    """Return the key of the pipeline of the steps' threads; of several, the slowest."""
+    """Return the key of the slowest pipeline on one of `threads`, or of all if there is none.
+
+    Args:
+        roots: The last stage of each pipeline, by id and thread.
+        threads: The threads of the steps.
+    """
     keys = [key for key in roots if key[1] in threads] or list(roots)
     return max(keys, key=lambda key: roots[key].seconds)
 
 
 def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
-    """Return the last stage of each pipeline by the id and the thread of its root."""
+    """Return the last stage of each pipeline, by the id and the thread of its root.
+
+    Events without a recorded root belong to a pipeline with the key ("", "").
+    """
     parents = {event.args["id"]: event.args.get("parent_id") for event in events}
     roots = {
         event.args["id"]: (event.args["id"], event.thread)

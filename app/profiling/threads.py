@@ -9,7 +9,7 @@ from .profiles import Event
 
 
 def by_thread(events: Sequence[Event]) -> list[list[Event]]:
-    """Group events by thread.
+    """Group events by process and thread, and sort each group by time.
 
     Args:
         events: Events in any order.
@@ -27,14 +27,14 @@ def by_thread(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def nested(events: Sequence[Event]) -> Iterator[tuple[Event, tuple[Event, ...], float]]:
-    """Yield each event of a thread with the events around it and its own time.
+    """Yield each event of a thread, with the events that enclose it and its own time.
 
     Args:
         events: The events of a thread, in the order of `by_thread`.
 
     Yields:
-        The event, the events around it (outermost first), and the microseconds that no event
-        within it took.
+        The event, the events that enclose it (outermost first), and the microseconds of the event
+        without the events within it.
     """
     own_times = [event.length for event in events]
     outer: list[int] = []  # numbers of the events around the current one, outermost first

@@ -25,10 +25,11 @@ def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
         optional: Whether to return None if there is no file.
 
     Returns:
-        The value.
+        The value, or None for an optional file that is missing.
 
     Raises:
-        DamagedError: The file is missing, or its value has another shape.
+        DamagedError: The file is missing and not optional, is no JSON or longer than 64 MiB, or its
+            value has another shape.
         RunError: The file cannot be read.
     """
     data = _content(path, _JSON_BYTES)
@@ -106,7 +107,7 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
         longest: The bytes that a line may have.
 
     Raises:
-        DamagedError: There is no such file, a line is longer, or the last one has no end.
+        DamagedError: The file is missing or empty, a line is longer, or the last one has no end.
         RunError: The file cannot be read.
     """
     number = 0
@@ -148,14 +149,15 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Convert errors of the system, for a block that reads a file or a folder.
+    """Convert an OSError or MemoryError of a block that reads a file or a folder.
 
     Args:
         path: The file or folder.
 
     Raises:
         DamagedError: The path, or a file below it, is missing.
-        RunError: The system refuses to read it (no permission, a failing disk, no memory).
+        RunError: The system refuses to read it (no permission, a failing disk, no memory), or a
+            file elsewhere is missing.
     """
     try:
         yield
@@ -170,14 +172,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def list_folder(folder: Path, prefix: str = "") -> list[Path]:
-    """Return the sorted paths in a folder, or none if there is no folder.
+    """Return the sorted paths of a folder's content, or [] if there is no folder.
 
     Args:
         folder: The folder.
         prefix: The beginning of the names to return.
 
     Raises:
-        RunError: The folder cannot be read.
+        RunError: The path is no folder, or cannot be read.
     """
     try:
         names = os.listdir(folder)
@@ -196,7 +198,7 @@ def _content(path: str | Path, limit: int | None = None) -> bytes | None:
     """Return the bytes of a file, or None if there is no file.
 
     Raises:
-        DamagedError: The file is longer than the limit.
+        DamagedError: The file is longer than `limit` bytes.
         RunError: The file cannot be read.
     """
     try:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def hide_stderr() -> Iterator[None]:
-    """Hide the output to stderr of a block, also from C++, and show it only if the block fails.
+    """Hide the output of a block to stderr, also from C++, and write it there if the block raises.
 
-    Some libraries write notes there whatever the log level is.
+    The whole process is affected, with all its threads. Some libraries write notes to stderr at
+    every log level.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as notes:

@@ -16,7 +16,9 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def name(settings: RunConfig) -> str:
-    """Return the name of the device to train on: --device, else the first GPU, else the CPU.
+    """Return the name of the device to train on: --device, else the first GPU, else `CPU:0`.
+
+    The name has the form `GPU:0`; --device may also be `gpu`, `/GPU:0` or `/device:GPU:0`.
 
     Args:
         settings: The settings of the run.
@@ -35,10 +37,12 @@ def name(settings: RunConfig) -> str:
 
 
 def use_machine(settings: RunConfig) -> None:
-    """Set the threads and the memory of TensorFlow.
+    """Set the number of TensorFlow's threads, and let it take GPU memory as needed; check --device.
 
-    After TensorFlow's first operation, in a program of which this run is a part, they stay as they
-    are, with a warning.
+    Operations run side by side on all cores. Each of them uses --intra_op_threads threads. If that
+    is 0: all cores for a language model, else a quarter of the cores, and at most
+    TF_NUM_INTRAOP_THREADS. If TensorFlow has run an operation before, nothing is set, and a warning
+    is logged.
 
     Args:
         settings: The settings of the run.
@@ -67,16 +71,16 @@ def use_machine(settings: RunConfig) -> None:
 
 
 def shard_devices(config: Config) -> list[str]:
-    """Return the names of the devices of the steps and of the classes of words.
+    """Return the names of the --class_devices devices that share the classes of words.
 
     Args:
         config: The configuration of the run.
 
     Returns:
-        The device of the steps, and then as many further ones as --class_devices asks for.
+        The device of the steps (see `name`), then the next ones of its kind, such as GPU:0, GPU:1.
 
     Raises:
-        UsageError: The machine has fewer devices.
+        UsageError: The machine has fewer devices, or no device --device.
     """
     first, count = name(config.run), config.model.class_devices
     kind, _, number = first.partition(":")
@@ -90,12 +94,12 @@ def shard_devices(config: Config) -> list[str]:
 
 
 def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
-    """Return the dtype of the matrix products of a model.
+    """Return the dtype of the matrix products of a model: float32 or bfloat16.
 
     Args:
         settings: The settings of the model. --compute_dtype decides unless it is `auto`.
-        device: The name of the device. With `auto`, the dtype is the one that it multiplies
-            fastest.
+        device: The name of the device, such as GPU:0. With `auto`, the dtype is bfloat16 if the
+            GPU (NVIDIA from Ampere on) or this machine's CPU has instructions for it.
     """
     if settings.compute_dtype != "auto":
         return _PRODUCTS[settings.compute_dtype]
@@ -107,6 +111,7 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
 
 
 def _processor_flags() -> set[str]:
+    """Return the features of the first CPU in /proc/cpuinfo; empty if they are not known."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next((set(line.split()) for line in file if line.startswith("flags")), set())

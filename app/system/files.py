@@ -24,10 +24,10 @@ LONGEST_LINE = 1 << 20
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:
-    """Return the function of the standard library that opens a file of this name.
+    """Return `gzip.open`, `bz2.open` or `lzma.open` for a name in .gz, .bz2 or .xz, else `plain`.
 
     Args:
-        path: The file.
+        path: The file. It is not opened, and letter case is ignored.
         plain: The function for a file whose suffix names no compression.
     """
     return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
@@ -61,6 +61,7 @@ def open_stream(path: str | Path) -> BinaryIO:
 
 
 def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> BinaryIO:
+    """Open a file to read its bytes; raise an OSError with the reason if it is of another kind."""
     descriptor = os.open(path, os.O_RDONLY | flags)
     if stat.S_IFMT(os.fstat(descriptor).st_mode) not in kinds:
         os.close(descriptor)
@@ -71,7 +72,7 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
 def read_lines(
     path: str | Path, content: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, bytes]]:
-    """Read the lines of a file or a pipe, without a byte-order mark.
+    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first.
 
     Args:
         path: The file, which is not decompressed.
@@ -79,10 +80,10 @@ def read_lines(
         longest: The longest allowed line, in bytes.
 
     Yields:
-        The number of a line, from 1, and the line.
+        The number of a line, from 1, and the line with its line break.
 
     Raises:
-        UsageError: The file cannot be read, is a device, or has a longer line.
+        UsageError: The file cannot be read, is a folder or a device, or has a longer line.
     """
     try:
         with open_stream(path) as file:
@@ -96,7 +97,7 @@ def read_lines(
 def bounded_lines(
     file: BinaryIO, name: str | Path, content: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an open file, as `read_lines` does.
+    """Yield the lines of an open file, without a byte-order mark.
 
     Args:
         file: The open file.
@@ -105,7 +106,7 @@ def bounded_lines(
         longest: The most bytes that a line may have.
 
     Yields:
-        The number of each line, from 1, and the line.
+        The number of each line, from 1, and the line with its line break.
 
     Raises:
         UsageError: A line is longer.
@@ -122,16 +123,18 @@ def bounded_lines(
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file to write, which replaces `path` if the block succeeds.
+    """Yield the path of a temporary file, which replaces `path` if the block succeeds.
 
-    The folder of `path` is made. The disk has the whole new file before the old one is removed.
+    The block must write the temporary file, which does not exist yet. The folder of `path` is made.
+    The disk has the whole new file before the old one is removed. A link keeps its target's place.
 
     Args:
         path: The file to make or to replace. It is unchanged if there is an error.
 
     Raises:
         UsageError: `path` is not a regular file.
-        RunError: The file cannot be written (a full disk, no permission).
+        RunError: The file cannot be written (a full disk, no permission), or the block raises
+            another OSError.
     """
     with _beside(path, "new") as (target, temporary):
         if target.exists() and not target.is_file():
@@ -144,7 +147,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
-    """Yield a temporary folder to fill, which replaces `path` if the block succeeds.
+    """Yield the path of a new empty folder, which replaces `path` if the block succeeds.
 
     The disk has the whole new folder before the old one is removed.
 
@@ -154,7 +157,7 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
 
     Raises:
         UsageError: `path` is a file, or a folder with other content.
-        RunError: The folder cannot be written.
+        RunError: The folder cannot be written, or the block raises another OSError.
     """
     with _beside(path, "new") as (target, temporary), _beside(path, "old") as (_, former):
         if target.exists() and not target.is_dir():
@@ -215,15 +218,16 @@ def _fsync(path: Path) -> None:
 
 
 def _hidden_name(path: Path, purpose: str) -> Path:
-    """Return an unused path beside a path, which `sweep` recognizes."""
+    """Return a random hidden path beside a path. `sweep` removes those of purpose new or gone."""
     return path.parent / f".{path.name}.{purpose}-{secrets.token_hex(4)}"
 
 
 @contextlib.contextmanager
 def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the resolved path and an unused path beside it. Make their folder.
+    """Make the folder of a path, and yield the path without links and an unused path beside it.
 
-    The unused path is removed at the end. An OSError in the block becomes a RunError.
+    A file or folder at the second path is removed at the end. An OSError in the block becomes a
+    RunError.
     """
     target = Path(os.path.realpath(path))  # the target of a link, so that the link stays
     temporary = _hidden_name(target, purpose)

@@ -25,15 +25,15 @@ _GROUPS = (
 
 
 def memory_bytes() -> int:
-    """Return the size of the machine's memory."""
+    """Return the size of the machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def free_bytes() -> int:
-    """Return the size of the memory that is available, or of all memory where it is not known.
+    """Return the bytes of memory that are free, at most what the control group may still use.
 
-    The limit of a control group, such as a container has, counts. Cached files do not: the system
-    drops them when memory is needed.
+    A container has a control group. Memory with cached files counts as free, as the system drops
+    them when memory is needed. Without /proc (not Linux), return the size of all memory.
     """
     available = read_field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else memory_bytes()
@@ -49,16 +49,18 @@ def free_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process takes, without mapped files (Linux; elsewhere 0)."""
+    """Return the bytes of memory of this process, without mapped files (Linux; elsewhere 0)."""
     taken = read_field(Path("/proc/self/status"), "RssAnon")
     return int(taken.split()[0]) * 1024 if taken else 0
 
 
 def read_field(path: Path, name: str) -> str | None:
-    """Return the value of the first line `name : value` of a file, or None if there is none.
+    """Return the value of the first line `name : value` of a file.
+
+    Return None if the file has no such line, or cannot be read.
 
     Args:
-        path: A file of the proc file system.
+        path: A file of the proc file system, such as /proc/meminfo.
         name: The name of the field.
     """
     pairs = (line.partition(":") for line in (_read_text(path) or "").splitlines())
@@ -66,6 +68,7 @@ def read_field(path: Path, name: str) -> str | None:
 
 
 def _read_text(path: Path) -> str | None:
+    """Return the text of a file, or None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command, and write its exit code and its `processes.Usage` as JSON.
+    """Run a command to its end, and write its exit code and its `processes.Usage` as JSON.
+
+    The exit code is negative for a signal. This program itself ends with exit code 0.
 
     Args:
         arguments: The file to write, then the command.

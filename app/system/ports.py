@@ -21,7 +21,8 @@ def taken(port: int, host: str = "") -> str:
         host: An address of this machine; by default all its addresses.
 
     Returns:
-        The message of the system, such as "Address already in use".
+        The message of the system, such as "Address already in use". Only a try shows whether a
+        server can listen; the port is free again afterwards.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -34,7 +35,9 @@ def taken(port: int, host: str = "") -> str:
 
 
 def free(count: int) -> list[int]:
-    """Return ports at which no server listens.
+    """Return random ports from 20,000 to 32,767 at which no server listens now.
+
+    They are not reserved: another process can take them.
 
     Args:
         count: The number of ports.
@@ -47,12 +50,15 @@ def free(count: int) -> list[int]:
 
 
 def leads_here(host: str, port: int, seconds: float) -> bool:
-    """Return whether a connection to an address reaches this machine, as through a NAT.
+    """Return whether a connection to HOST:PORT reaches this machine, perhaps through a NAT.
+
+    Listen at the port of this machine, connect to the address, and send random bytes. The result is
+    False if they do not arrive, and also for every error, such as a port that is taken.
 
     Args:
         host: The host of the address.
         port: The port, at which no server listens here.
-        seconds: The time to wait.
+        seconds: The longest time to wait for the connection, and then for the bytes.
     """
     token = secrets.token_bytes(16)
     with contextlib.suppress(OSError), server(port) as listener:
@@ -67,10 +73,13 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
 
 
 def server(port: int) -> socket.socket:
-    """Return a socket that listens at a port of all addresses of this machine.
+    """Return a socket that listens at a port of all addresses of this machine, IPv4 and IPv6.
 
     Args:
         port: The port.
+
+    Raises:
+        OSError: The port is taken.
     """
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -25,17 +25,17 @@ _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3
 
 
 class Process:
-    """A Python program as a child process.
+    """A Python program as a child process, which `running` starts.
 
     Args:
         name: The name of the process, for messages.
         arguments: The arguments after `python`.
-        log: The file for its stderr; None for the stderr of this process.
-        environment: Environment variables beside those of this process.
+        log: The file for its stderr; None for the stderr of this process. It is emptied first.
+        environment: Environment variables that are added to those of this process.
         prints_address: Whether the program prints its address to stdout, and ends when its stdin
             is closed.
         input: The file for its stdin; by default it is empty.
-        output: The file for its stdout; None for the place of its stderr.
+        output: The file for its stdout; None for `log` or, without a log, this process's stdout.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class Process:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Process]:
-        """Start the process, and kill it with its own processes at the end of the block."""
+        """Start the process, and kill it with its own processes at the end of the block.
+
+        A process that has ended by then is left, and so are processes that it started.
+        """
         if self._log is not None:
             self._log.write_bytes(b"")
         self._start()
@@ -85,7 +88,7 @@ class Process:
         self._process.send_signal(number)
 
     def address(self) -> str:
-        """Wait until the process is ready, and return its HOST:PORT.
+        """Wait until the process prints its address to stdout, and return that HOST:PORT.
 
         Raises:
             RunError: The process ended before.
@@ -98,10 +101,11 @@ class Process:
         return line
 
     def restart_if_ended(self) -> None:
-        """Start the process again if it has ended.
+        """Start the process again if it has ended, and log a warning with the reason.
 
         Raises:
-            RunError: The process ends again and again soon after its start.
+            RunError: The process has ended three times in a row, the last two times within 20
+                seconds of its start.
         """
         if self.code is None:
             return
@@ -113,7 +117,10 @@ class Process:
         self._start()
 
     def reason(self) -> str:
-        """Return why the process ended: the signal, the last line of its log, or its exit code."""
+        """Return why the process ended: the signal, the last line of its log, or its exit code.
+
+        Only for a process that has ended.
+        """
         code = self.code
         assert code is not None
         if code < 0:
@@ -121,6 +128,7 @@ class Process:
         return (self._log and _last_line(self._log)) or f"exit code {code}"
 
     def _start(self) -> None:
+        """Start the process in a session of its own; TensorFlow's log level is 3 by default."""
         self._started = time.monotonic()
         with contextlib.ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
@@ -159,12 +167,12 @@ def run(
     input: Path | None = None,
     output: Path | None = None,
 ) -> Usage:
-    """Run a Python program to its end, and measure its time and memory.
+    """Run a Python program to its end, and return its time and memory.
 
     Args:
         name: The name of the process, for messages.
         arguments: The arguments after `python`.
-        log: The file for its output.
+        log: The file for its stderr; it is emptied first.
         input: The file for its stdin; by default it is empty.
         output: The file for its stdout; by default `log`.
 
@@ -187,10 +195,10 @@ def run(
 
 
 def terminate(processes: Sequence[Process], seconds: float) -> None:
-    """Send SIGTERM to processes, and wait until they have ended.
+    """Send SIGTERM to processes, and wait until all have ended or the time is over.
 
     Args:
-        processes: The processes.
+        processes: The processes. Those that still run afterwards are not killed.
         seconds: The longest time to wait.
     """
     for process in processes:
@@ -201,13 +209,20 @@ def terminate(processes: Sequence[Process], seconds: float) -> None:
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line of a file that is not blank, or ""."""
+    """Return the last line of a file that is not blank, stripped, or "" if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _end_with_parent(parent: int) -> Callable[[], None] | None:
-    """Return a function for a child process that asks Linux to kill it when its parent ends."""
+    """Return a function for a child process, by which Linux kills it when its parent ends.
+
+    The function exits at once if the parent has ended already. Elsewhere than on Linux, return
+    None.
+
+    Args:
+        parent: The id of the parent process.
+    """
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)

@@ -11,7 +11,12 @@ from typing import Any
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT or SIGTERM sets. A second signal ends the process at once."""
+    """Yield an event that SIGINT or SIGTERM sets.
+
+    The first signal of each kind sets the event, and puts the former handler back. So a second one
+    normally ends the process at once. At the end of the block both former handlers are back. Only
+    the main thread may call this.
+    """
     event = threading.Event()
     previous: dict[int, Any] = {}
 

@@ -27,10 +27,11 @@ def block_dataset(
 ) -> tf.data.Dataset:
     """Return a dataset of the `reading.blocks` of every source, string scalars.
 
-    The blocks of `readers` sources are taken in turn. The order depends only on the arguments. No
-    document continues in another block: a document longer than a block becomes documents of a block
-    each, cut at white space. That loses the word pairs across the cut, at most window (window + 1)
-    per block; a MiB of text has about a million.
+    Files are read only when the dataset is iterated. The blocks of `readers` sources are taken in
+    turn. The order depends only on the arguments. No document continues in another block: a
+    document longer than a block becomes documents of a block each, cut at white space. That loses
+    the word pairs across the cut, at most window (window + 1) per block; a MiB of text has about a
+    million.
 
     A source that cannot be read ends the dataset early and without a message, since tf.data would
     print tracebacks. So iterate inside `raise_read_errors`.
@@ -39,7 +40,7 @@ def block_dataset(
         sources: Paths of the files.
         documents: Value of --documents: "line", "file" or "none".
         invalid_utf8: Value of --invalid_utf8: "replace" or "error".
-        progress: Of these sources; updated while they are read.
+        progress: State of these sources; updated while they are read.
         block_bytes: Largest size of a block.
         readers: Number of sources to read at a time.
     """
@@ -58,15 +59,16 @@ def interleave_sources(
     progress: reading.Progress,
     readers: int,
 ) -> tf.data.Dataset:
-    """Return a dataset of the elements of each source, in the order of `block_dataset`.
+    """Return a dataset of the elements of each source, from `readers` sources in turn.
 
-    A RunError of `read` ends the dataset early and without a message.
+    A RunError of `read` is put into `progress`. It ends the dataset early and without a message.
 
     Args:
         sources: Number of sources.
-        read: Function from the number of a source to its elements.
+        read: Function from the number of a source to its elements. Called when the dataset is
+            iterated, in threads of tf.data.
         signature: Shape and dtype of an element.
-        progress: Gets the error.
+        progress: Gets the error; an error in it ends all sources.
         readers: Number of sources to read at a time.
     """
 
@@ -111,10 +113,12 @@ def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
-    """Raise the error that ended a dataset early, when the block of code ends.
+    """Raise the error that ended a dataset early, at the end of the block, if there is one.
+
+    It replaces any other error of the block.
 
     Args:
-        progress: Of the sources of the dataset.
+        progress: State of the sources of the dataset.
     """
     try:
         yield
@@ -126,11 +130,12 @@ def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
 def split_documents(text: tf.Tensor, documents: str) -> tf.Tensor:
     """Return the documents of a block, (N,) strings, N at least 1.
 
-    An empty line is an empty document, and so is the rest after the last line end.
+    With "line", each line is a document: an empty line is an empty one, and so is the rest after
+    the last line end. With "file" and "none", the whole block is one document.
 
     Args:
         text: The text of a block, a string scalar.
-        documents: Value of --documents.
+        documents: Value of --documents: "line", "file" or "none".
     """
     if documents == "line":
         return tf.strings.split(text, "\n")

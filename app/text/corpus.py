@@ -35,12 +35,13 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
         flag: Name of the flag, for messages.
 
     Raises:
-        UsageError: The value names nothing that can be read.
+        UsageError: The value names nothing, or an item cannot be read: no such file, a folder, an
+            archive, or no package of this name.
         RunError: A download or an extraction fails.
     """
-    items = _items(config.corpus, flag)
+    items = _split_items(config.corpus, flag)
     # Names are checked first, so that errors show before minutes of download.
-    files = {item: _files(item, flag) for item in items if not _is_builtin(item)}
+    files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
     sources: list[str] = []
     for item in items:
         if item in files:
@@ -55,7 +56,7 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
 
 def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
-    """Return the files of --heldout, which are named as by --corpus (see `resolve`).
+    """Return the files of --heldout, whose value has the form of --corpus (see `resolve`).
 
     Args:
         config: Has the folder of downloads.
@@ -65,7 +66,7 @@ def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
 
 
 def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of a fingerprint that does not need to read the whole text.
+    """Return sizes and hashes of files by samples of their text: a quick part of `fingerprint`.
 
     Compute it before the text is read, so that an edit during the read changes `modified`.
 
@@ -76,6 +77,9 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
         A value for JSON. `files` and `bytes` are numbers. `sha256` is a hash of the names (without
         folders), the sizes and samples of the contents. `modified` is a hash of the modification
         times in nanoseconds; a copy on another machine has others.
+
+    Raises:
+        RunError: A file cannot be read.
     """
     digest, modified, sizes = hashlib.sha256(), hashlib.sha256(), []
     for path in sources:
@@ -97,16 +101,18 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
 
 
 def hash_contents(progress: reading.Progress) -> str:
-    """Return the hash of all the text of a corpus.
+    """Return the hash of all the text of a corpus, from the digests of a finished pass.
 
     Args:
-        progress: Of a pass that has read the text to its end, with digests.
+        progress: State of a pass that has read every source to its end, made with `hashed=True`.
     """
     return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
 
 
 def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
-    """Return `sample_fingerprint` of the files, with `contents`, the hash of all their text.
+    """Return `sample_fingerprint` of the files and, as `contents`, the hash of all their text.
+
+    The whole text is read, and progress is shown.
 
     Args:
         sources: Paths of the files.
@@ -120,8 +126,9 @@ def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
 def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fingerprint of the files if they have the text of a known fingerprint, else None.
 
-    Files that were touched, moved or copied are read whole to decide. A fingerprint of an earlier
-    version may have no `contents`; it is compared by size and samples.
+    Files with other modification times are read whole to decide. If all agree, the text is not
+    read, and `known` itself is returned. A fingerprint of an earlier version may have no
+    `contents`; then size and samples decide.
 
     Args:
         sources: Paths of the files.
@@ -140,6 +147,7 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_contents(sources: tuple[str, ...]) -> str:
+    """Read all text of the files, show the progress, and return the hash of `hash_contents`."""
     progress = reading.Progress.make(sources, hashed=True)
     size = sum(map(os.path.getsize, sources))
     with show_progress("reading the text to see whether it has changed", size, "B") as show:
@@ -149,7 +157,11 @@ def _read_contents(sources: tuple[str, ...]) -> str:
     return hash_contents(progress)
 
 
-def _items(value: str, flag: str) -> list[str]:
+def _split_items(value: str, flag: str) -> list[str]:
+    """Return the items of a list of files, `text8` and `docstrings`; refuse an empty list.
+
+    An item `docstrings:...` takes the rest of the value, with its commas.
+    """
     match = _DOCSTRINGS.fullmatch(value)
     before = (match["listed"] or "") if match else value
     items = [item for item in map(str.strip, before.split(",")) if item]
@@ -164,7 +176,14 @@ def _is_builtin(item: str) -> bool:
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 
-def _files(item: str, flag: str) -> list[str]:
+def _expand_item(item: str, flag: str) -> list[str]:
+    """Return the files that a path or a glob names, sorted; `~` is the home folder.
+
+    A path that exists is not a glob.
+
+    Raises:
+        UsageError: The path is a folder, nothing matches, or a file cannot be read.
+    """
     path = os.path.expanduser(item)
     if os.path.isdir(path):
         pattern = os.path.join(glob.escape(item), "*")
@@ -176,11 +195,12 @@ def _files(item: str, flag: str) -> list[str]:
     else:
         files = [path]
     for file in files:
-        _check(file, item, flag)
+        _check_readable(file, item, flag)
     return files
 
 
-def _check(path: str, item: str, flag: str) -> None:
+def _check_readable(path: str, item: str, flag: str) -> None:
+    """Raise a UsageError if a file is missing, irregular, not readable, or an archive by name."""
     if not os.path.exists(path):
         raise UsageError(f"--{flag}={item}: no such file; check the path or give `docstrings`")
     if not os.path.isfile(path):

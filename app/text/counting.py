@@ -26,10 +26,12 @@ def count(
     close: bool = False,
     progress: Progress | None = None,
 ) -> Vocabulary:
-    """Return the tokens that are frequent enough, with their counts.
+    """Read the files, and return the tokens that are frequent enough, with their counts.
 
-    Counts are exact unless there are more than `settings.vocab_memory_entries` unique tokens. Then
-    the rarest tokens are dropped during the pass, as in word2vec.c and gensim, and this is logged.
+    At most `settings.max_vocab_size` tokens are returned, if that is not 0. Counts are exact unless
+    there are more than `settings.vocab_memory_entries` unique tokens. Then the rarest tokens are
+    dropped during the pass, as in word2vec.c and gensim. This is logged, and so are dropped long
+    tokens and bytes that are not UTF-8.
 
     Args:
         sources: Paths of the files.
@@ -41,7 +43,10 @@ def count(
             each document that has a token. They are placed by their counts, at least 1, and are
             among the `settings.max_vocab_size` tokens. The same strings in the corpus are counted
             as these tokens.
-        progress: Of the sources; updated during the pass.
+        progress: State of the sources, by default a new one; updated during the pass.
+
+    Returns:
+        Tokens by descending count, then by code point. `total` counts all tokens of the corpus.
 
     Raises:
         UsageError: There is no token, or none that reaches `settings.min_count`.
@@ -61,7 +66,7 @@ def recount(
     close: bool = False,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, int]:
-    """Return the counts of a vocabulary's tokens in other sources, and the number of all tokens.
+    """Read other files; return the counts of a vocabulary's tokens there, and of all tokens.
 
     Args:
         vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
@@ -71,13 +76,13 @@ def recount(
         block_bytes: Largest size of a block.
         readers: Number of sources to read at a time.
         close: Whether `<unk>` and `<eos>` are counted, as in `count`.
-        progress: Of the sources; updated during the pass.
+        progress: State of the sources, by default a new one; updated during the pass.
 
     Returns:
-        Counts (V,) int64, and the number of tokens.
+        Counts (V,) int64 in the order of the ids, which may be 0, and the number of all tokens.
 
     Raises:
-        UsageError: No token of the vocabulary occurs.
+        UsageError: No token of the vocabulary occurs (`<unk>` and `<eos>` aside, with `close`).
         RunError: A source cannot be read.
     """
     tally, total = _count_tokens(sources, corpus, settings, block_bytes, readers, close, progress)
@@ -103,7 +108,15 @@ def _count_tokens(
     close: bool,
     progress: Progress | None,
 ) -> tuple[dict[bytes, int], int]:
-    """Return the count of every token, as far as memory allows, and the number of all tokens."""
+    """Return the count of every token, as far as memory allows, and the number of all tokens.
+
+    With `close`, the end of each document that has a token counts as `<eos>` in both. Dropped
+    tokens and invalid UTF-8 are logged.
+
+    Raises:
+        UsageError: There is no token.
+        RunError: A source cannot be read.
+    """
     split = make_splitter(corpus)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -143,10 +156,12 @@ def _count_tokens(
 def drop_rare_tokens(
     tally: dict[bytes, int], limit: int, threshold: int
 ) -> tuple[dict[bytes, int], int]:
-    """Drop the tokens with the lowest counts until at most `limit` are left.
+    """Drop the tokens with the lowest counts until at most `limit` are left, with warnings.
+
+    The threshold rises by 1 until enough tokens are dropped, so fewer than `limit` may be left.
 
     Args:
-        tally: Count of each token.
+        tally: Count of each token; not changed.
         limit: Largest number of tokens.
         threshold: Tokens with this count or less were dropped before.
 
@@ -170,13 +185,16 @@ def drop_rare_tokens(
 def _select(
     tally: dict[bytes, int], total: int, settings: VocabularyConfig, reserved: int = 0
 ) -> Vocabulary:
-    """Return the most frequent tokens.
+    """Return the tokens with `settings.min_count` or more, the most frequent first.
 
     Args:
         tally: Count of each token.
         total: Tokens of the corpus.
-        settings: Limits of the vocabulary.
-        reserved: Number of tokens of the vocabulary that are not selected here.
+        settings: Limits of the vocabulary: the least count, and the most tokens or 0.
+        reserved: By how many tokens the most tokens are lowered.
+
+    Raises:
+        UsageError: No token is frequent enough.
     """
     kept = [(-count, token) for token, count in tally.items() if count >= settings.min_count]
     if not kept:
@@ -193,7 +211,10 @@ def _select(
 
 
 def _select_closed(tally: dict[bytes, int], total: int, settings: VocabularyConfig) -> Vocabulary:
-    """Return the most frequent tokens with `<unk>` and `<eos>`; changes `tally`."""
+    """Return the most frequent tokens with `<unk>` and `<eos>`, by count; pop both from `tally`.
+
+    `<unk>` has the count of all tokens that have no id. Both counts are at least 1.
+    """
     tally.pop(UNK.encode(), None)
     ends = tally.pop(EOS.encode(), 0)
     words = _select(tally, total, settings, reserved=2)
@@ -205,6 +226,7 @@ def _select_closed(tally: dict[bytes, int], total: int, settings: VocabularyConf
 
 
 def _warn_about_invalid_utf8(sources: tuple[str, ...], progress: Progress) -> None:
+    """Log a warning for each source in which sequences were replaced."""
     for path, replaced in zip(sources, progress.replaced, strict=True):
         if replaced:
             logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)

@@ -31,11 +31,10 @@ _BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 
 
 def extract(packages: tuple[str, ...], data_dir: str) -> str:
-    """Return the path of a text file with a paragraph of a docstring per line.
+    """Return the path of a text file with a paragraph of a docstring per line; write it if missing.
 
-    The file is made if it is missing. The packages are parsed, never imported, and tests are left
-    out. The name of the file depends on the packages and their contents, so another version makes
-    another file.
+    The packages are parsed, never imported, and tests are left out. The name of the file depends on
+    the packages and the names and sizes of their files, so another version makes another file.
 
     Args:
         packages: Names of packages or modules; `stdlib` for the standard library.
@@ -66,7 +65,8 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
 def paragraphs(docstring: str) -> Iterator[str]:
     """Yield the paragraphs of a docstring, each as one line, without examples and underlines.
 
-    An example is a fenced block of code, or a `>>>` with the lines up to the next empty line.
+    An example is a block of code between lines with three backquotes, or a `>>>` with the lines up
+    to the next empty line.
 
     Args:
         docstring: The text.
@@ -112,7 +112,11 @@ def _docstrings(path: str) -> Iterator[str]:
 
 
 def _sources(package: str) -> list[str]:
-    """Return the Python files of a package or module, sorted, without its tests."""
+    """Return the Python files of a package or module, in a fixed order, without its tests.
+
+    Raises:
+        UsageError: There is no such package, or it has no Python file.
+    """
     files = [file for root in _roots(package) for file in _python_files(root)]
     if not files:
         raise UsageError(f"--corpus=docstrings:{package} has no Python source; leave it out")
@@ -120,6 +124,11 @@ def _sources(package: str) -> list[str]:
 
 
 def _roots(package: str) -> list[str]:
+    """Return the folders of a package, or the file of a module, or the folder of the stdlib.
+
+    Raises:
+        UsageError: The name is dotted, or no such package is installed.
+    """
     if package == "stdlib":
         return [sysconfig.get_path("stdlib")]
     # find_spec of a dotted name would import the parent package.
@@ -133,6 +142,7 @@ def _roots(package: str) -> list[str]:
 
 
 def _python_files(root: str) -> Iterator[str]:
+    """Yield a Python file, or all in a folder and its subfolders by name, but no tests."""
     if root.endswith(".py"):
         yield root
     for folder, folders, names in os.walk(root):

@@ -52,18 +52,20 @@ TEXT8 = Archive(
 
 
 def fetch(archive: Archive, data_dir: str) -> str:
-    """Return the path of the archive's member in `data_dir`; download it if it is missing.
+    """Return the path of the archive's member in `data_dir`; download and unpack it if missing.
+
+    The size and the hash are checked, also of a file that is there already.
 
     Args:
         archive: The zip file.
         data_dir: Folder of the file.
 
     Raises:
-        RunError: It cannot be downloaded, or is not the published file.
+        RunError: The file cannot be downloaded or written, or it is not the published one.
     """
     path = os.path.join(data_dir, archive.member)
     if os.path.exists(path):
-        _check(path, archive, f"delete {path} and run again")
+        _check_content(path, archive, f"delete {path} and run again")
         return path
     logging.info("downloading %s to %s", archive.url, path)
     with replacing(path) as temporary, tempfile.TemporaryFile(dir=data_dir) as packed:
@@ -80,11 +82,21 @@ def fetch(archive: Archive, data_dir: str) -> str:
                 f"{archive.url} did not give a zip with {archive.member} in it; "
                 f"fetch {archive.member} by other means and put it at {path}"
             ) from error
-        _check(temporary, archive, f"fetch it by other means and put it at {path}")
+        _check_content(temporary, archive, f"fetch it by other means and put it at {path}")
     return path
 
 
 def _download(url: str, target: IO[bytes], path: str) -> None:
+    """Write the content of a URL to an open file, and show the progress.
+
+    Args:
+        url: The address.
+        target: The open file.
+        path: Where the unpacked file belongs, for messages.
+
+    Raises:
+        RunError: The content cannot be downloaded or written.
+    """
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
@@ -101,7 +113,8 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
         ) from error
 
 
-def _check(path: str | Path, archive: Archive, remedy: str) -> None:
+def _check_content(path: str | Path, archive: Archive, remedy: str) -> None:
+    """Raise a RunError if a file has not the size and the hash of the archive's member."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for chunk in _chunks(file):

@@ -15,9 +15,10 @@ _INTERVAL_SECONDS = 30.0
 
 @contextlib.contextmanager
 def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function `show(position)`, where `position` counts from 0 to `total`.
+    """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
 
-    On a terminal a bar moves. Elsewhere a line is logged every 30 seconds, so a short pass logs
+    If stderr is a terminal, each call moves a bar, which disappears at the end of the block.
+    Elsewhere a call logs a line if 30 seconds have passed since the last, so a short pass logs
     nothing.
 
     Args:

@@ -21,13 +21,16 @@ _LONGEST_NAME = LONGEST_LINE - 32
 def count_names(
     names: Sequence[str], ids_M: np.ndarray, min_count: int = 1, most: int = 0
 ) -> Vocabulary:
-    """Return the names by descending count, then by code point.
+    """Return the names with their counts, by descending count, then by code point.
 
     Args:
         names: The names; their positions are ids.
-        ids_M: The id of each occurrence.
-        min_count: Occurrences that a name needs.
+        ids_M: The id of each occurrence, (M,) integers.
+        min_count: Occurrences that a name needs; with 0, names that never occur stay.
         most: Largest number of names; 0 for all.
+
+    Returns:
+        Names with new ids. `total` is M, with the occurrences of dropped names.
     """
     counts_V = np.bincount(ids_M, minlength=len(names))
     ranked = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
@@ -44,8 +47,9 @@ def save(names: Vocabulary, path: Path) -> None:
         path: File to write.
 
     Raises:
-        UsageError: A name has a line break, or is longer than a line may be; any other
+        UsageError: A name has a line feed, or is longer than a line may be; any other
             character is kept.
+        RunError: The file cannot be written.
     """
     broken = next((name for name in names.tokens if "\n" in name), None)
     if broken is not None:
@@ -63,7 +67,7 @@ def save(names: Vocabulary, path: Path) -> None:
 
 
 def load(path: Path) -> Vocabulary:
-    """Read a file that `save` wrote.
+    """Read a file that `save` wrote; `total` is the sum of the counts.
 
     Args:
         path: File to read.

@@ -22,16 +22,16 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @dataclasses.dataclass
 class Progress:
-    """State of the readers of a corpus. Reader threads write it, and anyone may read it.
+    """State of the readers of a corpus. Reader threads write it, and any thread may read it.
 
-    Each list has an entry per source. A new pass over a source resets its entries.
+    Each list has an entry per source. A new pass over a source resets the first two entries.
 
     Attributes:
-        positions: Bytes read from disk.
+        positions: Bytes read from disk, before decompression.
         replaced: Number of sequences that were not UTF-8.
-        digests: SHA-256 of the text of each source that was read to its end, in hex; None to skip
-            it.
-        error: The error that stopped a reader.
+        digests: SHA-256 of the decompressed text of each source that was read to its end, in hex,
+            else ""; None if none are computed.
+        error: The error that stopped a reader, or None.
     """
 
     positions: list[int]
@@ -41,7 +41,7 @@ class Progress:
 
     @classmethod
     def make(cls, sources: tuple[str, ...], hashed: bool = False) -> Progress:
-        """Return a new object for some sources.
+        """Return the state of some sources before any of them is read.
 
         Args:
             sources: Paths of the files.
@@ -60,6 +60,8 @@ def blocks(
     index: int = 0,
 ) -> Iterator[bytes]:
     """Yield the text of a plain, .gz, .bz2 or .xz file in blocks of valid UTF-8.
+
+    A byte-order mark at its start is dropped.
 
     "line" cuts blocks after the last line end that fits, so a line shorter than a block stays
     whole. "file" and "none" cut after white space, and so does "line" if a line is longer than a
@@ -89,9 +91,10 @@ def blocks(
 def raw_blocks(
     path: str, documents: str, block_bytes: int, progress: Progress | None = None, index: int = 0
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the bytes of `blocks` before the check of UTF-8, each after its offset.
+    """Yield the offset and the bytes of each block of `blocks`, not checked to be UTF-8.
 
-    The offset is the position in the decompressed file.
+    The offset is the position in the decompressed file. At the end of the file, the digest is set
+    in `progress`, if it has digests.
 
     Args:
         path: The file.
@@ -128,7 +131,11 @@ def raw_blocks(
 
 
 def _block_length(buffer: bytes, documents: str) -> int:
-    """Return the length of the block that `buffer` begins with, at least 1."""
+    """Return the length of the block that a full `buffer` begins with, at least 1.
+
+    It ends after the last line end if `documents` is "line", else (or if there is none) after the
+    last white space. Without white space, it ends before the last character, which may be cut.
+    """
     end = buffer.rfind(b"\n") + 1 if documents == "line" else 0
     end = end or max(map(buffer.rfind, _WHITE_SPACE)) + 1
     if end:
@@ -142,7 +149,7 @@ def _block_length(buffer: bytes, documents: str) -> int:
 
 
 def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:
-    """Return the text as valid UTF-8, and the number of sequences replaced by U+FFFD.
+    """Return the text as valid UTF-8, and the number of invalid sequences replaced by U+FFFD.
 
     Args:
         text: Bytes of a block.
@@ -171,13 +178,14 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
 
 @contextlib.contextmanager
 def open_source(path: str) -> Iterator[BinaryIO]:
-    """Open a regular file to read its bytes, and convert read errors to RunError.
+    """Yield a regular file, open to read its bytes, and convert read errors to RunError.
 
     Args:
         path: The file.
 
     Raises:
-        RunError: The file cannot be opened, or the block of code raised a read error.
+        RunError: The file cannot be opened, or the block of code raised an OSError or an error of
+            decompression.
     """
     try:
         with open_regular(path) as file:

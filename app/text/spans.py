@@ -1,6 +1,7 @@
 """Positions of the blocks of a corpus, and a function of TensorFlow operations that reads a block.
 
-Any process that sees the files can so make the n-th block, without the Python objects of this one.
+So any process that sees the files can make a block by its number, without the Python objects of
+this process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .blocks import interleave_sources, raise_read_errors
 
 
 def is_cuttable(path: str) -> bool:
-    """Return whether a block can be read from the middle of the file: not if it is compressed.
+    """Return whether blocks of a file can be read by position: its name is not .gz, .bz2 or .xz.
 
     Args:
         path: The file.
@@ -29,11 +30,11 @@ def is_cuttable(path: str) -> bool:
 def build_index(
     sources: tuple[str, ...], documents: str, invalid_utf8: str, block_bytes: int, readers: int
 ) -> np.ndarray:
-    """Return the positions of the blocks of `blocks.block_dataset`, in its order, (N, 4) int64.
+    """Read the whole text, and return the positions of its blocks, (N, 4) int64.
 
     The columns are the number of the source, the offset of the first byte, the number of bytes, and
-    the number of sequences that are not UTF-8. The whole text is read, with the rule that makes the
-    blocks.
+    the number of sequences that are not UTF-8. The blocks and their order are equal to those of
+    `blocks.block_dataset`.
 
     Args:
         sources: Paths of the files.
@@ -48,6 +49,7 @@ def build_index(
     progress = reading.Progress.make(sources)
 
     def read(source: int) -> Iterator[list[int]]:
+        """Yield the position of each block of a source."""
         path = sources[source]
         for offset, text in reading.raw_blocks(path, documents, block_bytes, progress, source):
             _, replaced = reading.to_valid_utf8(text, invalid_utf8, path, offset)
@@ -64,10 +66,11 @@ def make_block_reader(
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function from the number of a block, an int64 scalar, to its text, valid UTF-8.
 
-    The function raises tf.errors.OpError if a source has changed.
+    The function reads the file when it is called. It raises tf.errors.OpError if the size of the
+    file has changed since `make_block_reader`.
 
     Args:
-        sources: Paths of the files.
+        sources: Paths of the files, not compressed.
         index_N4: Positions of the blocks (see `build_index`).
     """
     paths = tf.constant([os.path.abspath(path) for path in sources])

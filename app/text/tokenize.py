@@ -65,7 +65,7 @@ def drop_long_tokens(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tenso
 
 
 def warn_about_long_tokens(dropped: int) -> None:
-    """Log the number of tokens that were dropped as too long, if any.
+    """Log a warning with the number of tokens that were dropped as too long, unless it is 0.
 
     Args:
         dropped: The number of tokens.
@@ -79,9 +79,11 @@ def warn_about_long_tokens(dropped: int) -> None:
 def make_splitter(config: CorpusConfig) -> Tokenizer:
     """Return the function that splits strings into tokens by `config.tokenizer`.
 
-    `whitespace` splits at Unicode white space. `unicode` normalizes (NFKC), folds case, and splits
-    at white space, at punctuation and where the script changes. Digits and the signs around them
-    may then share a token; `drop_punctuation` also removes such signs from both ends of a token.
+    `whitespace` splits at Unicode white space. `unicode` normalizes (NFKC), folds case if
+    `fold_case`, and splits at white space, at punctuation and where the script changes. Digits and
+    the signs around them may then share a token. `drop_punctuation` removes signs from both ends of
+    each token, and tokens of signs only. `drop_numbers` removes tokens that have digits but no
+    letter.
 
     Args:
         config: Has the tokenizer and its options.
@@ -93,6 +95,7 @@ def make_splitter(config: CorpusConfig) -> Tokenizer:
 
 
 def _whitespace(config: CorpusConfig) -> Tokenizer:
+    """Return the splitter `whitespace`, which has no options."""
     # tf.strings.split is twice as fast as WhitespaceTokenizer. But it asks the C library for white
     # space, and some locales (ISO 8859, macOS) see white space inside UTF-8 characters.
     with tf.init_scope():
@@ -104,6 +107,7 @@ def _whitespace(config: CorpusConfig) -> Tokenizer:
 
 
 def _unicode(config: CorpusConfig) -> Tokenizer:
+    """Return the splitter `unicode`, see `make_splitter`."""
     script_tokenizer = tf_text.UnicodeScriptTokenizer()
 
     def tokens(texts: tf.Tensor) -> tf.RaggedTensor:

@@ -23,7 +23,9 @@ _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """V tokens by descending count, then by code point. The position of a token is its id.
+    """V tokens by descending count. The position of a token is its id.
+
+    A counted vocabulary has tokens of equal count in the order of their code points.
 
     Attributes:
         tokens: V strings without white space.
@@ -97,7 +99,7 @@ def load(path: str) -> Vocabulary:
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
-    """Return a table from tokens to ids, int32; `UNKNOWN` (-1) for other strings.
+    """Return a TensorFlow lookup table from tokens to ids, int32; `UNKNOWN` (-1) for others.
 
     Args:
         vocabulary: The tokens.
@@ -108,6 +110,7 @@ def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
 
 
 def _parse(line: bytes, where: str) -> tuple[str, int]:
+    """Return the token and the count of a line; raise a UsageError if it is malformed."""
     try:
         text = line.decode()
     except UnicodeDecodeError:
