@@ -144,12 +144,14 @@ def _case(arguments: Sequence[str]) -> str:
 
 
 def _check_outputs(settings: Options) -> None:
-    """Raise UsageError if an output file cannot be written; create the missing folders."""
+    """Create the folders of the output files; raise UsageError for one that cannot be written."""
     if settings.plot:
         picture.check(settings.plot)
     for name in ("json", "plot", "keep"):
         value = getattr(settings, name, "")
-        if name != "keep" and value and Path(value).is_dir():
+        if not value:
+            continue
+        if name != "keep" and Path(value).is_dir():
             raise UsageError(f"--{name}={value} is a folder; give the name of a file")
         folder = Path(value) if name == "keep" else Path(value).parent
         try:

@@ -258,7 +258,7 @@ class _Walk:
     def _result(
         self, tensor: tf.Tensor, whole: list, origin: _Origin, values: dict
     ) -> _Whole | None:
-        """Return the value of a result, or None if it is as large as no table; may set a shape."""
+        """Return an output as a `_Whole` if it is as large as a table or as a value of `whole`."""
         shape = shape_of(tensor, values)
         if shape is None:
             return None

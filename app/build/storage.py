@@ -23,6 +23,7 @@ from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
+from ..tables.disk.sections import read_own_header
 from ..tables.disk.table_file import TableFile
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import INT64, KeyMap
@@ -246,7 +247,10 @@ def _open_table_file(config: Config, workdir: Workdir) -> TableFile:
             layouts = stored.read_layouts(folder).values()
             resume = "file" in {layout["kind"] for layout in layouts}
             break
-    return TableFile(Path(config.table.table_file), files.owner_id(workdir, resume), resume)
+    path = Path(config.table.table_file)
+    if not workdir.owner.exists() and not resume:
+        read_own_header(path, "", resume)  # refused before the workdir gets the id of a new run
+    return TableFile(path, files.owner_id(workdir, resume), resume)
 
 
 def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:

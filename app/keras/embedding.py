@@ -53,6 +53,13 @@ class RowEmbedding(keras.layers.Embedding):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Make the layer; the arguments are those of `keras.layers.Embedding`.
+
+        Raises:
+            ValueError: There is an embeddings regularizer, or a constraint that does not work by
+                row: either would read and change the whole table at each step. Or Keras does not
+                run on TensorFlow.
+        """
         require_tensorflow()
         super().__init__(*args, **kwargs)
         if self.embeddings_regularizer is not None:

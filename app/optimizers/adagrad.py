@@ -14,7 +14,8 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     1e-7.
 
     Args:
-        initial: The initial value of the accumulators a. It or `epsilon` must be positive.
+        initial: The initial value of the accumulators a. If it and `epsilon` are 0, a gradient of
+            zero gives NaN; this is not checked.
         epsilon: Added to the accumulators.
     """
 
@@ -36,7 +37,8 @@ def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     `initial` and not at 0.
 
     Args:
-        initial: The initial value of the accumulators. It or `epsilon` must be positive.
+        initial: The initial value of the accumulators. If it and `epsilon` are 0, a gradient of
+            zero gives NaN; this is not checked.
         epsilon: Added to the accumulators.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.config import Config, OptimizerConfig, TableConfig
 from app.errors import RunError, UsageError
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable
+from app.tables.disk.table_file import TableFile
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.initial import Uniform
 
@@ -116,3 +118,21 @@ def test_trained_tables_are_made_with_slots_and_others_without():
     }
     tables = storage.make_tables(specs, Config(), ["CPU:0"], place)  # to read them
     assert not any(table.slots for table in tables.values())
+
+
+@pytest.mark.parametrize("kind", ["folder", "file of another run", "no table"])
+def test_a_table_file_that_is_refused_leaves_the_workdir_as_it_was(tmp_path, kind):
+    place, path = Workdir(tmp_path / "run"), tmp_path / "rows"
+    place.path.mkdir()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "no table":
+        path.write_bytes(b"text")
+    else:
+        TableFile(path, "another", resume=False)
+    settings = config(200)
+    table = dataclasses.replace(settings.table, table="host", table_file=str(path))
+    settings = dataclasses.replace(settings, table=table)
+    with pytest.raises(UsageError, match=f"^--table_file={path}"):
+        storage.make_tables(SPECS, settings, ["CPU:0"], place)
+    assert not [*place.path.iterdir()]

@@ -30,8 +30,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     It divides the CPU of this process into two logical devices, so that it can run only once.
 
     Args:
-        job: `workdir` (of a run), `rows` (V), `columns`, `batch_tokens`, `steps` (of a call) and
-            `calls` (the most timed calls).
+        job: `workdir` (of an earlier run, whose flags and text are used), `rows` (V), `columns`,
+            `batch_tokens`, `steps` (in each call) and `calls` (at most so many are timed, after
+            calls to warm up).
 
     Returns:
         `exchanged_bytes` (that a replica sends in a step), `step_ms` (the median over calls),
