@@ -146,9 +146,12 @@ def test_what_may_change_in_a_workdir():
         "steps_per_call",
         "optimizer",
         "initial_accumulator",
-        "correct_skipped",
         "table_dtype",
     }
+    checks.check_fixed(GIVEN, settings.from_names(GIVEN | {"correct_skipped": True}))  # no effect
+    adam = GIVEN | {"optimizer": "lazy_adam"}
+    with pytest.raises(UsageError, match="^--correct_skipped=True: --workdir=run was made with"):
+        checks.check_fixed(adam, settings.from_names(adam | {"correct_skipped": True}))
     for name in fixed:
         with pytest.raises(UsageError, match=f"^--{name}=other: --workdir=run was made with"):
             checks.check_fixed(GIVEN, settings.from_names(GIVEN | {name: "other"}))
