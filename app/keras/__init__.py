@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .embedding import RowEmbedding
+from .dynamic_embedding import DynamicEmbedding
 from .keras_audit import audit
 from .row_optimizers import (
     SGD,
@@ -27,6 +28,7 @@ __all__ = [
     "Adagrad",
     "AdaptiveSoftmax",
     "ClassSoftmax",
+    "DynamicEmbedding",
     "HierarchicalSoftmax",
     "LazyAdam",
     "LazyAdamW",

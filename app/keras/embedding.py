@@ -11,6 +11,8 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, require_tensorflow
 from .constraints import by_row
+from .table_kinds import make_table
+from .table_variable import TableVariable
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -52,7 +54,7 @@ class RowEmbedding(keras.layers.Embedding):
             floating-point ids whose dtype cannot represent every id.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, table: str = "device", **kwargs: Any):
         """Make the layer; the arguments are those of `keras.layers.Embedding`.
 
         Raises:
@@ -61,6 +63,7 @@ class RowEmbedding(keras.layers.Embedding):
                 run on TensorFlow.
         """
         require_tensorflow()
+        self.table = table
         super().__init__(*args, **kwargs)
         if self.embeddings_regularizer is not None:
             raise ValueError(
@@ -94,8 +97,18 @@ class RowEmbedding(keras.layers.Embedding):
         Args:
             input_shape: Not used.
         """
+        if self.table != "device":
+            self._build_table()
+            return
         super().build(input_shape)
         self._embeddings.is_table = True  # read by the optimizers of app.keras
+
+    def _build_table(self) -> None:
+        with keras.name_scope(self.name):
+            table = make_table(self.table, self.input_dim, self.output_dim, self.embeddings_initializer)
+            self._embeddings = TableVariable(table, "embeddings")
+        self._track_variable(self._embeddings)
+        self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
         """Return the rows of the given ids.
@@ -145,6 +158,8 @@ class RowEmbedding(keras.layers.Embedding):
         the row of an id out of range is NaN.
         """
         ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
+        if isinstance(self._embeddings, TableVariable):
+            return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
         rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)

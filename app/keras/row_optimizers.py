@@ -11,6 +11,7 @@ import tensorflow as tf
 from ..optimizers import adagrad, adam, sgd
 from ..optimizers.base import Rule, State, touched
 from .row_sparse import RowSparse
+from .table_variable import TableVariable
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -211,6 +212,12 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     checks_rows = True
+
+    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
+        """Return whether Keras assigns the gradient to the variable; never for a table."""
+        if isinstance(variable, TableVariable):
+            return False
+        return super()._overwrite_variable_with_gradient(variable)
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
         """Create the state of both optimizers.

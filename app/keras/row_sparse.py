@@ -16,6 +16,7 @@ from ..tables.variable import VariableRows
 from .backend import in_place, require_tensorflow
 from .constraints import by_row, constrained
 from .merged import Merged
+from .table_variable import TableRows, TableVariable
 from .table_warnings import (
     is_scaled_by_keras,
     variable_bytes,
@@ -107,6 +108,13 @@ class RowSparse:
             name: The name of the slot, such as "accumulator"; None stands for "var".
             initializer: The initializer of the slot.
         """
+        if isinstance(variable, TableVariable):
+            with tf.init_scope():  # the slots can be made within the trace of a step
+                initial = float(keras.initializers.get(initializer)((), "float32"))
+                columns = 0 if shape[1] == variable.shape[1] else shape[1]
+                slot = variable.make_slot(name or "var", columns, initial)
+            self._track_variable(slot)
+            return slot
         values = variable.value if isinstance(variable, keras.Variable) else variable
         path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
         with self._distribution_strategy.extended.colocate_vars_with(values):
@@ -147,6 +155,12 @@ class RowSparse:
             with tf.init_scope():
                 self.build(variables)
         super().apply(grads, trainable_variables)
+
+    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
+        """Return whether Keras assigns the gradient to the variable; never for a table."""
+        if isinstance(variable, TableVariable):
+            return False
+        return super()._overwrite_variable_with_gradient(variable)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
         """Raise ValueError if an option of the optimizer needs every row of the tables."""
@@ -249,8 +263,12 @@ class RowSparse:
         rule = self.row_rule(decay)
         if constraint := _constraint_by_row(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
-        slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}
-        table = _Matrix(variable, slots)
+        own = self._trainable_variables[index]
+        if isinstance(own, TableVariable):
+            table = TableRows(own, self.row_slots(index))
+        else:
+            slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}
+            table = _Matrix(variable, slots)
         update_rows(
             rule,
             table,

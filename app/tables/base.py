@@ -131,6 +131,14 @@ class Table(Protocol):
         """
         ...
 
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make further tables of optimizer state, which appear in `slots`.
+
+        Args:
+            slots: The new slots by name.
+        """
+        ...
+
     def bytes(self) -> int:
         """Return the size in bytes of the rows and of all slots."""
         ...

@@ -66,7 +66,7 @@ class DeviceTable(VariableRows, tf.Module):
         self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
         if self.is_stochastic:
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name=VARIABLES[1])
-        self._make_slots(slots or {})
+        self.add_slots(slots or {})
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids, rounded by the rule of this table.
@@ -88,8 +88,8 @@ class DeviceTable(VariableRows, tf.Module):
         """
         super().assign(ids_U, rows_UD)
 
-    def _make_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make the tables of optimizer state on the device of this table, as items of `slots`."""
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make tables of optimizer state on the device of this table; see `Table.add_slots`."""
         stored = self.columns, self._slot_dtype, self.rounding, self.seed
         with tf.device(self.values.device):
             for name, slot in slots.items():

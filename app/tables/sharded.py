@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Ids, Layout, LocatedIds
+from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
 from .initial import Constant, Initial, Uniform
 
@@ -96,12 +96,7 @@ class ShardedTable(tf.Module):
         self.device = parts[0].device
         self.plan = plan
         self.parts = list(parts)
-        slots = {
-            name: ShardedTable([shard.slots[name] for shard in parts], plan)
-            for name in parts[0].slots
-        }
-        # TensorFlow must not track these: a checkpoint has the slots of the shards.
-        object.__setattr__(self, "slots", slots)
+        self._gather_slots()
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Split ids by shard, on the host; see `Table.locate`.
@@ -137,6 +132,12 @@ class ShardedTable(tf.Module):
             with tf.device(shard.device):
                 shard.assign(rows_M, rows_MD)
 
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make the optimizer state of each row in its shard; see `Table.add_slots`."""
+        for shard in self.parts:
+            shard.add_slots(slots)
+        self._gather_slots()
+
     def bytes(self) -> int:
         """Return the size in bytes of the rows and of all slots."""
         return sum(shard.bytes() for shard in self.parts)
@@ -148,6 +149,15 @@ class ShardedTable(tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: as one variable for each shard."""
         return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
+
+    def _gather_slots(self) -> None:
+        """Make `slots` from the slots of the shards."""
+        slots = {
+            name: ShardedTable([shard.slots[name] for shard in self.parts], self.plan)
+            for name in self.parts[0].slots
+        }
+        # TensorFlow must not track these: a checkpoint has the slots of the shards.
+        object.__setattr__(self, "slots", slots)
 
 
 def local_devices() -> list[str]:

@@ -72,10 +72,17 @@ class FileTable(tf.Module):
         if self.is_stochastic:
             with tf.device(_CPU):
                 self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
+        self._slot_dtype = slot_dtype
         self.slots: dict[str, FileTable] = {}
-        for slot_name, slot in (slots or {}).items():
-            options = slot_options(slot_name, slot, columns, slot_dtype, rounding, seed)
-            self.slots[slot_name] = FileTable(file, f"{name}.{slot_name}", rows, **options)
+        self.add_slots(slots or {})
+
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make the optimizer state of each row in the same file; see `Table.add_slots`."""
+        stored = self.columns, self._slot_dtype, self.rounding, self.seed
+        for name, slot in slots.items():
+            options = slot_options(name, slot, *stored)
+            section = f"{self._section}.{name}"
+            self.slots[name] = FileTable(self._file, section, self.rows, **options)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...errors import UsageError
 from ...types import HOST
-from ..base import Ids, Layout, LocatedIds
+from ..base import Ids, Layout, LocatedIds, Slot
 from ..initial import Initial, fingerprints
 from ..python_calls import call_python
 from ..row_reads import row_slices
@@ -39,9 +39,8 @@ class RowsByKey:
         self.row_store, self.rows, self.columns = row_store, row_store.rows, row_store.columns
         self.device = row_store.device
         self._rows_of, self._may_lack_rows = rows_of, may_lack_rows
-        self.slots = {
-            name: RowsByKey(slot, rows_of, may_lack_rows) for name, slot in row_store.slots.items()
-        }
+        self.slots: dict[str, RowsByKey] = {}
+        self.add_slots({})
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Look up the row numbers of keys, -1 for a key without a row; see `Table.locate`."""
@@ -67,6 +66,14 @@ class RowsByKey:
             rows_U = tf.boolean_mask(rows_U, has_row_U)
             rows_UD = tf.boolean_mask(rows_UD, has_row_U)
         self.row_store.assign(rows_U, rows_UD)
+
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make the optimizer state of each row in the store; see `Table.add_slots`."""
+        self.row_store.add_slots(slots)
+        self.slots = {
+            name: RowsByKey(slot, self._rows_of, self._may_lack_rows)
+            for name, slot in self.row_store.slots.items()
+        }
 
     def bytes(self) -> int:
         """Return the bytes of all rows and slots that were ever in use."""

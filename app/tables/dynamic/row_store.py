@@ -55,7 +55,7 @@ class RowStore(DeviceTable):
         self.initial, self._key_map = initial, key_map
         for rows in self._used_rows():
             self.admit(rows, key_map.hashes_V[rows])
-        self._make_slots(slots or {})
+        self.add_slots(slots or {})
 
     def admit(self, rows: np.ndarray, hashes: np.ndarray) -> None:
         """Write the initial values of rows, and of their slots, for new keys.
@@ -80,6 +80,11 @@ class RowStore(DeviceTable):
             Rows (U, D), float32.
         """
         return initial_rows(self.initial, hashes_U, (self.rows, self.columns))
+
+    @property
+    def used(self) -> int:
+        """The number of rows that were ever in use; those from this number on have no values."""
+        return self._key_map.used
 
     def bytes(self) -> int:
         """Return the bytes of all rows and slots that were ever in use."""

@@ -1,0 +1,142 @@
+"""An embedding layer whose keys are any integers or strings, and whose rows are made as needed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.keys import KeyMap
+from .backend import require_tensorflow
+from .initial_values import by_id
+from .table_variable import TableVariable
+
+_KEY_MAP = "key_map."  # begins the names of the files of the key map in a weights file
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class DynamicEmbedding(keras.layers.Layer):
+    """Embedding layer for keys as they come: any int64, or any strings.
+
+    A key gets a row when it is first trained, so no `StringLookup` or `Hashing` is needed before
+    the layer. A key without a row reads as its initial row, which depends on the key alone.
+
+    Example:
+        inputs = keras.Input((), dtype="string")
+        vectors = app.keras.DynamicEmbedding(64, "string", capacity=10_000_000)(inputs)
+
+    Args:
+        output_dim: The columns of a row, D.
+        key_dtype: "int64" or "string".
+        capacity: The most keys that have a row at the same time. If all rows are taken, one in 16
+            is evicted: the keys seen the fewest times, then those not seen for longest.
+        min_count: The number of times that a key must be trained before it gets a row.
+        max_age: A key that was not trained for this many steps is evicted; 0 for never.
+        embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
+        **kwargs: As for `keras.layers.Layer`.
+
+    Raises:
+        ValueError: A value is out of range, or Keras does not run on TensorFlow.
+    """
+
+    def __init__(
+        self,
+        output_dim: int,
+        key_dtype: str = "int64",
+        *,
+        capacity: int = 1_000_000,
+        min_count: int = 1,
+        max_age: int = 0,
+        embeddings_initializer: Any = "uniform",
+        **kwargs: Any,
+    ):
+        require_tensorflow()
+        super().__init__(**kwargs)
+        if key_dtype not in ("int64", "string"):
+            raise ValueError(f"{self.name}: key_dtype={key_dtype!r}; give 'int64' or 'string'")
+        self.output_dim, self.key_dtype, self.capacity = output_dim, key_dtype, capacity
+        self.min_count, self.max_age = min_count, max_age
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.supports_jit = False  # keys are looked up by Python, which XLA cannot compile
+        self.autocast = False
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the table.
+
+        Args:
+            input_shape: Not used.
+        """
+        self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
+        table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
+        self.embeddings = TableVariable(table, "embeddings")
+        self._track_variable(self.embeddings)
+        self.built = True
+
+    def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
+        """Return the rows of the given keys.
+
+        Args:
+            inputs: Keys of any shape, dense or ragged.
+
+        Returns:
+            The rows (..., output_dim) in the compute dtype, ragged for ragged keys.
+        """
+        return tf.ragged.map_flat_values(self._look_up, inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple:
+        """Return the shape of the rows of keys of this shape."""
+        return (*input_shape, self.output_dim)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the keys and their rows.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        store["0"] = self.embeddings.numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            self.key_map.save(Path(folder) / "keys")
+            for path in (Path(folder) / "keys").iterdir():
+                store[_KEY_MAP + path.name] = np.frombuffer(path.read_bytes(), np.uint8)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the keys and their rows.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for name in store.keys():
+                if name.startswith(_KEY_MAP):
+                    path = Path(folder) / name.removeprefix(_KEY_MAP)
+                    path.write_bytes(np.asarray(store[name]).tobytes())
+            self.key_map.load(Path(folder))
+        self.embeddings.assign(store["0"])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer."""
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        return super().get_config() | {
+            "output_dim": self.output_dim,
+            "key_dtype": self.key_dtype,
+            "capacity": self.capacity,
+            "min_count": self.min_count,
+            "max_age": self.max_age,
+            "embeddings_initializer": initializer,
+        }
+
+    def _look_up(self, keys: tf.Tensor) -> tf.Tensor:
+        """Return the rows of dense keys in the compute dtype."""
+        if self.key_dtype == "int64" and keys.dtype.is_integer:
+            keys = tf.cast(keys, tf.int64)
+        if keys.dtype != self.key_dtype:
+            raise ValueError(
+                f"{self.name}: the keys are {keys.dtype.name}, where the layer has {self.key_dtype} "
+                f"keys; pass {self.key_dtype}, or make the layer with another key_dtype"
+            )
+        return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)

@@ -1,0 +1,160 @@
+"""A table that Keras sees as one of its variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from .. import __name__ as PACKAGE
+from ..tables.base import Ids, Slot, Table
+from ..tables.dynamic.dynamic import DynamicTable, RowsByKey
+from ..tables.dynamic.row_store import RowStore
+from ..tables.row_reads import row_slices, unique
+
+_VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
+
+
+class TableVariable(keras.Variable):
+    """The rows (V, D) of a table as a Keras variable, wherever the table stores them.
+
+    Keras counts, saves and loads its rows like those of any variable. A step does not read the
+    variable as a whole: `look_up` gathers rows, and their gradient is row-sparse. To TensorFlow the
+    variable is a handle without rows, to which `tf.GradientTape` gives that gradient. Only the
+    optimizers of `app.keras` can apply it, because the rows and their slots are not in the handle.
+
+    Args:
+        table: The table.
+        name: The name of the variable.
+        dtype: The dtype in which the table stores rows.
+
+    Attributes:
+        table: The table.
+        is_table: True: marks the variable for the optimizers of `app.keras`.
+    """
+
+    is_table = True
+
+    def __init__(self, table: Table, name: str, dtype: str = "float32"):
+        super().__init__("zeros", (0, table.columns), dtype, autocast=False, name=name)
+        self.table = table
+        # A look-up gives new keys of a dynamic table no rows; an update does.
+        self._readable = table.known if isinstance(table, DynamicTable) else table
+        # Keras then makes no slots, and calls `assign` with the gradient if the optimizer is not
+        # one of `app.keras`.
+        self.overwrite_with_gradient = True
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The shape (V, D); V is the number of rows that were ever in use in a dynamic table."""
+        stored = _stored(self.table)
+        rows = stored.used if isinstance(stored, RowStore) else stored.rows
+        return tf.TensorShape((rows, stored.columns))
+
+    def look_up(self, ids: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the given ids.
+
+        Args:
+            ids: Ids of any shape, in range.
+
+        Returns:
+            Rows (..., D), float32.
+        """
+        ids_N = tf.reshape(ids, [-1])
+
+        @tf.custom_gradient
+        def gather(_: tf.Tensor):
+            ids_U, inverse_N = unique(ids_N)
+            rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
+
+            def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
+                return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
+
+            return rows_ND, gradient
+
+        rows_ND = gather(tf.convert_to_tensor(self.value))
+        return tf.reshape(rows_ND, tf.concat([tf.shape(ids), [self.table.columns]], axis=0))
+
+    def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
+        """Make optimizer state for each row, and return it as a Keras variable.
+
+        Args:
+            name: The name of the slot.
+            columns: The numbers of a row's state; 0 for as many as the row has.
+            initial: The initial value of each number.
+        """
+        self.table.add_slots({name: Slot(columns, initial)})
+        return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
+
+    def numpy(self) -> np.ndarray:
+        """Return all rows, (V, D), in the dtype of the variable."""
+        rows_VD = np.empty(tuple(self.shape), tf.as_dtype(self.dtype).as_numpy_dtype)
+        for part in row_slices(*rows_VD.shape):
+            rows_VD[part] = _stored(self.table).gather(_ids(part)).numpy()
+        return rows_VD
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def assign(self, value: Any) -> None:
+        """Replace all rows, part by part.
+
+        Args:
+            value: An array (V, D), which may be one in a file.
+
+        Raises:
+            ValueError: The shape is another one, or the value is a gradient, from an optimizer
+                that is not one of `app.keras`.
+        """
+        if isinstance(value, tf.IndexedSlices):
+            raise ValueError(
+                f"{self.path} is a table with its own rows and slots, which this optimizer does "
+                f"not know; compile the model with one of {PACKAGE}.keras, such as LazyAdam, or "
+                "give this variable one by keras.optimizers.MultiOptimizer"
+            )
+        if tuple(value.shape) != tuple(self.shape):
+            raise ValueError(f"{self.path} has shape {self.shape}, not {tuple(value.shape)}")
+        for part in row_slices(*value.shape):
+            _stored(self.table).assign(_ids(part), tf.cast(value[part], tf.float32))
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        """Return what tf.train.Checkpoint saves: the rows, under the key of a variable."""
+        return {_VALUE: tf.constant(self.numpy())}
+
+    def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
+        """Replace the rows by those that tf.train.Checkpoint read."""
+        self.assign(restored_tensors[_VALUE])
+
+
+class TableRows:
+    """A table with slots by the names of an update rule, for `optimizers.row_updates`.
+
+    Args:
+        variable: The rows.
+        slots: The slots by the names of the rule.
+    """
+
+    def __init__(self, variable: TableVariable, slots: dict[str, TableVariable]):
+        self.columns = variable.table.columns
+        self._table = variable.table
+        self.slots = {name: slot.table for name, slot in slots.items()}
+
+    def locate(self, ids_U: tf.Tensor) -> Ids:
+        return self._table.locate(ids_U)
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        return self._table.gather(ids_U)
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        self._table.assign(ids_U, rows_UD)
+
+
+def _stored(table: Table) -> Table:
+    """Return the table by whose ids all rows can be read: by row numbers if it is dynamic."""
+    return table.row_store if isinstance(table, RowsByKey) else table
+
+
+def _ids(part: slice) -> tf.Tensor:
+    return tf.range(part.start, part.stop, dtype=tf.int64)
