@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .embedding import RowEmbedding
 from .dynamic_embedding import DynamicEmbedding
+from .embedding import RowEmbedding
+from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
 from .row_optimizers import (
     SGD,
@@ -34,6 +35,7 @@ __all__ = [
     "LazyAdamW",
     "LossScaleOptimizer",
     "RowEmbedding",
+    "RowEmbeddingReduce",
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",

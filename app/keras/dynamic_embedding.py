@@ -74,7 +74,6 @@ class DynamicEmbedding(keras.layers.Layer):
         self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
         self.embeddings = TableVariable(table, "embeddings")
-        self._track_variable(self.embeddings)
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
@@ -111,7 +110,7 @@ class DynamicEmbedding(keras.layers.Layer):
             store: A store of arrays by name.
         """
         with tempfile.TemporaryDirectory() as folder:
-            for name in store.keys():
+            for name in list(store.keys()):
                 if name.startswith(_KEY_MAP):
                     path = Path(folder) / name.removeprefix(_KEY_MAP)
                     path.write_bytes(np.asarray(store[name]).tobytes())
@@ -121,6 +120,9 @@ class DynamicEmbedding(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
         initializer = keras.initializers.serialize(self.embeddings_initializer)
+        if hasattr(self.embeddings_initializer, "seed"):
+            # Keras leaves out a seed that it drew. Keys without a row would read other rows.
+            initializer["config"]["seed"] = int(self.embeddings_initializer.seed)
         return super().get_config() | {
             "output_dim": self.output_dim,
             "key_dtype": self.key_dtype,
@@ -136,7 +138,7 @@ class DynamicEmbedding(keras.layers.Layer):
             keys = tf.cast(keys, tf.int64)
         if keys.dtype != self.key_dtype:
             raise ValueError(
-                f"{self.name}: the keys are {keys.dtype.name}, where the layer has {self.key_dtype} "
-                f"keys; pass {self.key_dtype}, or make the layer with another key_dtype"
+                f"{self.name}: the keys are {keys.dtype.name}, where the layer has "
+                f"{self.key_dtype} keys; pass {self.key_dtype}, or make the layer with another key_dtype"
             )
         return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)

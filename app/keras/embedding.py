@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import keras
@@ -11,7 +12,7 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, require_tensorflow
 from .constraints import by_row
-from .table_kinds import make_table
+from .table_kinds import TABLES, check_kind
 from .table_variable import TableVariable
 
 
@@ -54,7 +55,14 @@ class RowEmbedding(keras.layers.Embedding):
             floating-point ids whose dtype cannot represent every id.
     """
 
-    def __init__(self, *args: Any, table: str = "device", **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        table: str = "device",
+        table_file: str | None = None,
+        table_id: str | None = None,
+        **kwargs: Any,
+    ):
         """Make the layer; the arguments are those of `keras.layers.Embedding`.
 
         Raises:
@@ -63,8 +71,10 @@ class RowEmbedding(keras.layers.Embedding):
                 run on TensorFlow.
         """
         require_tensorflow()
-        self.table = table
+        self.table, self.table_file = table, table_file
+        self.table_id = table_id or secrets.token_hex(8)
         super().__init__(*args, **kwargs)
+        check_kind(self)
         if self.embeddings_regularizer is not None:
             raise ValueError(
                 f"{self.name}: embeddings_regularizer would read and change all {self.input_dim:,} "
@@ -98,17 +108,33 @@ class RowEmbedding(keras.layers.Embedding):
             input_shape: Not used.
         """
         if self.table != "device":
-            self._build_table()
+            if not self.built:
+                self._build_table()
             return
         super().build(input_shape)
         self._embeddings.is_table = True  # read by the optimizers of app.keras
 
     def _build_table(self) -> None:
-        with keras.name_scope(self.name):
-            table = make_table(self.table, self.input_dim, self.output_dim, self.embeddings_initializer)
-            self._embeddings = TableVariable(table, "embeddings")
-        self._track_variable(self._embeddings)
+        """Create a table that is not a variable of the device, and show it to Keras as one."""
+        if tf.distribute.has_strategy():
+            strategy = type(tf.distribute.get_strategy()).__name__
+            raise ValueError(
+                f"{self.name}: table={self.table!r} has one copy of its rows, and {strategy} would "
+                "update it in each replica; make the layer with table='device'"
+            )
+        with tf.init_scope():
+            self._embeddings = TableVariable(
+                TABLES[self.table](self), "embeddings", self.variable_dtype
+            )
         self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer."""
+        return super().get_config() | {
+            "table": self.table,
+            "table_file": self.table_file,
+            "table_id": self.table_id,
+        }
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
         """Return the rows of the given ids.

@@ -1,24 +1,116 @@
-"""The kinds of table that a layer can have, by the values of its argument `table`."""
+"""The kinds of table that `RowEmbedding` can have, by the values of its argument `table`."""
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from ..errors import RunError, UsageError
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.device import DeviceTable
+from ..tables.disk.file import FileTable
+from ..tables.disk.sections import read_header
+from ..tables.disk.table_file import TableFile
+from ..tables.initial import Initial
 from ..types import HOST
+from .backend import in_place
+from .initial_values import by_id
 
 
-def make_table(kind: str, rows: int, columns: int, initializer: Any) -> Table:
-    def initial(shape):
-        return initializer(shape, "float32")
+def _on_host(layer: Any) -> Table:
+    with tf.device(HOST):
+        return DeviceTable(layer.input_dim, layer.output_dim, _whole(layer), _dtype(layer))
 
-    if kind == "host":
-        with tf.device(HOST):
-            return DeviceTable(rows, columns, initial)
-    if kind == "sharded":
-        return sharded.make(rows, columns, initial, sharded.local_devices())
-    raise ValueError(kind)
+
+def _sharded(layer: Any) -> Table:
+    devices = sharded.local_devices()
+    shape = layer.input_dim, layer.output_dim
+    return sharded.make(*shape, _whole(layer), devices, dtype=_dtype(layer))
+
+
+def _in_file(layer: Any) -> Table:
+    path = Path(layer.table_file)
+    layer._table_lock = _lock(layer, path)
+    try:
+        file = TableFile(path, layer.table_id, resume=False)
+        initial = by_id(layer.embeddings_initializer)
+        return FileTable(
+            file, "embeddings", layer.input_dim, layer.output_dim, initial, _dtype(layer)
+        )
+    except (UsageError, RunError) as error:
+        raise ValueError(f"{layer.name}: {error}") from error
+
+
+# Makes the table of a `RowEmbedding`. The value "device" of `table` is a variable of Keras.
+TABLES: dict[str, Callable[[Any], Table]] = {
+    "host": _on_host,
+    "file": _in_file,
+    "sharded": _sharded,
+}
+
+
+def check_kind(layer: Any) -> None:
+    """Check the arguments of a layer that belong to its table.
+
+    Args:
+        layer: The `RowEmbedding`.
+
+    Raises:
+        ValueError: There is no such table, or it cannot have what the layer asks for.
+    """
+    kinds = ["device", *TABLES]
+    if layer.table not in kinds:
+        raise ValueError(f"{layer.name}: table={layer.table!r}; give one of {', '.join(kinds)}")
+    if (layer.table == "file") != (layer.table_file is not None):
+        raise ValueError(
+            f"{layer.name}: table={layer.table!r} and table_file={layer.table_file!r}; name a file "
+            "with table='file', and only with it"
+        )
+    if layer.table != "device" and layer.lora_rank:
+        raise ValueError(f"{layer.name}: lora_rank needs table='device', not {layer.table!r}")
+    if layer.table == "file":
+        by_id(layer.embeddings_initializer)
+    # XLA cannot call Python, and fails on the dynamic shapes of shards.
+    layer.supports_jit = layer.table in ("device", "host")
+
+
+def _whole(layer: Any) -> Initial:
+    """Return the initial values of a layer, made as a whole as Keras makes them."""
+    initializer = keras.initializers.get(in_place(layer.embeddings_initializer))
+    return lambda shape: initializer(shape, dtype="float32")
+
+
+def _dtype(layer: Any) -> tf.DType:
+    return tf.as_dtype(layer.variable_dtype)
+
+
+def _lock(layer: Any, path: Path) -> Any:
+    """Return a lock on a file, for as long as it is referenced.
+
+    Raises ValueError if another layer uses the file, or if it may hold the rows of another layer.
+    """
+    lock = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ValueError(f"{layer.name}: table_file={path} is in use by another layer") from error
+    if path.exists() and not _is_own(path, layer.table_id):
+        raise ValueError(
+            f"{layer.name}: table_file={path} exists, and may hold the rows of another layer; "
+            "remove it or name another file"
+        )
+    return lock
+
+
+def _is_own(path: Path, table_id: str) -> bool:
+    """Return whether a file was made by this layer before its model was saved and loaded."""
+    try:
+        return read_header(path).owner == table_id
+    except (OSError, ValueError):
+        return False

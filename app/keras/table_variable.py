@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import types
 from typing import Any
 
 import keras
@@ -13,6 +15,7 @@ from ..tables.base import Ids, Slot, Table
 from ..tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ..tables.dynamic.row_store import RowStore
 from ..tables.row_reads import row_slices, unique
+from .exported_rows import current_export, export_rows
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
 
@@ -45,6 +48,7 @@ class TableVariable(keras.Variable):
         # Keras then makes no slots, and calls `assign` with the gradient if the optimizer is not
         # one of `app.keras`.
         self.overwrite_with_gradient = True
+        self._export: tuple[types.FrameType | None, tf.Module | None] = None, None
 
     @property
     def shape(self) -> tf.TensorShape:
@@ -63,6 +67,9 @@ class TableVariable(keras.Variable):
             Rows (..., D), float32.
         """
         ids_N = tf.reshape(ids, [-1])
+        shape = tf.concat([tf.shape(ids), [self.table.columns]], axis=0)
+        if export := current_export():
+            return tf.reshape(self._rows_of_export(export)(ids_N), shape)
 
         @tf.custom_gradient
         def gather(_: tf.Tensor):
@@ -75,7 +82,7 @@ class TableVariable(keras.Variable):
             return rows_ND, gradient
 
         rows_ND = gather(tf.convert_to_tensor(self.value))
-        return tf.reshape(rows_ND, tf.concat([tf.shape(ids), [self.table.columns]], axis=0))
+        return tf.reshape(rows_ND, shape)
 
     def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
         """Make optimizer state for each row, and return it as a Keras variable.
@@ -119,8 +126,25 @@ class TableVariable(keras.Variable):
         for part in row_slices(*value.shape):
             _stored(self.table).assign(_ids(part), tf.cast(value[part], tf.float32))
 
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+        """Return what TensorFlow saves with the variable: in a SavedModel, its rows."""
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel" and self._export[1] is not None:
+            children["rows"] = self._export[1]
+        return children
+
+    def _rows_of_export(self, export: types.FrameType) -> tf.Module:
+        """Return the rows in the SavedModel that a call writes, the same for all its functions."""
+        if self._export[0] is not export:
+            # Another thread is outside of the function that is traced, which may make no variables.
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                self._export = export, thread.submit(export_rows, self.table).result()
+        return self._export[1]
+
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return what tf.train.Checkpoint saves: the rows, under the key of a variable."""
+        if current_export():  # the SavedModel has the rows beside the handle
+            return super()._serialize_to_tensors()
         return {_VALUE: tf.constant(self.numpy())}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
@@ -142,12 +166,15 @@ class TableRows:
         self.slots = {name: slot.table for name, slot in slots.items()}
 
     def locate(self, ids_U: tf.Tensor) -> Ids:
+        """Locate the rows of the given ids; see `Table.locate`."""
         return self._table.locate(ids_U)
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return the rows of the given ids; see `Table.gather`."""
         return self._table.gather(ids_U)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace the rows of the given ids; see `Table.assign`."""
         self._table.assign(ids_U, rows_UD)
 
 

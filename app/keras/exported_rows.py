@@ -1,0 +1,86 @@
+"""The rows of a table in a SavedModel, which is loaded where this package is not installed."""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+import numpy as np
+import tensorflow as tf
+
+from ..tables.base import Table
+from ..tables.device import DeviceTable
+from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.initial import fingerprints
+from ..tables.row_reads import row_slices
+
+# The modules that trace a model to write it as a SavedModel.
+_EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
+
+
+def current_export() -> types.FrameType | None:
+    """Return the outermost call that writes a SavedModel now, or None if there is none."""
+    frame, outermost = inspect.currentframe(), None
+    while frame := frame.f_back:
+        if frame.f_globals.get("__name__", "").startswith(_EXPORTERS):
+            outermost = frame
+    return outermost
+
+
+def export_rows(table: Table) -> tf.Module:
+    """Return a callable module from ids or keys (N,) to rows (N, D), of TensorFlow operations only.
+
+    The rows are those of this moment, except that a table in host memory is not copied.
+
+    Args:
+        table: The table.
+    """
+    if isinstance(table, DynamicTable):
+        return _KeyedRows(table)
+    return _NumberedRows(table)
+
+
+class _NumberedRows(tf.Module):
+    """The rows of a table with ids, in one variable."""
+
+    def __init__(self, table: Table):
+        super().__init__()
+        self.values = table.values if isinstance(table, DeviceTable) else _copy(table, table.rows)
+
+    def __call__(self, ids_N: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.gather(self.values, ids_N), tf.float32)
+
+
+class _KeyedRows(tf.Module):
+    """The rows of a dynamic table, in the order of the hashes of their keys."""
+
+    def __init__(self, table: DynamicTable):
+        super().__init__()
+        keys, rows = table.key_map.keys(), table.key_map.in_use()
+        hashes = table.key_map.hashes(keys)
+        order = np.argsort(hashes)
+        self._hashes = tf.Variable(hashes[order], trainable=False)
+        self._keys = tf.Variable(tf.constant(keys[order]), trainable=False)
+        values = tf.Variable(lambda: tf.zeros([len(keys), table.columns]), trainable=False)
+        for part in row_slices(len(keys), table.columns):
+            values[part].assign(table.row_store.gather(rows[order[part]]))
+        self.values = values
+        self._initial_rows = table.row_store.initial_rows
+
+    def __call__(self, keys_N: tf.Tensor) -> tf.Tensor:
+        hashes_N = fingerprints(keys_N) if keys_N.dtype == tf.string else keys_N
+        first_ND = self._initial_rows(hashes_N)
+        if not self._hashes.shape[0]:
+            return first_ND
+        position_N = tf.searchsorted(self._hashes, hashes_N)
+        position_N = tf.minimum(position_N, self._hashes.shape[0] - 1)
+        known_N = tf.gather(self._keys, position_N) == keys_N
+        return tf.where(known_N[:, tf.newaxis], tf.gather(self.values, position_N), first_ND)
+
+
+def _copy(table: Table, count: int) -> tf.Variable:
+    """Return the first rows of a table in one float32 variable, filled part by part."""
+    values = tf.Variable(lambda: tf.zeros([count, table.columns]), trainable=False)
+    for part in row_slices(count, table.columns):
+        values[part].assign(table.gather(tf.range(part.start, part.stop, dtype=tf.int64)))
+    return values
