@@ -139,6 +139,6 @@ class DynamicEmbedding(keras.layers.Layer):
         if keys.dtype != self.key_dtype:
             raise ValueError(
                 f"{self.name}: the keys are {keys.dtype.name}, where the layer has "
-                f"{self.key_dtype} keys; pass {self.key_dtype}, or make the layer with another key_dtype"
+                f"{self.key_dtype} keys; give these, or another key_dtype"
             )
         return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)

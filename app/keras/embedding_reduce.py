@@ -62,13 +62,11 @@ class RowEmbeddingReduce(RowEmbedding):
             ValueError: The weights do not have the form of the ids.
             tf.errors.InvalidArgumentError: An id is out of range.
         """
-        if weights is not None and not isinstance(weights, type(inputs)):
-            weights = tf.convert_to_tensor(weights)
-            if not isinstance(weights, type(inputs)):
-                raise ValueError(
-                    f"{self.name}: the weights are a {type(weights).__name__}, the ids a "
-                    f"{type(inputs).__name__}; give both in one form"
-                )
+        if weights is not None and _form(weights) != _form(inputs):
+            raise ValueError(
+                f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
+                f"{_form(inputs)} one; give both in one form"
+            )
         ids_N, weights_N, groups_N, shape = self._flatten(inputs, weights, mask)
         if self.mask_zero:
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
@@ -135,6 +133,13 @@ class RowEmbeddingReduce(RowEmbedding):
         if mask is not None:
             weights_N = tf.where(tf.reshape(mask, [-1]), weights_N, 0.0)
         return ids_N, weights_N, groups_N, shape
+
+
+def _form(tensor: Any) -> str:
+    """Return "sparse", "ragged" or "dense"."""
+    if isinstance(tensor, tf.SparseTensor):
+        return "sparse"
+    return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
 
 
 def _weighted_sums(

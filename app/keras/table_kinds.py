@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,15 +38,18 @@ def _sharded(layer: Any) -> Table:
 
 def _in_file(layer: Any) -> Table:
     path = Path(layer.table_file)
-    layer._table_lock = _lock(layer, path)
+    _check_file(layer, path)
+    shape = layer.input_dim, layer.output_dim
+    initial = by_id(layer.embeddings_initializer)
     try:
         file = TableFile(path, layer.table_id, resume=False)
-        initial = by_id(layer.embeddings_initializer)
-        return FileTable(
-            file, "embeddings", layer.input_dim, layer.output_dim, initial, _dtype(layer)
-        )
-    except (UsageError, RunError) as error:
-        raise ValueError(f"{layer.name}: {error}") from error
+        table = FileTable(file, "embeddings", *shape, initial, _dtype(layer))
+    except (OSError, UsageError, RunError) as error:
+        raise ValueError(f"{layer.name}: table_file={path}: {error}") from error
+    lock = os.open(path, os.O_RDWR)
+    weakref.finalize(layer, os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return table
 
 
 # Makes the table of a `RowEmbedding`. The value "device" of `table` is a variable of Keras.
@@ -90,22 +95,22 @@ def _dtype(layer: Any) -> tf.DType:
     return tf.as_dtype(layer.variable_dtype)
 
 
-def _lock(layer: Any, path: Path) -> Any:
-    """Return a lock on a file, for as long as it is referenced.
-
-    Raises ValueError if another layer uses the file, or if it may hold the rows of another layer.
-    """
-    lock = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ValueError(f"{layer.name}: table_file={path} is in use by another layer") from error
-    if path.exists() and not _is_own(path, layer.table_id):
+def _check_file(layer: Any, path: Path) -> None:
+    """Raise ValueError if a file is in use, or if it may hold the rows of another layer."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{layer.name}: table_file={path} is in use by another layer; name another file"
+            ) from error
+    if not _is_own(path, layer.table_id):
         raise ValueError(
             f"{layer.name}: table_file={path} exists, and may hold the rows of another layer; "
             "remove it or name another file"
         )
-    return lock
 
 
 def _is_own(path: Path, table_id: str) -> bool:

@@ -1,0 +1,105 @@
+"""`DynamicEmbedding` gives keys rows as they are trained, and trains them as any table."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import SGD, Adagrad, DynamicEmbedding, LazyAdam, RowEmbedding
+from tests.keras import table_models as models
+
+OPTIMIZERS = {
+    "sgd": lambda: SGD(0.1),
+    "adagrad": lambda: Adagrad(0.1),
+    "adam": lambda: LazyAdam(0.1),
+}
+WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
+
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+def make_model(key_dtype="int64", optimizer=None, **options):
+    options = {"capacity": 40, "embeddings_initializer": "zeros"} | options
+    layer = DynamicEmbedding(models.COLUMNS, key_dtype, **options)
+    return models.make_model(layer, optimizer, key_dtype)
+
+
+def keys(key_dtype, ids=models.IDS):
+    return ids * 10**12 - 7 if key_dtype == "int64" else models.strings(ids)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_rows_are_those_of_a_table_with_ids_bit_for_bit(key_dtype, way, optimizer):
+    model = make_model(key_dtype, OPTIMIZERS[optimizer]())
+    other = models.make_model(
+        RowEmbedding(models.ROWS, models.COLUMNS, "zeros"), OPTIMIZERS[optimizer]()
+    )
+    WAYS[way](model, models.data(keys(key_dtype)))
+    WAYS[way](other)
+    ids = np.arange(models.ROWS)[:, np.newaxis]
+    np.testing.assert_array_equal(
+        model.layers[0](tf.constant(keys(key_dtype, ids))), other.layers[0](ids)
+    )
+    assert len(model.layers[0].key_map) == len(np.unique(models.IDS))
+
+
+def test_a_look_up_makes_no_row():
+    model = make_model()
+    model.evaluate(models.data(keys("int64")), verbose=0)
+    model.predict(keys("int64"), verbose=0)
+    assert len(model.layers[0].key_map) == 0
+    assert model.count_params() == models.LENGTH * models.COLUMNS + 1
+
+
+def test_keys_get_a_row_when_they_were_trained_often_enough():
+    model = make_model(min_count=3)
+    batch = np.array([[1, 1, 2, 3]]), np.zeros((1, 1))
+    for expected in (0, 1, 3):  # key 1 occurs twice in a batch
+        model.train_on_batch(*batch)
+        assert len(model.layers[0].key_map) == expected
+
+
+def test_survivors_of_an_eviction_keep_their_rows_and_slots():
+    model = make_model(capacity=8, optimizer=LazyAdam(0.1))
+    for _ in range(3):  # keys that are seen often
+        model.train_on_batch(np.arange(4)[np.newaxis], np.ones((1, 1)))
+    layer = model.layers[0]
+    before = layer(np.arange(4)).numpy()
+    for first in range(100, 160, 4):
+        model.train_on_batch(first + np.arange(4)[np.newaxis], np.ones((1, 1)))
+    assert len(layer.key_map) <= 8
+    np.testing.assert_array_equal(layer(np.arange(4)), before)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+def test_a_saved_model_goes_on_as_if_it_had_never_stopped(key_dtype, tmp_path):
+    model = make_model(key_dtype, embeddings_initializer="uniform", min_count=2)
+    batches = models.data(keys(key_dtype))
+    models.fit(model, batches)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert models.state(loaded) == models.state(model)
+    unknown = tf.constant(keys(key_dtype, np.array([[1000, 1, 2, 1001]])))
+    np.testing.assert_array_equal(loaded(unknown), model(unknown))
+    assert models.fit(loaded, batches) == models.fit(model, batches)
+    assert models.state(loaded) == models.state(model)
+
+
+def test_ragged_keys():
+    layer = DynamicEmbedding(3, "string", capacity=5)
+    rows = layer(tf.ragged.constant([["a", "b"], [], ["c"]]))
+    assert rows.shape == (3, None, 3)
+    np.testing.assert_array_equal(rows.values, layer(tf.constant(["a", "b", "c"])))
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="key_dtype='float'; give 'int64' or 'string'"):
+        DynamicEmbedding(3, "float")
+    layer = DynamicEmbedding(3, "string", name="users")
+    with pytest.raises(ValueError, match="users: the keys are int32, where the layer has string"):
+        layer(tf.constant([1]))

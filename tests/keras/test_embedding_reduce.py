@@ -1,0 +1,112 @@
+"""`RowEmbeddingReduce` equals a weighted sum of the rows, and so does its gradient."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import LazyAdam, RowEmbeddingReduce
+
+ROWS, COLUMNS = 30, 5
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+IDS = np.random.default_rng(1).integers(0, ROWS, (4, 7))
+WEIGHTS = np.random.default_rng(2).uniform(size=IDS.shape).astype(np.float32)
+
+
+def make_layer(combiner, **options):
+    layer = RowEmbeddingReduce(ROWS, COLUMNS, combiner=combiner, **options)
+    layer.build()
+    return layer
+
+
+def expected(rows, ids, weights, combiner):
+    vectors = tf.reduce_sum(tf.gather(rows, ids) * weights[..., tf.newaxis], axis=-2)
+    if combiner == "mean":
+        vectors /= tf.reduce_sum(weights, axis=-1, keepdims=True)
+    if combiner == "sqrtn":
+        vectors /= tf.sqrt(tf.reduce_sum(weights**2, axis=-1, keepdims=True))
+    return vectors
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_vectors_and_gradients_equal_dense_autodiff(combiner, jit):
+    layer = make_layer(combiner, mask_zero=True)
+    weights, rows = tf.Variable(WEIGHTS), tf.Variable(layer.get_weights()[0])
+
+    @tf.function(jit_compile=jit)
+    def ours():
+        with tf.GradientTape() as tape:
+            vectors = layer(IDS, weights)
+            loss = tf.reduce_sum(vectors**2)
+        by_row, by_weight = tape.gradient(loss, [layer.embeddings.value, weights])
+        assert isinstance(by_row, tf.IndexedSlices)
+        return vectors, tf.convert_to_tensor(by_row), by_weight
+
+    with tf.GradientTape() as tape:
+        vectors = expected(rows, IDS, tf.where(IDS == 0, 0.0, weights), combiner)
+        loss = tf.reduce_sum(vectors**2)
+    dense = [vectors, *map(tf.convert_to_tensor, tape.gradient(loss, [rows, weights]))]
+    for one, other in zip(ours(), dense, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_forms_of_ids_agree():
+    layer = make_layer("mean")
+    ragged = tf.ragged.constant([[1, 2], [], [3, 3, 4]], dtype=tf.int64)
+    weights = tf.ragged.constant([[0.5, 2.0], [], [1.0, 2.0, 3.0]])
+    vectors = layer(ragged, weights)
+    np.testing.assert_array_equal(vectors[1], np.zeros(COLUMNS))
+    np.testing.assert_array_equal(vectors, layer(ragged.to_sparse(), weights.to_sparse()))
+    dense = layer(ragged.to_tensor(), weights.to_tensor())
+    np.testing.assert_allclose(vectors, dense, rtol=1e-6)
+    mask = tf.sequence_mask([2, 0, 3])
+    np.testing.assert_allclose(layer(ragged), layer(ragged.to_tensor(), mask=mask), rtol=1e-6)
+
+
+def test_more_axes():
+    layer = make_layer("sum")
+    ids = IDS.reshape(2, 2, 7)
+    np.testing.assert_array_equal(layer(ids), tf.reshape(layer(IDS), (2, 2, COLUMNS)))
+
+
+def test_it_trains_in_a_functional_model_and_is_saved(tmp_path):
+    inputs = keras.Input((None,), dtype="int64")
+    layer = RowEmbeddingReduce(ROWS, COLUMNS, table="host", combiner="sqrtn")
+    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    assert model.output_shape == (None, 1)
+    model.compile(LazyAdam(0.1), loss="mse")
+    losses = model.fit(IDS, np.ones((4, 1)), epochs=3, verbose=0).history["loss"]
+    assert losses[2] < losses[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.layers[1].combiner == "sqrtn"
+    np.testing.assert_array_equal(loaded(IDS), model(IDS))
+
+
+def test_no_tensor_has_a_row_for_each_id():
+    layer = make_layer("mean")
+
+    @tf.function
+    def step(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(ids))
+        return tape.gradient(loss, layer.trainable_variables)
+
+    graph = step.get_concrete_function(tf.TensorSpec(IDS.shape, tf.int64)).graph
+    shapes = {
+        tuple(out.shape) for op in graph.get_operations() for out in op.outputs if out.shape.rank
+    }
+    assert not {(*IDS.shape, COLUMNS), (IDS.size, COLUMNS)} & shapes
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="combiner='max'; give one of sum, mean, sqrtn"):
+        RowEmbeddingReduce(5, 2, combiner="max")
+    with pytest.raises(
+        ValueError, match="the weights are a dense tensor, the ids are a sparse one"
+    ):
+        make_layer("sum")(tf.sparse.from_dense([[1, 2]]), tf.constant([[1.0, 2.0]]))

@@ -1,0 +1,199 @@
+"""`RowEmbedding` with its table on the host, in a file or in shards trains as on the device."""
+
+from __future__ import annotations
+
+import gc
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import SGD, Adagrad, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
+from tests.keras import table_models as models
+
+OPTIMIZERS = {
+    "sgd": lambda: SGD(0.1),
+    "adagrad": lambda: Adagrad(0.1),
+    "adam": lambda: LazyAdam(0.1),
+}
+MORE = {
+    "momentum": lambda: SGD(0.1, momentum=0.9, nesterov=True),
+    "rowwise": lambda: RowwiseAdagrad(0.1, initial_accumulator_value=0.2),
+    "corrected": lambda: LazyAdam(0.1, correct_skipped=True, amsgrad=True),
+    "decayed": lambda: LazyAdamW(0.1, weight_decay=0.01),
+    "clipped": lambda: LazyAdam(0.1, global_clipnorm=0.1),
+    "scaled": lambda: LossScaleOptimizer(LazyAdam(0.1), initial_scale=8.0),
+}
+WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
+every_kind = pytest.mark.parametrize("kind", models.KINDS)
+
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+def trained(kind, folder, optimizer, way=models.fit, **compiled):
+    model = models.make_model(models.make_layer(kind, folder), optimizer(), **compiled)
+    way(model)
+    return model
+
+
+@every_kind
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_rows_and_slots_are_those_of_the_device_bit_for_bit(kind, way, optimizer, tmp_path):
+    ours, device = (
+        trained(k, tmp_path, OPTIMIZERS[optimizer], WAYS[way]) for k in (kind, "device")
+    )
+    assert models.state(ours) == models.state(device)
+    used = np.unique(models.IDS)
+    changed = np.any(ours.layers[0].get_weights()[0] != models.WEIGHTS, axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(changed), used)
+
+
+@every_kind
+@pytest.mark.parametrize("optimizer", MORE)
+def test_further_optimizers(kind, optimizer, tmp_path):
+    ours, device = (trained(k, tmp_path, MORE[optimizer]) for k in (kind, "device"))
+    assert models.state(ours) == models.state(device)
+
+
+@every_kind
+@pytest.mark.parametrize("compiled", [{"run_eagerly": True}, {"steps_per_execution": 3}])
+def test_ways_to_compile(kind, compiled, tmp_path):
+    ours, device = (trained(k, tmp_path, LazyAdam, **compiled) for k in (kind, "device"))
+    assert models.state(ours) == models.state(device)
+
+
+def test_a_table_on_the_host_of_a_cpu_compiles_by_xla(tmp_path):
+    ours, device = (trained(k, tmp_path, LazyAdam, jit_compile=True) for k in ("host", "device"))
+    assert models.state(ours) == models.state(device)
+
+
+@pytest.mark.parametrize("kind", ["file", "sharded"])
+def test_keras_leaves_out_xla_where_a_table_cannot_be_compiled(kind, tmp_path):
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        model = trained(kind, tmp_path, LazyAdam, jit_compile=True)
+    assert not model.jit_compile
+
+
+@every_kind
+def test_half_precision_computes_as_on_the_device(kind, tmp_path):
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        ours, device = (trained(k, tmp_path, MORE["scaled"]) for k in (kind, "device"))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert models.state(ours) == models.state(device)
+
+
+@every_kind
+def test_one_table_behind_two_inputs(kind, tmp_path):
+    def make(kind):
+        layer = models.make_layer(kind, tmp_path)
+        keras.utils.set_random_seed(0)
+        left, right = (keras.Input((models.LENGTH,), dtype="int64") for _ in range(2))
+        dot = keras.layers.Dot((1, 2))(
+            [keras.layers.GlobalAveragePooling1D()(layer(left)), layer(right)]
+        )
+        model = keras.Model([left, right], keras.layers.Dense(1)(dot))
+        model.compile(LazyAdam(0.1), loss="mse")
+        model.fit(
+            [models.IDS, models.IDS[::-1]], models.TARGETS, batch_size=8, shuffle=False, verbose=0
+        )
+        return model
+
+    assert models.state(make(kind)) == models.state(make("device"))
+
+
+@every_kind
+def test_a_stock_optimizer_for_the_dense_layers(kind, tmp_path):
+    def optimizer():
+        chosen = keras.optimizers.OptimizerMap(keras.optimizers.Adam(0.01))
+        chosen[".*embeddings"] = LazyAdam(0.1)
+        return keras.optimizers.MultiOptimizer(chosen)
+
+    ours, device = (trained(k, tmp_path, optimizer) for k in (kind, "device"))
+    assert models.state(ours) == models.state(device)
+
+
+@every_kind
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_stock_optimizer_for_the_table_is_refused(kind, eager, tmp_path):
+    layer = models.make_layer(kind, tmp_path)
+    model = models.make_model(layer, keras.optimizers.Adam(), run_eagerly=eager)
+    with pytest.raises(ValueError, match=r"embeddings is a table .* compile the model with one of"):
+        models.fit(model)
+    np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
+
+
+@every_kind
+def test_sizes_are_those_of_all_rows(kind, tmp_path):
+    model = models.make_model(models.make_layer(kind, tmp_path))
+    assert model.layers[0].count_params() == models.ROWS * models.COLUMNS
+
+
+@every_kind
+def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, tmp_path):
+    model = trained(kind, tmp_path, LazyAdam)
+    model.save(tmp_path / "model.keras")
+    config = model.layers[0].get_config()
+    before = models.state(model)
+    models.fit(model)
+    after = models.state(model)
+    del model
+    gc.collect()  # which unlocks the file
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.layers[0].get_config() == config
+    assert models.state(loaded) == before
+    models.fit(loaded)
+    assert models.state(loaded) == after
+
+
+@every_kind
+@pytest.mark.parametrize("to_device", [True, False])
+def test_weights_and_checkpoints_fit_every_kind(kind, to_device, tmp_path):
+    kinds = (kind, "device") if to_device else ("device", kind)
+    saved, other = (trained(k, tmp_path, LazyAdam) for k in kinds)
+    models.fit(saved)
+    tf.train.Checkpoint(saved).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(other).read(str(tmp_path / "checkpoint")).assert_consumed()
+    assert models.state(other) == models.state(saved)
+    models.fit(saved)
+    saved.save_weights(tmp_path / "all.weights.h5")
+    other.load_weights(tmp_path / "all.weights.h5")
+    assert models.state(other) == models.state(saved)
+
+
+@every_kind
+def test_bad_arguments(kind, tmp_path):
+    with (
+        tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
+        pytest.raises(ValueError, match=f"table='{kind}' has one copy .* MirroredStrategy"),
+    ):
+        models.make_layer(kind, tmp_path)
+    with pytest.raises(ValueError, match="lora_rank needs table='device'"):
+        models.make_layer(kind, tmp_path, lora_rank=2)
+
+
+def test_bad_kinds_and_files(tmp_path):
+    layer = models.RowEmbedding
+    with pytest.raises(ValueError, match="table='disk'; give one of device, host, file, sharded"):
+        layer(5, 2, table="disk")
+    with pytest.raises(ValueError, match="table='host' and table_file='x'; name a file with"):
+        layer(5, 2, table="host", table_file="x")
+    with pytest.raises(ValueError, match="table='file' and table_file=None"):
+        layer(5, 2, table="file")
+    with pytest.raises(ValueError, match="GlorotUniform makes whole tables"):
+        layer(5, 2, "glorot_uniform", table="file", table_file="x")
+    (tmp_path / "notes.txt").write_text("not rows")
+    with pytest.raises(ValueError, match=r"notes.txt exists, and may hold the rows of another"):
+        layer(5, 2, table="file", table_file=str(tmp_path / "notes.txt")).build()
+    assert (tmp_path / "notes.txt").read_text() == "not rows"
+
+
+def test_two_layers_do_not_share_a_file(tmp_path):
+    first = models.make_layer("file", tmp_path)
+    with pytest.raises(ValueError, match="is in use by another layer"):
+        models.RowEmbedding(5, 2, table="file", table_file=first.table_file).build()
+    np.testing.assert_array_equal(first.get_weights()[0], models.WEIGHTS)
