@@ -21,7 +21,7 @@ class Scores(NamedTuple):
     Attributes:
         words_GNM: The score of each vector of a group and each word of the group, float32.
         samples_GNK: The score of each vector and each sample of the step, float32.
-        drawn_GM: Whether the word is one of the samples, bool.
+        drawn_GM: Whether the word is one of the K samples of the step, bool.
     """
 
     words_GNM: tf.Tensor
