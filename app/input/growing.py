@@ -56,16 +56,14 @@ def make_blocks(
         progress: Updated while the files are read.
         first: Number of blocks to skip.
     """
-    texts = block_dataset(
-        sources,
-        corpus.documents,
-        corpus.invalid_utf8,
-        progress,
-        settings.block_bytes,
-        settings.readers,
-    )
-    parsed = texts.skip(first).map(
-        make_block_parser(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
+    parsed = (
+        block_dataset(sources, corpus, settings, progress)
+        .skip(first)
+        .map(
+            make_block_parser(corpus),
+            num_parallel_calls=settings.map_parallelism,
+            deterministic=True,
+        )
     )
     return without_tuning_thread(parsed.prefetch(settings.prefetch))
 

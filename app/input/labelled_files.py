@@ -144,14 +144,8 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
 
         parse_block = parse_text
-        blocks = block_dataset(
-            sources,
-            "line",
-            config.corpus.invalid_utf8,
-            progress,
-            settings.block_bytes,
-            settings.readers,
-        )
+        by_line = dataclasses.replace(config.corpus, documents="line")
+        blocks = block_dataset(sources, by_line, settings, progress)
 
     def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
         texts = parse_block(*block)

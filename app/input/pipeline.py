@@ -102,14 +102,7 @@ def map_blocks(
         process: Function from the text of a block, a string scalar, to a tensor.
         share: Blocks to return.
     """
-    blocks = block_dataset(
-        sources,
-        corpus.documents,
-        corpus.invalid_utf8,
-        progress,
-        settings.block_bytes,
-        settings.readers,
-    )
+    blocks = block_dataset(sources, corpus, settings, progress)
     return blocks.shard(share.total, share.number).map(
         process,
         num_parallel_calls=settings.map_parallelism,

@@ -76,9 +76,7 @@ def make_block_rows(
         RunError: A file cannot be read, or is not UTF-8 with --invalid_utf8=error.
     """
     settings, corpus = config.input, config.corpus
-    index_N4 = spans.build_index(
-        sources, corpus.documents, corpus.invalid_utf8, settings.block_bytes, settings.readers
-    )
+    index_N4 = spans.build_index(sources, corpus, settings)
     read_text = spans.make_block_reader(sources, index_N4)
     tokenize = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
     make_rows = token_rows.make_block_rows(keep_V, config.model.window, settings, config.run.seed)

@@ -245,13 +245,16 @@ def _count_text(
     The tokens are counted anew also for a given vocabulary: its counts may be of other text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
-    read = config.input
-    settings = config.corpus, config.vocabulary, read.block_bytes, read.readers, ends_documents
+    entries = config.vocabulary.vocab_memory_entries
+    tally, total = counting.count_tokens(
+        sources, config.corpus, config.input, entries, ends_documents, progress
+    )
     if words is None:
-        words = counting.count(sources, *settings, progress)
-        counts, total = words.counts, words.total
+        words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
+        counts = words.counts
     else:
-        counts, total = counting.recount(words, sources, *settings, progress)
+        name = config.corpus.corpus
+        counts = counting.look_up_counts(tally, total, words, name, ends_documents)
     blocks = _count_blocks(sources, config)
     if ends_documents:
         batches = sequences.estimate_batches(total, config.input, blocks)
