@@ -152,7 +152,11 @@ class _EpochReader:
                 if rows_RL is None:
                     missing += 1
                     if missing == 1:
-                        self._warn_of_missing_block(number)
+                        logging.warning(
+                            "the data service at %s has not sent block %d of %d in time; this "
+                            "process makes it, and other late blocks",
+                            *(self._address, number, self._blocks),
+                        )
                     rows_RL = self._make_one(epoch, tf.constant(number, tf.int64)).numpy()
                 yield rows_RL
         finally:
@@ -189,15 +193,6 @@ class _EpochReader:
         )
         dataset = self._numbered_rows(epoch, self._share.number)
         return without_tuning_thread(dataset.apply(distribute))
-
-    def _warn_of_missing_block(self, number: int) -> None:
-        logging.warning(
-            "the data service at %s has not sent block %d of %d in time; this process makes it, "
-            "and other late blocks",
-            self._address,
-            number,
-            self._blocks,
-        )
 
 
 def _why_unreachable(address: str) -> str:

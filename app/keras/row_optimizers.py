@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ class SGD(RowSparse, keras.optimizers.SGD):
         model.compile(app.keras.SGD(0.1, momentum=0.9), loss="mse")
     """
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: SGD, or SGD with momentum, then weight decay."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
@@ -45,7 +45,7 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
         model.compile(app.keras.Adagrad(0.1), loss="mse")
     """
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: Adagrad, then weight decay."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
@@ -69,7 +69,7 @@ class RowwiseAdagrad(Adagrad):
 
     has_row_state = True
 
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
+    def build(self, var_list: Sequence[keras.Variable]) -> None:
         """Create the accumulators, of one column for tables; do nothing if they exist.
 
         Args:
@@ -77,7 +77,6 @@ class RowwiseAdagrad(Adagrad):
         """
         if self.built:
             return
-        var_list = list(var_list)
         super(keras.optimizers.Adagrad, self).build(var_list)
         initial = keras.initializers.Constant(self.initial_accumulator_value)
         self._accumulators = [
@@ -87,22 +86,11 @@ class RowwiseAdagrad(Adagrad):
             for variable in var_list
         ]
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: row-wise where the accumulator has one column, else Adagrad."""
-        by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
-        by_number = adagrad.adagrad(epsilon=self.epsilon).rule
-
-        def rule(
-            rows_UD: tf.Tensor,
-            gradients_UD: tf.Tensor,
-            state: State,
-            rate: tf.Tensor,
-            step: tf.Tensor,
-        ) -> tuple[tf.Tensor, State]:
-            chosen = by_row if state["accumulator"].shape[1] == 1 else by_number
-            return chosen(rows_UD, gradients_UD, state, rate, step)
-
-        return _decayed(rule, decay)
+        columns = self._accumulators[index].shape[1:].num_elements()
+        make = adagrad.rowwise_adagrad if columns == 1 else adagrad.adagrad
+        return _decayed(make(epsilon=self.epsilon).rule, decay)
 
 
 class _LazyAdam(RowSparse):
@@ -123,7 +111,7 @@ class _LazyAdam(RowSparse):
         """Return `correct_skipped`: the state then has the last step of each row."""
         return self.correct_skipped
 
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
+    def build(self, var_list: Sequence[keras.Variable]) -> None:
         """Create the moments, and for `correct_skipped` the last step of each row; once only.
 
         Args:
@@ -131,7 +119,6 @@ class _LazyAdam(RowSparse):
         """
         if self.built:
             return
-        var_list = list(var_list)
         super().build(var_list)
         if self.correct_skipped:
             self._last_steps = [
@@ -141,7 +128,7 @@ class _LazyAdam(RowSparse):
                 for variable in var_list
             ]
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: lazy Adam with weight decay."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay
@@ -211,25 +198,6 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     checks_rows = True
-
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of both optimizers.
-
-        Args:
-            var_list: The variables to train.
-        """
-        super().build(list(var_list))
-
-    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Update the loss scale, and the variables if all gradients are finite.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-            trainable_variables: Their variables.
-        """
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
-        super().apply(list(grads), trainable_variables)
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
         """Return whether all gradients are finite, a bool scalar.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -35,9 +35,9 @@ class RowSparse:
     are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
     every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
 
-    A subclass defines two methods. `row_rule(decay)` returns the update rule for rows, with the
-    given weight decay. `row_slots(index)` returns the slots of the variable with this index, by the
-    names that the rule uses.
+    A subclass defines two methods. `row_rule(index, decay)` returns the update rule for rows of the
+    variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
+    this variable, by the names that the rule uses.
 
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
@@ -49,7 +49,7 @@ class RowSparse:
 
     has_row_state = False
 
-    row_rule: Callable[[float], Rule]
+    row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -58,14 +58,6 @@ class RowSparse:
         rate = self._learning_rate
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
-
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of the optimizer.
-
-        Args:
-            var_list: The variables to train.
-        """
-        super().build(list(var_list))
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
@@ -114,7 +106,7 @@ class RowSparse:
                 shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
             )
 
-    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Update the variables; see `keras.optimizers.Optimizer.apply`.
 
         The first call creates the slots. Warns of parts of the step that read or write the whole
@@ -128,9 +120,6 @@ class RowSparse:
             ValueError: A gradient is row-sparse, and use_ema or gradient_accumulation_steps is
                 set, which would need a second whole table.
         """
-        grads = list(grads)
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
         variables = trainable_variables or self._trainable_variables
         sparse = [
             variable
@@ -145,7 +134,7 @@ class RowSparse:
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
-                self.build(variables)
+                self.build(list(variables))
         super().apply(grads, trainable_variables)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
@@ -246,7 +235,7 @@ class RowSparse:
             gradient = Merged.of(gradient, variable)
         index = self._get_variable_index(variable)
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
-        rule = self.row_rule(decay)
+        rule = self.row_rule(index, decay)
         if constraint := _constraint_by_row(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
         slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}

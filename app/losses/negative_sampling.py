@@ -11,7 +11,7 @@ from ..tables.variable import host_variable
 from ..types import Rows
 from . import sampling
 from .base import Loss, Part, Predictions
-from .candidate_scores import pair_scores
+from .candidate_scores import score_words
 from .logistic import logistic
 
 
@@ -80,7 +80,7 @@ class NegativeSampling(Loss):
             take(rows["output"], hidden_GND.dtype), [targets_GM.shape.num_elements(), -1]
         )
         words_GMD = tf.reshape(words_PD, (*targets_GM.shape, columns))
-        total = logistic(pair_scores(hidden_GND, words_GMD), weights_GNM, observed=True)
+        total = logistic(score_words(hidden_GND, words_GMD), weights_GNM, observed=True)
 
         scores = tf.matmul(
             tf.reshape(hidden_GND, (-1, self._sharing, columns)),

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..errors import RunError
+from ..errors import RunError, UsageError
 from . import reading
 
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
@@ -60,7 +60,8 @@ def interleave_sources(
 ) -> tf.data.Dataset:
     """Return a dataset of the elements of each source, from `readers` sources in turn.
 
-    A RunError of `read` is put into `progress`. It ends the dataset early and without a message.
+    A RunError or UsageError of `read` is put into `progress`. It ends the dataset early and without
+    a message.
 
     Args:
         sources: Number of sources.
@@ -77,7 +78,7 @@ def interleave_sources(
                 if progress.error is not None:
                     return
                 yield item
-        except RunError as error:
+        except (RunError, UsageError) as error:
             progress.error = error
 
     def make_source(index: tf.Tensor) -> tf.data.Dataset:
