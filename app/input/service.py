@@ -20,7 +20,7 @@ from ..errors import RunError, UsageError
 from ..text import spans
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.reading import Progress
-from ..text.vocabulary import Vocabulary, lookup_table
+from ..text.vocabulary import Vocabulary
 from . import pipeline, token_rows
 from .block_receiver import BlockReceiver, first_line
 
@@ -78,7 +78,7 @@ def make_block_rows(
     settings, corpus = config.input, config.corpus
     index_N4 = spans.build_index(sources, corpus, settings)
     read_text = spans.make_block_reader(sources, index_N4)
-    tokenize = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    tokenize = pipeline.make_block_tokenizer(corpus, vocabulary)
     make_rows = token_rows.make_block_rows(keep_V, config.model.window, settings, config.run.seed)
     return len(index_N4), lambda epoch, number: make_rows(
         epoch, number, tokenize(read_text(number))

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.base import TableSpec
+from ..tables.initial import Constant
 from ..tables.row_reads import take
 from ..tables.variable import host_variable
 from ..types import Rows
@@ -47,7 +48,7 @@ class NegativeSampling(Loss):
     ):
         self._cumulative_V = host_variable(sampling.cumulative_distribution(counts, power))
         self._power = power
-        self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
+        self._spec = TableSpec(len(counts), columns, Constant(0.0), by_frequency=True)
         self._sharing, self._samples = sharing, samples
         self._weight = negatives / samples
 

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.base import TableSpec
+from ..tables.initial import Constant
 from ..types import Rows
 from .base import Gather, Loss, Part, Predictions, WordBlock
 
@@ -35,7 +36,7 @@ class OneVsAll(Loss):
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each label, all 0 at first."""
-        return {_TABLE: TableSpec(self._labels, self._columns, tf.zeros)}
+        return {_TABLE: TableSpec(self._labels, self._columns, Constant(0.0))}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0 and one part with the whole loss, over all rows; the part is not yet computed.

@@ -85,7 +85,7 @@ def make_cache(backing: RoundedTable, rows: int) -> DeviceTable:
         rows: The number of rows of the new table.
     """
     options = {"dtype": backing.dtype, "rounding": backing.rounding, "seed": backing.seed}
-    cache = DeviceTable(rows, backing.columns, tf.zeros, **options)
+    cache = DeviceTable(rows, backing.columns, Constant(0.0), **options)
     if backing.is_stochastic:
         cache.writes = backing.writes
     return cache
@@ -98,8 +98,6 @@ def _initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -
     """
     if isinstance(initial, Unwritten):
         return initial(shape, dtype)
-    if initial is tf.zeros:
-        initial = Constant(0.0)
     if isinstance(initial, Constant):
         return tf.fill(shape, tf.constant(initial.value, dtype))
     if not hasattr(initial, "rows"):

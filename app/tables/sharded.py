@@ -184,8 +184,7 @@ def make(
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
-        is_constant = initial is tf.zeros or isinstance(initial, Constant)
-        values = initial if is_constant else _ShardValues(initial, plan, shard)
+        values = initial if isinstance(initial, Constant) else _ShardValues(initial, plan, shard)
         shard_seed = seed + (shard << 32)
         with tf.device(device):
             parts.append(DeviceTable(plan.size(shard), columns, values, seed=shard_seed, **options))

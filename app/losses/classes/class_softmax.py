@@ -70,7 +70,8 @@ class ClassSoftmax(NormalizedLoss):
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the logarithm of the share of the text of each word and of each class."""
-        share_N, priors = classes.probabilities(counts_V), {}
+        share_N = classes.probabilities(counts_V)
+        priors: dict[str, np.ndarray] = {}
         for level in self._levels:
             priors |= level.split(np.log(share_N).astype(np.float32))
             share_N = np.add.reduceat(share_N, level.bounds[:-1])

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.initial import Constant
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
@@ -43,7 +44,8 @@ class Level:
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of the table by its name, all 0 at first."""
-        return {self.table: TableSpec(self.rows, self.columns, tf.zeros, device=self._device)}
+        spec = TableSpec(self.rows, self.columns, Constant(0.0), device=self._device)
+        return {self.table: spec}
 
     def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the values of each table's rows, by name of the table.

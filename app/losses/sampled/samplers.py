@@ -77,4 +77,7 @@ class Unigram:
             return tf.cast(tf.math.log(share * self._samples), tf.float32)
 
 
-SAMPLERS = {"log_uniform": LogUniform, "unigram": Unigram}
+SAMPLERS: dict[str, type[LogUniform] | type[Unigram]] = {
+    "log_uniform": LogUniform,
+    "unigram": Unigram,
+}

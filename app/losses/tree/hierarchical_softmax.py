@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.initial import Constant
 from ...types import HOST, Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock
 from . import huffman, subtrees
@@ -55,7 +56,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
         rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
-        return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
+        return {_TABLE: TableSpec(rows, self._columns, Constant(0.0))}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, and the parts of `exact`, which hold the whole loss."""

@@ -235,7 +235,7 @@ class TableFile:
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section, self._pool)
-        if initial not in (tf.zeros, Constant(0.0)):
+        if initial != Constant(0.0):
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)
         sections = (*self._header.sections, section)

@@ -231,8 +231,8 @@ def _make_local_rows(
 ) -> EpochRows:
     """Return the rows of a share of the text in each epoch, made in this process, or cached."""
     settings, window = config.input, config.model.window
-    words = text.vocabulary
-    blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
+    tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary)
+    blocks = pipeline.map_blocks(text.sources, config.corpus, settings, progress, tokenize, share)
     blocks = cache_blocks(blocks, text, config, workdir, progress, share)
     return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
