@@ -119,7 +119,9 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
     """
     try:
         index = np.load(sizes_path)
-        length = path.stat().st_size
+        if index.ndim != 2 or path.stat().st_size != 4 * index[:, 0].sum():
+            raise ValueError(f"{path} has not the size of its blocks")
+        return index
     except FileNotFoundError:
         return None
     except (OSError, ValueError, EOFError) as error:
@@ -127,12 +129,6 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
             "--cache=disk: cannot read %s (%s); the cache is rebuilt", sizes_path, error
         )
         return None
-    if index.ndim != 2 or length != 4 * index[:, 0].sum():
-        logging.warning(
-            "--cache=disk: %s has not the size of its blocks; the cache is rebuilt", path
-        )
-        return None
-    return index
 
 
 def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:

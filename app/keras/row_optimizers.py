@@ -69,22 +69,9 @@ class RowwiseAdagrad(Adagrad):
 
     has_row_state = True
 
-    def build(self, var_list: Sequence[keras.Variable]) -> None:
-        """Create the accumulators, of one column for tables; do nothing if they exist.
-
-        Args:
-            var_list: The variables to train.
-        """
-        if self.built:
-            return
-        super(keras.optimizers.Adagrad, self).build(var_list)
-        initial = keras.initializers.Constant(self.initial_accumulator_value)
-        self._accumulators = [
-            self.add_slot(variable, (variable.shape[0], 1), "accumulator", initial)
-            if getattr(variable, "is_table", False)
-            else self.add_variable_from_reference(variable, "accumulator", initial)
-            for variable in var_list
-        ]
+    def slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of a slot of a table: one column for the accumulator."""
+        return (table.shape[0], 1) if name == "accumulator" else table.shape
 
     def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: row-wise where the accumulator has one column, else Adagrad."""

@@ -86,7 +86,17 @@ class RowSparse:
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
-        return self.add_slot(reference_variable, reference_variable.shape, name, initializer)
+        shape = self.slot_shape(reference_variable, name)
+        return self.add_slot(reference_variable, shape, name, initializer)
+
+    def slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of a slot of a table: by default the shape of the table.
+
+        Args:
+            table: The table.
+            name: The name of the slot, such as "accumulator".
+        """
+        return table.shape
 
     def add_slot(
         self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,7 @@ class FileTable(RoundedTable):
     def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`."""
         ids_U = self.locate(ids_U)
-
-        def read(ids_U: np.ndarray) -> np.ndarray:
-            return self._file.read(self._number, ids_U)
-
-        rows_UD = self._call(read, ids_U, result=self.dtype)
+        rows_UD = self._call(self._file.read, ids_U, result=self.dtype)
         return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
     def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
@@ -94,11 +91,7 @@ class FileTable(RoundedTable):
 
         The file keeps their old content in its journal (see `TableFile.write`).
         """
-
-        def write(ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
-            self._file.write(self._number, ids_U, rows_UD)
-
-        self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
+        self._call(self._file.write, ids_U, tf.cast(rows_UD, self.dtype))
 
     def is_finite(self) -> bool:
         """Return whether every number of every row is finite; slots are not read."""
@@ -125,16 +118,17 @@ class FileTable(RoundedTable):
 
     def _call(
         self,
-        function: Callable,
+        method: Callable,
         ids_U: Ids,
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
-        """Check ids, and call a function of arrays: at once in eager mode, else as a graph runs.
+        """Check ids, and call a method of the file: at once in eager mode, else as a graph runs.
 
-        The function is given the ids and the rows. In eager mode its result is returned as it is,
-        in a graph as a tensor of dtype `result`.
+        The method is given the number of the section, the ids and the rows. In eager mode its
+        result is returned as it is, in a graph as a tensor of dtype `result`.
         """
+        function = functools.partial(method, self._number)
         with tf.device(_CPU):
             inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():
