@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -69,7 +69,7 @@ class RowwiseAdagrad(Adagrad):
 
     has_row_state = True
 
-    def slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+    def _slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
         """Return the shape of a slot of a table: one column for the accumulator."""
         return (table.shape[0], 1) if name == "accumulator" else table.shape
 
@@ -98,7 +98,7 @@ class _LazyAdam(RowSparse):
         """Return `correct_skipped`: the state then has the last step of each row."""
         return self.correct_skipped
 
-    def build(self, var_list: Sequence[keras.Variable]) -> None:
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
         """Create the moments, and for `correct_skipped` the last step of each row; once only.
 
         Args:
@@ -106,6 +106,7 @@ class _LazyAdam(RowSparse):
         """
         if self.built:
             return
+        var_list = list(var_list)
         super().build(var_list)
         if self.correct_skipped:
             self._last_steps = [
@@ -185,6 +186,25 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     checks_rows = True
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
+        """Create the state of both optimizers.
+
+        Args:
+            var_list: The variables to train.
+        """
+        super().build(list(var_list))
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Update the loss scale, and the variables if all gradients are finite.
+
+        Args:
+            grads: The gradients, dense or row-sparse.
+            trainable_variables: Their variables.
+        """
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        super().apply(list(grads), trainable_variables)
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
         """Return whether all gradients are finite, a bool scalar.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,7 @@ from ..optimizers.base import Rule
 from ..optimizers.row_updates import update_rows
 from ..tables.variable import VariableRows
 from .backend import in_place, require_tensorflow
-from .constraints import by_row, constrained
+from .constraints import constrained, row_constraint
 from .merged import Merged
 from .table_warnings import (
     is_scaled_by_keras,
@@ -59,6 +59,14 @@ class RowSparse:
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
 
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
+        """Create the state of the optimizer.
+
+        Args:
+            var_list: The variables to train.
+        """
+        super().build(list(var_list))
+
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
     ) -> keras.Variable:
@@ -86,16 +94,11 @@ class RowSparse:
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
-        shape = self.slot_shape(reference_variable, name)
+        shape = self._slot_shape(reference_variable, name)
         return self.add_slot(reference_variable, shape, name, initializer)
 
-    def slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
-        """Return the shape of a slot of a table: by default the shape of the table.
-
-        Args:
-            table: The table.
-            name: The name of the slot, such as "accumulator".
-        """
+    def _slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of the slot of this name of a table: by default that of the table."""
         return table.shape
 
     def add_slot(
@@ -116,7 +119,7 @@ class RowSparse:
                 shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
             )
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Update the variables; see `keras.optimizers.Optimizer.apply`.
 
         The first call creates the slots. Warns of parts of the step that read or write the whole
@@ -130,6 +133,9 @@ class RowSparse:
             ValueError: A gradient is row-sparse, and use_ema or gradient_accumulation_steps is
                 set, which would need a second whole table.
         """
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
         variables = trainable_variables or self._trainable_variables
         sparse = [
             variable
@@ -144,7 +150,7 @@ class RowSparse:
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
-                self.build(list(variables))
+                self.build(variables)
         super().apply(grads, trainable_variables)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
@@ -169,7 +175,7 @@ class RowSparse:
                     stacklevel=2,
                 )
             constraint = getattr(table, "constraint", None)
-            if constraint is not None and not _constraint_by_row(table):
+            if constraint is not None and not row_constraint(table):
                 warnings.warn(
                     f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
                     f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
@@ -188,7 +194,7 @@ class RowSparse:
         # After the update, Keras applies the constraint of each Keras variable to the whole of it.
         # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
         below = [
-            v.value if isinstance(g, tf.IndexedSlices) and _constraint_by_row(v) else v
+            v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
@@ -246,7 +252,7 @@ class RowSparse:
         index = self._get_variable_index(variable)
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
         rule = self.row_rule(index, decay)
-        if constraint := _constraint_by_row(self._trainable_variables[index]):
+        if constraint := row_constraint(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
         slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}
         table = _Matrix(variable, slots)
@@ -290,10 +296,3 @@ class _Matrix(VariableRows):
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
-
-
-def _constraint_by_row(variable: Any) -> Any:
-    """Return the constraint of a Keras variable (V, D) if it is by row, or None."""
-    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
-        return None
-    return variable.constraint if by_row(variable.constraint) else None

@@ -123,7 +123,11 @@ def select_tokens(
 
 
 def look_up_counts(
-    tally: dict[bytes, int], total: int, vocabulary: Vocabulary, corpus: str, close: bool = False
+    tally: dict[bytes, int],
+    total: int,
+    vocabulary: Vocabulary,
+    corpus: CorpusConfig,
+    close: bool = False,
 ) -> np.ndarray:
     """Return the count of each token of a given vocabulary, (V,) int64; a count may be 0.
 
@@ -131,7 +135,7 @@ def look_up_counts(
         tally: Count of each token.
         total: Tokens of the corpus.
         vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
-        corpus: Value of --corpus, for the message.
+        corpus: Has the value of --corpus, for the message.
         close: Whether tokens without an id count as `<unk>`.
 
     Raises:
@@ -141,7 +145,7 @@ def look_up_counts(
     special = (UNK, EOS) if close else ()
     if not any(count for token, count in counts.items() if token not in special):
         raise UsageError(
-            f"--corpus={corpus}: none of its {total} tokens is in the vocabulary; "
+            f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
             "give --vocab of such text, tokenized in the same way"
         )
     if close:

@@ -29,8 +29,9 @@ def count(*sources, min_count=1, max_vocab_size=0, close=False, **settings):
     return counting.select_tokens(*count_tokens(*sources, close=close, **settings), limits, close)
 
 
-def recount(vocabulary, source, corpus="b.txt", close=False):
+def recount(vocabulary, source, close=False):
     tally, total = count_tokens(source, close=close)
+    corpus = CorpusConfig(corpus="b.txt")
     return counting.look_up_counts(tally, total, vocabulary, corpus, close), total
 
 

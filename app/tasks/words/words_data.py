@@ -245,16 +245,13 @@ def _count_text(
     The tokens are counted anew also for a given vocabulary: its counts may be of other text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
-    entries = config.vocabulary.vocab_memory_entries
-    tally, total = counting.count_tokens(
-        sources, config.corpus, config.input, entries, ends_documents, progress
-    )
+    settings = config.corpus, config.input, config.vocabulary.vocab_memory_entries
+    tally, total = counting.count_tokens(sources, *settings, ends_documents, progress)
     if words is None:
         words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
         counts = words.counts
     else:
-        name = config.corpus.corpus
-        counts = counting.look_up_counts(tally, total, words, name, ends_documents)
+        counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
     blocks = _count_blocks(sources, config)
     if ends_documents:
         batches = sequences.estimate_batches(total, config.input, blocks)
