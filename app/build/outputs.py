@@ -19,10 +19,10 @@ from ..losses.classes.class_softmax import ClassSoftmax
 from ..losses.in_batch_softmax import InBatchSoftmax, log_expected
 from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
-from ..losses.pair_losses import Bpr, PairLoss, SquaredError
 from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
 from ..system import devices
 
 
@@ -134,7 +134,7 @@ class PairSpec(NamedTuple):
     mean: float | None
 
 
-def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
+def make_pair_loss(config: Config, spec: PairSpec) -> UserItemLoss:
     """Return the loss that --loss names with --task=recommend.
 
     Args:
@@ -150,7 +150,7 @@ def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
     return PAIR_LOSSES[config.model.loss](config, spec)
 
 
-def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
+def _in_batch_softmax(config: Config, spec: PairSpec) -> UserItemLoss:
     """Return the loss, with a variable on the device of the run for the frequencies of items."""
     settings, device = config.ratings, devices.name(config.run)
     has_cosines = settings.cosine and config.model.model == "mf"
@@ -163,7 +163,7 @@ def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
         )
 
 
-def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
+def _squared_error(config: Config, spec: PairSpec) -> UserItemLoss:
     """Return the loss; raise UsageError if the pairs have no ratings."""
     if spec.mean is None:
         raise UsageError(
@@ -172,7 +172,7 @@ def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
     return SquaredError(spec.mean)
 
 
-PAIR_LOSSES: dict[str, Callable[[Config, PairSpec], PairLoss]] = {
+PAIR_LOSSES: dict[str, Callable[[Config, PairSpec], UserItemLoss]] = {
     "in_batch_softmax": _in_batch_softmax,
     "bpr": lambda config, spec: Bpr(config.ratings.pair_negatives),
     "squared_error": _squared_error,

@@ -149,7 +149,7 @@ def test_initial_values_are_a_function_of_the_seed():
 
 
 def test_negatives_follow_the_counts():
-    loss = NegativeSampling(COUNTS, DIM, 0.75, group=4, samples=SAMPLES, per_pair=1)
+    loss = NegativeSampling(COUNTS, DIM, 0.75, sharing=4, samples=SAMPLES, negatives=1)
     targets = tf.zeros((4 * 2000, 1), tf.int32)
     drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
     assert drawn.shape == (2000 * SAMPLES,)

@@ -55,7 +55,7 @@ class RowStore(DeviceTable):
         self.initial, self._key_map = initial, key_map
         for rows in self._used_rows():
             self.admit(rows, key_map.hashes_V[rows])
-        self._make_slots(slots or {})
+        self._make_slots(slots)
 
     def admit(self, rows: np.ndarray, hashes: np.ndarray) -> None:
         """Write the initial values of rows, and of their slots, for new keys.
@@ -125,8 +125,7 @@ class RowStore(DeviceTable):
         for part in row_slices(self._key_map.used, self.columns):
             yield np.arange(part.start, part.stop)
 
-    def _make_slot(self, **options: Any) -> RowStore:
-        """Make a store of optimizer state by the row numbers of the same key map."""
+    def _make_slot(self, name: str, **options: Any) -> RowStore:
         return RowStore(self._key_map, **options)
 
     def _write(self, path: Path) -> None:
@@ -158,10 +157,8 @@ class RowStore(DeviceTable):
         if manifest["rows"] > self.rows:
             reason = f"it has {manifest['rows']} rows, of {self.rows} at most"
             raise damaged(_manifest_path(path), reason)
-        start = 0
-        for rows_ND in _read_parts(path, manifest):
+        for start, rows_ND in _read_parts(path, manifest):
             self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
-            start += len(rows_ND)
         if self.is_stochastic:
             self.writes.assign(manifest["writes"])
 
@@ -180,10 +177,8 @@ def read_rows(folder: Path) -> np.ndarray:
     """
     manifest = _read_manifest(folder / _VALUES)
     rows_ND = np.empty((manifest["rows"], manifest["columns"]), np.float32)
-    start = 0
-    for part_ND in _read_parts(folder / _VALUES, manifest):
+    for start, part_ND in _read_parts(folder / _VALUES, manifest):
         rows_ND[start : start + len(part_ND)] = part_ND
-        start += len(part_ND)
     return rows_ND
 
 
@@ -200,9 +195,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_parts(path: Path, manifest: Mapping[str, Any]) -> Iterator[np.ndarray]:
-    """Yield the rows of a file part by part, (any number, D) float32."""
-    dtype, columns = tf.as_dtype(manifest["dtype"]), manifest["columns"]
+def _read_parts(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the first row number of each part of a file, and its rows, (any number, D) float32."""
+    dtype, columns, start = tf.as_dtype(manifest["dtype"]), manifest["columns"], 0
     for data in arrays.read(path, manifest["mark"], columns * dtype.size):
         rows = np.frombuffer(data, dtype.as_numpy_dtype).reshape(-1, columns)
-        yield rows.astype(np.float32)
+        yield start, rows.astype(np.float32)
+        start += len(rows)

@@ -20,7 +20,7 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import RunError, UsageError
 from ...input import sequences
-from ...input.pipeline import ALL, EpochRows, Share
+from ...input.pipeline import ALL, EpochRows, Share, map_blocks
 from ...input.tokens import decode
 from ...losses import inference
 from ...models.language_model import LanguageModel
@@ -254,7 +254,8 @@ def _blocks(
     progress: Progress,
     share: Share = ALL,
 ) -> tf.data.Dataset:
-    return sequences.token_blocks(sources, vocabulary, config.corpus, config.input, progress, share)
+    tokenize = sequences.make_block_tokenizer(config.corpus, vocabulary)
+    return map_blocks(sources, config.corpus, config.input, progress, tokenize, share)
 
 
 def _count_words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:

@@ -15,9 +15,16 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, CorpusConfig
 from ...errors import UsageError
-from ...input import pairs
-from ...input.pairs import KnownItems, Pairs
 from ...input.ratings import Ratings
+from ...input.user_item_pairs import (
+    KnownItems,
+    UserItemPairs,
+    count_batches,
+    filter_by_rating,
+    group_by_user,
+    make_batches,
+    select_scorable,
+)
 from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from . import ranking_metrics, recommend_data
@@ -48,9 +55,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     model = make_model(config, split.users, split.items, mean)
     optimizer = updates.make_optimizer(config.optimizer)
-    batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
+    batches = make_batches(train, config.ratings.weighted, config.run.seed, config.input)
     size = [config.input.micro_tokens]
-    spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
+    spec = UserItemPairs(
+        *(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2)
+    )
     placed = placing.place_tables(
         model,
         batches,
@@ -63,7 +72,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
 
     data = TrainingData(
         batches=batches,
-        expected_batches=pairs.count_batches(len(train.users_N), config.input),
+        expected_batches=count_batches(len(train.users_N), config.input),
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(train.users_N),
         unit="pairs",
@@ -115,10 +124,10 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)
-    scored = pairs.filter_by_rating(
+    scored = filter_by_rating(
         recommend_data.read_heldout(heldout, config), config.ratings.min_rating
     )
-    scored, left_out = pairs.select_scorable(
+    scored, left_out = select_scorable(
         scored, recommender.users, recommender.items, recommender.known
     )
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
@@ -157,7 +166,7 @@ class RankingEvaluator(Evaluator):
     def scores(self) -> dict[str, float]:
         """Return the ranking metrics by name; also errors of ratings if the model predicts them."""
         ranker, heldout = self._ranker, self._heldout
-        pairs_by_user = pairs.group_by_user(heldout, len(self._known.starts_U) - 1)
+        pairs_by_user = group_by_user(heldout, len(self._known.starts_U) - 1)
         values = ranking_metrics.score(ranker, self._known, pairs_by_user, self._tops)
         if self._has_ratings:
             predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)

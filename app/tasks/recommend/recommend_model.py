@@ -14,8 +14,8 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...config.settings import numbers
 from ...errors import RunError, UsageError
-from ...input.pairs import KnownItems
-from ...losses.pair_losses import PairLoss
+from ...input.user_item_pairs import KnownItems
+from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
@@ -118,7 +118,7 @@ def make_model(
     )
 
 
-def _make_scorer(config: Config, loss: PairLoss) -> Scorer:
+def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
     """Return the scorer of --model; with a loss over the batch, `mf` has a bias for each item."""
     dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
     if loss.is_in_batch:

@@ -92,8 +92,11 @@ class WordStream:
             settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
-                blocks = growing.make_blocks(self._sources, *settings, progress, self._block)
-                for block in blocks:
+                parse = growing.make_block_parser(self._config.corpus)
+                blocks = pipeline.map_blocks(
+                    self._sources, *settings, progress, parse, first=self._block
+                )
+                for block in blocks.prefetch(self._config.input.prefetch):
                     yield from self._whole_batches()
                     self._take(block)
                     dropped += int(block.dropped)

@@ -231,8 +231,8 @@ def _make_local_rows(
 ) -> EpochRows:
     """Return the rows of a share of the text in each epoch, made in this process, or cached."""
     settings, window = config.input, config.model.window
-    words = text.vocabulary
-    blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
+    tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary)
+    blocks = pipeline.map_blocks(text.sources, config.corpus, settings, progress, tokenize, share)
     blocks = cache_blocks(blocks, text, config, workdir, progress, share)
     return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
@@ -245,13 +245,13 @@ def _count_text(
     The tokens are counted anew also for a given vocabulary: its counts may be of other text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
-    read = config.input
-    settings = config.corpus, config.vocabulary, read.block_bytes, read.readers, ends_documents
+    settings = config.corpus, config.input, config.vocabulary.vocab_memory_entries
+    tally, total = counting.count_tokens(sources, *settings, ends_documents, progress)
     if words is None:
-        words = counting.count(sources, *settings, progress)
-        counts, total = words.counts, words.total
+        words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
+        counts = words.counts
     else:
-        counts, total = counting.recount(words, sources, *settings, progress)
+        counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
     blocks = _count_blocks(sources, config)
     if ends_documents:
         batches = sequences.estimate_batches(total, config.input, blocks)
