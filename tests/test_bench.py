@@ -12,7 +12,7 @@ from app.benchmarks.harness.report import Measure, Result, make_panels, make_tab
 from app.errors import UsageError
 from tests.integration.commands import fresh, refusal
 
-MEASURE = Measure("speed", "words/s", ",.0f")
+MEASURE = Measure("speed", "words/s", ",.0f", drawn=True)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def command(monkeypatch):
         table = make_table({"ours": [{"speed": 5.0}]}, [MEASURE])
         machine = {"processor": "cpu", "accelerators": [], "cores": 2, "memory_bytes": 2**31}
         machine |= {"system": "Linux", "versions": {"python": "3"}}
-        figures, panels = {"dim": settings.dim}, make_panels(table, [MEASURE])
+        figures, panels = {"dim": settings.dim}, make_panels(table)
         return Result("case", "a title", machine, {}, [table], figures, panels, ["a note"])
 
     for name, case in list(bench.CASES.items()):

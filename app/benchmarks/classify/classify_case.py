@@ -37,21 +37,19 @@ from ..harness.report import Measure, Result
 from ..harness.trainer import OURS, Peer
 
 MEASURES = (
-    Measure("accuracy", "accuracy", ".4f", better="higher", by_difference=True),
+    report.score_measure("accuracy", ".4f", drawn=True),
     Measure("examples_per_second", "examples/s of training", ",.0f", better="higher"),
-    Measure("later_examples_per_second", "examples/s, once compiled", ",.0f", better="higher"),
+    Measure(
+        "later_examples_per_second", "examples/s, once compiled", ",.0f", 1, "higher", drawn=True
+    ),
     Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
     Measure("train_seconds", "training loop, s", ",.2f", better="lower"),
-    Measure("beyond_import_seconds", "training without the import, s", ",.2f", better="lower"),
+    Measure(
+        "beyond_import_seconds", "training without the import, s", ",.2f", 1, "lower", drawn=True
+    ),
     Measure("total_seconds", "end to end, s", ",.2f", better="lower"),
     Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
-    Measure("peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower"),
-)
-_DRAWN = (
-    "accuracy",
-    "later_examples_per_second",
-    "beyond_import_seconds",
-    "peak_bytes_above_import",
+    trainer.ABOVE_IMPORT,
 )
 _KINDS = {1: "words", 2: "pairs"}  # short names for the titles of panels
 # A side with fewer examples than this share has not trained on the texts.
@@ -123,13 +121,12 @@ def run(options: ClassifyOptions) -> Result:
         UsageError: A peer, a text or a flag is not possible.
         RunError: A side failed, or Lexrow trained on too few examples.
     """
-    sides = [OURS, *trainer.peers(options.peers, _PEERS, "classify")]
+    sides = trainer.sides(options.peers, _PEERS, "classify")
     lengths = numbers("word_ngrams", options.word_ngrams, "words")
     fixed = {*_shared(options, 1, 0), *_FIXED, "corpus", "workdir"}
     train_flags = trainer.flags(options.train_flags, fixed)
     texts = labelled_corpora.read(options.corpus, options.labelled)
-    described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
-    bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
+    described, bare = trainer.measure_imports(sides, _PEERS)
     names = {f"{side}, {length}": (side, length) for length in lengths for side in sides}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         kept = Path(options.keep or scratch)
@@ -162,11 +159,10 @@ def run(options: ClassifyOptions) -> Result:
         "imports": {side: usage._asdict() for side, usage in bare.items()},
         "word_ngrams": {length: report.sides_record(table) for length, table in by_length.items()},
     }
-    drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
     panels = [
         panel
         for length, table in by_length.items()
-        for panel in report.make_panels(table, drawn, f"{_KINDS.get(length, length)}: {{}}")
+        for panel in report.make_panels(table, f"{_KINDS.get(length, length)}: {{}}")
     ]
     title = (
         f"{len(texts):,} texts, a tenth held out, epochs {options.epochs}, dim {options.dim}; "
@@ -239,7 +235,6 @@ def _fasttext(job: Job) -> Times:
 
 SIDES = {OURS: _lexrow, "fasttext": _fasttext}
 _PEERS = {"fasttext": Peer("fasttext", "fasttext-wheel")}
-_LIBRARIES = {OURS: "tensorflow", "fasttext": "fasttext"}
 
 
 def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:

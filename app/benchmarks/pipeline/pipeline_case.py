@@ -44,8 +44,8 @@ from ..harness.option_values import chosen
 from ..harness.options import PipelineOptions
 from ..harness.report import Measure, Panel, Result, Table
 
-SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher")
-WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher")
+SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher", drawn=True)
+WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher", drawn=True)
 WAITING = Measure("waiting", "waiting for input", ".1%", better="lower")
 FIRST = Measure("first_seconds", "first, with tracing, s", ",.2f", better="lower")
 # Part -> the measures of its sides.
@@ -160,16 +160,13 @@ def run(options: PipelineOptions) -> Result:
 
 def _make_panels(tables: dict[str, Table]) -> list[Panel]:
     """Return the panels of examples/s and words/s, then one of the waiting of all sides."""
-    speeds = report.make_panels(tables["classifier"], [SPEED], "classifier: {}", log=True)
-    speeds += report.make_panels(tables["text"], [WORDS], "text to ids: {}", ours=2, log=True)
-    waiting = [
-        panel
-        for part in ("trainer", "classifier")
-        for panel in report.make_panels(tables[part], [WAITING])
+    rows = [*tables["trainer"].rows, *tables["classifier"].rows]
+    waiting = Table("", [WAITING._replace(drawn=True)], rows)
+    return [
+        *report.make_panels(tables["classifier"], "classifier: {}", log=True),
+        *report.make_panels(tables["text"], "text to ids: {}", ours=2, log=True),
+        *report.make_panels(waiting, ours=2),
     ]
-    values = {side: value for panel in waiting for side, value in panel.values.items()}
-    runs = {side: own for panel in waiting for side, own in panel.runs.items()}
-    return [*speeds, Panel(WAITING, values, runs, ours=len(waiting))]
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
@@ -230,7 +227,9 @@ def steady(metrics: Sequence[dict[str, float]]) -> dict[str, float | None]:
     if len(metrics) == 1:
         return {"words_per_second": None, "waiting": None}
     speed = (last["words"] - first["words"]) / (last["train_seconds"] - first["train_seconds"])
-    waiting = trainer.input_wait(metrics[1:], first["train_seconds"])
+    waiting = trainer.mean_between(
+        metrics[1:], "input_wait", "train_seconds", first["train_seconds"]
+    )
     return {"words_per_second": speed, "waiting": waiting}
 
 

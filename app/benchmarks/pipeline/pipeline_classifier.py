@@ -24,6 +24,7 @@ from ...tables.row_reads import take
 from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
+from ..harness.measured_steps import fit_seconds
 from . import pipeline_examples
 from .pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 
@@ -192,26 +193,12 @@ def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Traine
         )
         model.compile(keras.optimizers.Adam(RATE), "binary_crossentropy", metrics=["accuracy"])
         batches = make(examples)
-        seconds = _fit(model, batches, epochs)
+        seconds = fit_seconds(model, batches, epochs)
         vectors_VD, weights_D1, bias = model.get_weights()
         waiting = _waiting(model, batches)
         return Trained(seconds, waiting, vectors_VD, weights_D1[:, 0], float(bias[0]))
 
     return side
-
-
-def _fit(model: keras.Model, batches: tf.data.Dataset, epochs: int) -> list[float]:
-    """Train by keras.fit with its usual progress bar, and return the seconds of each epoch."""
-    ends: list[float] = []
-
-    def mark(*_: Any) -> None:
-        ends.append(time.perf_counter())
-
-    clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)
-    model.fit(
-        batches, epochs=epochs, callbacks=[clock], shuffle=False
-    )  # fit cannot shuffle a dataset
-    return np.diff(ends).tolist()
 
 
 def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
@@ -233,9 +220,9 @@ def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
         return step([batch])
 
     model.train_function = timed_step
-    _fit(model, batches, 1)  # traces the step again
+    fit_seconds(model, batches, 1)  # traces the step again
     waited = 0.0
-    seconds = sum(_fit(model, batches, _WAITING_EPOCHS))
+    seconds = sum(fit_seconds(model, batches, _WAITING_EPOCHS))
     return waited / seconds
 
 

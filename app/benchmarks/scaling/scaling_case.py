@@ -39,29 +39,25 @@ from ...text import corpus
 from ..harness import machine, programs, report, trainer, trials
 from ..harness.option_values import numbers
 from ..harness.options import ScalingOptions
-from ..harness.report import Lines, Measure, Result, Table
+from ..harness.report import Lines, Measure, Panel, Result, Table
 from . import scaling_meter
 from .scaling_model import predict
 
 ONE = "none"
 MEASURES = (
     Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
-    Measure("later_words_per_second", "words/s, once compiled", ",.0f", better="higher"),
+    Measure("later_words_per_second", "words/s, once compiled", ",.0f", 1, "higher", drawn=True),
     Measure("of_one", "  of one process", ".2f", better="higher"),
-    Measure("processor_seconds", "processor s a million words", ",.2f", better="lower"),
+    Measure("processor_seconds", "processor s a million words", ",.2f", 1, "lower", drawn=True),
     Measure("input_wait", "waiting for input", ".1%", better="lower"),
     Measure("exchanged_bytes", "KB a step", ",.0f", per=1e3, better="lower"),
     Measure("bytes_per_word", "bytes a word", ",.0f", better="lower"),
     Measure("calls_again", "repeated calls", ",.0f", better="lower"),
     Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
-    *(
-        Measure(name, name, ".3f", better="higher", by_difference=True)
-        for name in score_report.benchmarks
-    ),
+    *(report.score_measure(n, drawn=n != "simlex999") for n in score_report.benchmarks),
     Measure("words", "words", ",.0f"),
     Measure("step_words", "words a step", ",.0f"),
 )
-_DRAWN = ("later_words_per_second", "processor_seconds", "ws353", "analogy")
 _EXCHANGED = (
     Measure("exchanged_bytes", "bytes a step of a replica", ",.0f"),
     Measure("step_ms", "ms a step", ",.1f"),
@@ -137,7 +133,7 @@ def run(options: ScalingOptions) -> Result:
         f"dim {options.dim}, {options.batch_tokens:,} tokens a step; all processes of a side share "
         f"{described['cores']} cores; {options.count_runs()} a side"
     )
-    panels = report.make_panels(table, [m for m in MEASURES if m.key in _DRAWN], ours=len(sides))
+    panels: list[Panel | Lines] = [*report.make_panels(table, ours=len(sides))]
     tables = [table._replace(measures=MEASURES[:-2], compared=())]
     if exchanged:
         tables.append(_exchange_table(exchanged))

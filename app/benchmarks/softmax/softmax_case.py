@@ -121,7 +121,7 @@ def run(options: SoftmaxOptions) -> Result:
         title = f"{job.side}, {job.words:,} words"
         row = report.make_row(title, runs[name], MEASURES, job._asdict())
         by_targets.setdefault(job.targets, []).append(row)
-        records.append(report.row_record(row))
+        records.append(row.record)
     tables = [_make_table(targets, rows) for targets, rows in by_targets.items()]
     panels = [
         panel for table in tables for measure in (STEP, PEAK) for panel in _lines(table, measure)

@@ -28,6 +28,7 @@ from ...tables.device import DeviceTable
 from ...training.step import train_step
 from ...types import Batch, Rows
 from ..harness import programs
+from ..harness.measured_steps import gpu_peak_bytes
 from . import softmax_by_hand, softmax_traffic
 
 # The speed of no side depends on the rate.
@@ -94,15 +95,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     _seconds(train, batches, *_WARM)
     seconds = _seconds(train, batches, job["steps"], _TIMED_SECONDS)
     _check(job, side)
-    device = tf.config.list_logical_devices("GPU")
     return {
         "step_ms": 1000 * statistics.median(seconds),
         "steps_ms": [1000 * value for value in seconds],
         **traffic,
         "table_bytes": sum(table.bytes() for table in side.tables.values()),
-        "device_peak_bytes": (
-            tf.config.experimental.get_memory_info("GPU:0")["peak"] if device else None
-        ),
+        "device_peak_bytes": gpu_peak_bytes(),
     }
 
 

@@ -41,7 +41,9 @@ def jobs(monkeypatch):
     given = []
     monkeypatch.setitem(classify_case.SIDES, "lexrow", stand_in(2.0, given))
     monkeypatch.setitem(classify_case.SIDES, "fasttext", stand_in(6.0, given, right=0.5))
-    monkeypatch.setattr(classify_case.trainer, "peers", lambda value, known, case: value.split(","))
+    monkeypatch.setattr(
+        classify_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
+    )
     monkeypatch.setattr(classify_case.trainer, "packages", lambda names, known: [])
     bare = processes.Usage(0.0, 1.0, 100_000_000)
     monkeypatch.setattr(programs, "import_usage", lambda module: bare)

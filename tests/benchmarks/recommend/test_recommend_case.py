@@ -53,7 +53,7 @@ def jobs(monkeypatch):
     monkeypatch.setitem(recommend_case.SIDES, "als", stand_in(4.0, given, sign=-1))
     monkeypatch.setitem(recommend_case.SIDES, "bpr", stand_in(8.0, given))
     monkeypatch.setattr(
-        recommend_case.trainer, "peers", lambda value, known, case: value.split(",")
+        recommend_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
     )
     monkeypatch.setattr(recommend_case.trainer, "packages", lambda names, known: [])
     bare = processes.Usage(0.0, 1.0, 100_000_000)

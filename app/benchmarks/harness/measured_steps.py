@@ -1,0 +1,38 @@
+"""Measure the training of a side in its own process: the seconds of epochs, and a GPU's memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def fit_seconds(
+    model: keras.Model, batches: tf.data.Dataset, epochs: int, steps: int | None = None
+) -> list[float]:
+    """Train by keras.fit with its usual progress bar, and return the seconds of each epoch.
+
+    Args:
+        model: The compiled model.
+        batches: The batches, in order: fit cannot shuffle a dataset.
+        epochs: The number of epochs.
+        steps: Steps of an epoch; None for all batches.
+    """
+    ends: list[float] = []
+
+    def mark(*_: Any) -> None:
+        ends.append(time.perf_counter())
+
+    clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)
+    model.fit(batches, epochs=epochs, steps_per_epoch=steps, callbacks=[clock], shuffle=False)
+    return np.diff(ends).tolist()
+
+
+def gpu_peak_bytes() -> int | None:
+    """Return the most memory of the first GPU that TensorFlow has used; None without a GPU."""
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
