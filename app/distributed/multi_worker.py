@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import signal
 import zlib
 from collections.abc import Iterator, Mapping
@@ -200,7 +201,7 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     """Start the server of this process, connect it to the others, and return their strategy.
 
     With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others
-    are not connected after `seconds`, this process prints a traceback and exits.
+    are not connected after `seconds`, this process exits with code 1.
 
     Args:
         hosts: The processes of the run.
@@ -226,11 +227,14 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
         implementation=kinds.AUTO if gpus else kinds.RING
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # If another process is lost at this moment, TensorFlow waits for it without end and handles no
-    # signal. So this process exits after the timeout.
-    faulthandler.dump_traceback_later(seconds, exit=True)
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it
+    logging.info("connecting to the others; if one is lost now, this ends after %g s", seconds)
+    # TensorFlow would wait for a lost process without end, and lets no other Python code run, not
+    # even a handler of signals. Only `faulthandler` can end this process then; its trace, which
+    # always names the line below, is not shown.
+    with open(os.devnull, "w", encoding="utf-8") as hidden:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=hidden)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it

@@ -10,8 +10,8 @@ from ..errors import UsageError
 from ..system.console import aligned
 from ..types import WordVectors
 from . import analogy, similarity
+from .benchmark import Score
 from .lexicon import Lexicon, make_lexicon
-from .scores import Score
 
 
 def installed() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...errors import UsageError
 from ...system.files import replacing
 from ...text.reading import blocks
 
@@ -25,7 +26,8 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
         The number of words.
 
     Raises:
-        RunError: A source cannot be read, or the file cannot be written. `path` is then unchanged.
+        UsageError: There is no word. `path` is unchanged after any error.
+        RunError: A source cannot be read, or the file cannot be written.
     """
     words = 0
     with (
@@ -35,6 +37,10 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
         for line in read(sources, longest):
             file.write(" ".join(line) + "\n")
             words += len(line)
+        if not words:
+            raise UsageError(
+                f"--corpus={','.join(sources)}: no word in these files; give files with text"
+            )
     return words
 
 

@@ -1,4 +1,4 @@
-"""Measure the training of a side in its own process: the seconds of epochs, and a GPU's memory."""
+"""Train a side in its own process: its tables, the seconds of epochs, and a GPU's memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,25 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+
+from ...models.base import Model
+from ...optimizers.base import Optimizer
+from ...tables.device import DeviceTable
+
+
+def make_tables(model: Model, optimizer: Optimizer) -> dict[str, DeviceTable]:
+    """Return new tables for a model on the current device, with the slots of an optimizer.
+
+    Args:
+        model: The model.
+        optimizer: The optimizer of the trained tables.
+    """
+    return {
+        name: DeviceTable(
+            spec.rows, spec.columns, spec.initial, slots=optimizer.slots if spec.trained else {}
+        )
+        for name, spec in model.tables().items()
+    }
 
 
 def fit_seconds(

@@ -267,7 +267,8 @@ class ScalingOptions(Options):
     gigabits: str = setting("1,10,25,100", "Comma-separated speeds of their links, in Gbit/s.")
     message_us: float = setting(
         0.0,
-        "Microseconds of an empty message between them; 0 stands for 1,400.",
+        "Microseconds of an empty message between them; 0 stands for 1,400, as was once measured "
+        "between two processes on two cores of an AMD EPYC.",
         minimum=0,
         maximum=1e9,
     )

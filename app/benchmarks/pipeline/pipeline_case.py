@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config import CorpusConfig
-from ...errors import RunError, UsageError
+from ...errors import RunError
 from ...text import corpus
 from ..harness import corpus_lines, machine, programs, report, trainer, trials
 from ..harness.option_values import chosen
@@ -183,8 +183,7 @@ def _text(sources: Sequence[str], options: PipelineOptions, folder: Path) -> Tex
     The last line is whole. Raises UsageError if there is no word.
     """
     file = folder / "corpus.txt"
-    if not corpus_lines.write(sources, file, _LINE_WORDS):
-        raise UsageError(f"--corpus={options.corpus}: no word in these files; give files with text")
+    corpus_lines.write(sources, file, _LINE_WORDS)
     words = _cut(file, options.words)
     return Text(file, words, file.stat().st_size, folder / "vocab.tsv")
 

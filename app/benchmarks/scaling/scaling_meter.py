@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..harness.machine import watching
 from ..harness.trainer import mean_between
 
 _POLL_SECONDS = 0.1
@@ -40,25 +40,16 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
         metrics: The file metrics.jsonl.
     """
     marks: list[Mark] = []
-    ended = threading.Event()
 
-    def poll() -> None:
-        """Add a mark whenever the file has new lines, until `ended` is set."""
-        seen = 0
-        while not ended.wait(_POLL_SECONDS):
-            with contextlib.suppress(OSError):
-                lines = metrics.read_bytes().count(b"\n")
-                if lines > seen:
-                    marks.append(Mark(lines, descendant_seconds(os.getpid())))
-                    seen = lines
+    def look() -> None:
+        """Add a mark if the file has new lines."""
+        with contextlib.suppress(OSError):
+            lines = metrics.read_bytes().count(b"\n")
+            if lines > (marks[-1].lines if marks else 0):
+                marks.append(Mark(lines, descendant_seconds(os.getpid())))
 
-    thread = threading.Thread(target=poll, name="meter", daemon=True)
-    thread.start()
-    try:
+    with watching(look, _POLL_SECONDS):
         yield marks
-    finally:
-        ended.set()
-        thread.join()
 
 
 def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:

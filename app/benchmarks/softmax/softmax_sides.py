@@ -28,7 +28,7 @@ from ...tables.device import DeviceTable
 from ...training.step import train_step
 from ...types import Batch, Rows
 from ..harness import programs
-from ..harness.measured_steps import gpu_peak_bytes
+from ..harness.measured_steps import gpu_peak_bytes, make_tables
 from . import softmax_by_hand, softmax_traffic
 
 # The speed of no side depends on the rate.
@@ -219,10 +219,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
     )
     dtype = tf.as_dtype(settings.compute_dtype)
     model, rule = _OutputLayer(case.hidden_ND, output, dtype), rowwise_adagrad()
-    tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
-        for name, spec in model.tables().items()
-    }
+    tables = make_tables(model, rule)
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(0, tf.int64), number])

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
-from ...errors import RunError, UsageError
+from ...errors import RunError
 from ...evaluation import score_report
 from ...exporting import word2vec_reader
 from ...system import processes
@@ -104,10 +104,6 @@ def run(options: WordsOptions) -> Result:
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         text = Path(scratch) / "corpus.txt"
         words = corpus_lines.write(sources, text)
-        if not words:
-            raise UsageError(
-                f"--corpus={options.corpus}: no word in these files; give files with text"
-            )
         size = text.stat().st_size
         described, bare = trainer.measure_imports(sides, _PEERS)
 
