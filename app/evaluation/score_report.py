@@ -111,18 +111,11 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
 
 def summary(scores: Sequence[Score]) -> dict[str, dict]:
     """Return the scores by name, as values for JSON; an undefined score has the value None."""
-    return {
-        score.name: {
-            "measure": score.measure,
-            "value": score.value,
-            "used": score.used,
-            "skipped": score.skipped,
-            "protocol": score.protocol,
-            "note": score.note,
-            "parts": summary(score.parts),
-        }
-        for score in scores
-    }
+    record = {}
+    for score in scores:
+        values = score._asdict() | {"parts": summary(score.parts)}
+        record[values.pop("name")] = values
+    return record
 
 
 def _cells(score: Score, indent: str = "") -> tuple[str, ...]:

@@ -52,8 +52,6 @@ MEASURES = (
     trainer.ABOVE_IMPORT,
 )
 _KINDS = {1: "words", 2: "pairs"}  # short names for the titles of panels
-# A side with fewer examples than this share has not trained on the texts.
-_ENOUGH = 0.9
 _FIXED = {
     "task": "classify",
     "tokenizer": "whitespace",
@@ -99,14 +97,14 @@ class Times(NamedTuple):
 
     Attributes:
         train_seconds: The seconds of the training loop.
-        later: The examples after the first report, and their seconds; None with one report.
-            Of fastText, all examples and seconds.
+        later_speed: The examples a second after the first report; None with one report. Of
+            fastText, those of the whole training.
         trained: The time and memory of the process that trains.
         predicted: The time and memory of the process that predicts.
     """
 
     train_seconds: float
-    later: tuple[float, float] | None
+    later_speed: float | None
     trained: processes.Usage
     predicted: processes.Usage
 
@@ -148,12 +146,8 @@ def run(options: ClassifyOptions) -> Result:
         )
         for length in lengths
     }
-    settings = {
-        "epochs": options.epochs,
-        "dim": options.dim,
-        "train_flags": train_flags,
-        "fasttext_rate": options.fasttext_rate,
-    }
+    settings = {name: getattr(options, name) for name in ("epochs", "dim", "fasttext_rate")}
+    settings |= {"train_flags": train_flags}
     figures = {
         "texts": len(texts),
         "imports": {side: usage._asdict() for side, usage in bare.items()},
@@ -188,11 +182,7 @@ def _lexrow(job: Job) -> Times:
         log = job.folder / "train.log"
         trained, metrics = trainer.train("classify", job.train_flags, settings, log)
         wanted = job.split.examples * job.settings["epochs"]
-        if metrics[-1]["examples"] < _ENOUGH * wanted:
-            raise RunError(
-                f"{OURS} trained on {metrics[-1]['examples']:,} examples, not on {wanted:,}, so "
-                "its speed means nothing; --keep=DIR keeps its log"
-            )
+        trainer.check_count(OURS, metrics[-1]["examples"], wanted, "examples")
         predicted = trainer.run(
             [f"{PACKAGE}.predict"],
             {"workdir": workdir},
@@ -201,8 +191,8 @@ def _lexrow(job: Job) -> Times:
             job.predictions,
         )
     first, last = metrics[0], metrics[-1]
-    later = [last[name] - first[name] for name in ("examples", "train_seconds")]
-    return Times(last["train_seconds"], tuple(later) if later[1] else None, trained, predicted)
+    examples, seconds = (last[name] - first[name] for name in ("examples", "train_seconds"))
+    return Times(last["train_seconds"], examples / seconds if seconds else None, trained, predicted)
 
 
 def _fasttext(job: Job) -> Times:
@@ -230,7 +220,7 @@ def _fasttext(job: Job) -> Times:
     tokens = len(job.split.train.read_bytes().split()) + job.split.examples
     seconds = tokens * job.settings["epochs"] / (int(speeds[-1]) * settings["thread"])
     examples = job.split.examples * job.settings["epochs"]
-    return Times(seconds, (examples, seconds), trained, predicted)
+    return Times(seconds, examples / seconds, trained, predicted)
 
 
 SIDES = {OURS: _lexrow, "fasttext": _fasttext}
@@ -245,7 +235,7 @@ def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
     return {
         "accuracy": accuracy(job.predictions, split.labels),
         "examples_per_second": split.examples * epochs / times.train_seconds,
-        "later_examples_per_second": times.later and times.later[0] / times.later[1],
+        "later_examples_per_second": times.later_speed,
         "words_per_second": split.words * epochs / times.train_seconds,
         "train_seconds": times.train_seconds,
         "beyond_import_seconds": times.trained.seconds - bare.seconds,

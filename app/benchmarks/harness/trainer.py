@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
-from ...errors import UsageError
+from ...errors import RunError, UsageError
 from ...system import processes
 from . import machine, programs
 from .option_values import chosen
 from .report import Measure
 
 OURS = "lexrow"
+# Only the last batch may be missing. More are possible: the last batch of a worker of gensim has
+# 10,000 words, some of which the next worker also reads.
+_ENOUGH = 0.9
 # The peak memory of a process, less that of a process that only imports the library.
 ABOVE_IMPORT = Measure(
     "peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower", drawn=True
@@ -115,6 +118,25 @@ def flags(value: str, fixed: Collection[str]) -> list[str]:
                 f"--train_flags={value}: --{name} is for the benchmark to set; leave it out here"
             )
     return arguments
+
+
+def check_count(side: str, count: float, wanted: int, noun: str) -> None:
+    """Check that a side has trained on the whole text.
+
+    Args:
+        side: The name of the side.
+        count: The words or examples of all its epochs.
+        wanted: The number that it was to train on.
+        noun: The word for what is counted.
+
+    Raises:
+        RunError: The count is below 90 % of the wanted one.
+    """
+    if count < _ENOUGH * wanted:
+        raise RunError(
+            f"{side} trained on {count:,} {noun}, not on the {wanted:,} of the text and its epochs,"
+            " so its speed means nothing; --keep=DIR keeps its log"
+        )
 
 
 def train(

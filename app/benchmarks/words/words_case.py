@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
-from ...errors import RunError
 from ...evaluation import score_report
 from ...exporting import word2vec_reader
 from ...system import processes
@@ -60,10 +59,6 @@ _LIKE_GENSIM = {
     "max_vocab_size": 0,
     "plan_only": False,
 }
-# A side with fewer words than this share has not trained on the text; only the last batch may be
-# missing. More are possible: the last batch of a worker of gensim has 10,000 words, some of which
-# the next worker also reads.
-_ENOUGH_WORDS = 0.9
 
 
 class Job(NamedTuple):
@@ -165,13 +160,9 @@ def _gensim(job: Job) -> dict[str, Any]:
     files = {"text": str(job.text), "vectors": str(job.vectors)}
     spec = job.settings | files | {"workers": machine.cores()}
     values, usage = programs.run("gensim", "words.gensim_words", spec, job.folder / "train.log")
-    return {
-        "words": values["words"],
-        "train_seconds": values["train_seconds"],
-        "vocabulary_seconds": values["vocabulary_time"] - usage.started,
-        "total_seconds": usage.seconds,
-        "peak_bytes": usage.peak_bytes,
-    }
+    vocabulary_seconds = values.pop("vocabulary_time") - usage.started
+    times = {"vocabulary_seconds": vocabulary_seconds, "total_seconds": usage.seconds}
+    return values | times | {"peak_bytes": usage.peak_bytes}
 
 
 SIDES = {OURS: _lexrow, "gensim": _gensim}
@@ -186,11 +177,7 @@ def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str
     """
     values = SIDES[side](job)
     wanted = words * job.settings["epochs"]
-    if values["words"] < _ENOUGH_WORDS * wanted:
-        raise RunError(
-            f"{side} trained on {values['words']:,} words, not on the {wanted:,} of the text and "
-            "its epochs, so its speed means nothing; --keep=DIR keeps its log"
-        )
+    trainer.check_count(side, values["words"], wanted, "words")
     values["words_per_second"] = wanted / values["train_seconds"]
     values["peak_bytes_above_import"] = values["peak_bytes"] - bare.peak_bytes
     return values

@@ -23,7 +23,7 @@ def stand_in(seconds, jobs, right=1.0):
         told = [label if i < right * len(labels) else "none" for i, label in enumerate(labels)]
         job.predictions.write_text("".join(f"{label} 0.5\n" for label in told))
         usage = processes.Usage(0.0, seconds + 1, 300_000_000)
-        return classify_case.Times(seconds, (10.0, 2.0), usage, usage)
+        return classify_case.Times(seconds, 5.0, usage, usage)
 
     return run
 
