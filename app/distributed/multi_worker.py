@@ -44,13 +44,13 @@ class Workers(Replicas):
 
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, seconds = hosts, config.run.cluster_timeout
-        self._asked, self._is_checked = False, False
+        self._asked = False
         rendezvous.check_own_address(hosts, seconds)
         rendezvous.meet(config, hosts)
         with self.error_context():
             super().__init__(_connect(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
-        self._last: list[Made] = []
+        self._last: list[Made] = []  # the results of the last two calls
         self._agreement = Agreement(self._somebody_has_more)
 
     @contextlib.contextmanager
@@ -90,8 +90,8 @@ class Workers(Replicas):
         """See `Runner`; a new job starts without a request to stop, and checks its start again."""
         super().open(job, tables, seed)
         self._is_shared, self._digest = job.data.empty is not None, job.data.digest
-        self._asked, self._is_checked = False, False
-        self._last.clear()
+        self._asked = False
+        self._last = []
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """See `Runner`; for a job with an empty batch, only the micro-batches of this process.
@@ -121,9 +121,8 @@ class Workers(Replicas):
         Raises:
             RunError: The processes have different steps or data.
         """
-        if not self._is_checked:
+        if not self._last:
             self._check_same_start(data, first)
-            self._is_checked = True
         result = super().run_steps(data, first, rate)
         self._last = [*self._last[-1:], result]
         return result

@@ -120,7 +120,7 @@ def run(options: ClassifyOptions) -> Result:
         RunError: A side failed, or Lexrow trained on too few examples.
     """
     sides = trainer.sides(options.peers, _PEERS, "classify")
-    lengths = numbers("word_ngrams", options.word_ngrams, "words")
+    lengths = numbers(options.word_ngrams)
     fixed = {*_shared(options, 1, 0), *_FIXED, "corpus", "workdir"}
     train_flags = trainer.flags(options.train_flags, fixed)
     texts = labelled_corpora.read(options.corpus, options.labelled)

@@ -79,7 +79,7 @@ def run(options: RecommendOptions) -> Result:
     from . import recommend_ratings
 
     sides = trainer.sides(options.peers, _PEERS, "recommend")
-    tops = numbers("top", options.top, "items")
+    tops = numbers(options.top)
     train_flags = trainer.flags(options.train_flags, {*_FIXED, "dim", "seed", "corpus", "workdir"})
     described, bare = trainer.measure_imports(sides, _PEERS)
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:

@@ -95,10 +95,10 @@ def run(options: ScalingOptions) -> Result:
         UsageError: A number, the corpus or a flag is not possible.
         RunError: A side failed.
     """
-    workers = numbers("workers", options.workers, "workers")
-    sizes = numbers("vocabularies", options.vocabularies, "rows", least=2)
-    modelled = numbers("modelled", options.modelled, "workers", least=2)
-    gigabits = numbers("gigabits", options.gigabits, "Gbit/s")
+    workers = numbers(options.workers)
+    sizes = numbers(options.vocabularies)
+    modelled = numbers(options.modelled)
+    gigabits = numbers(options.gigabits)
     if modelled and not gigabits:
         raise UsageError("--gigabits= is empty; give at least one number, or --modelled=")
     train_flags = trainer.flags(options.train_flags, {*_SETTINGS, *_FIXED})

@@ -136,13 +136,10 @@ def _make_jobs(options: SoftmaxOptions) -> list[Job]:
     """Return the jobs by number of targets, vocabulary and side; raise UsageError if none."""
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
-    sizes = numbers("vocabularies", options.vocabularies, "words", least=2)
-    targets = numbers("targets", options.targets, "targets")
+    sizes = numbers(options.vocabularies)
+    targets = numbers(options.targets)
     if not losses and not peers:
         raise UsageError("--losses= and --peers= are empty; give one of them")
-    for name, values in (("vocabularies", sizes), ("targets", targets)):
-        if not values:
-            raise UsageError(f"--{name}= is empty; give at least one number")
     return [
         Job(side, words, count, options.dim, options.compute_dtype, options.steps)
         for count in targets

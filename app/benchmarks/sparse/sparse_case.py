@@ -163,7 +163,7 @@ def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
     peers = chosen("peers", options.peers, known, "peer of sparse")
-    sizes = numbers("vocabularies", options.vocabularies, "rows")
+    sizes = numbers(options.vocabularies)
     if not optimizers and not sizes:
         raise UsageError("--optimizers= and --vocabularies= are empty; give one of them")
     compared = [

@@ -135,9 +135,7 @@ def _make_jobs(options: TablesOptions) -> list[Job]:
     optimizers = chosen("optimizers", options.optimizers, _STATE, "optimizer of tables")
     sides = chosen("sides", options.sides, OURS, "side of tables")
     peers = chosen("peers", options.peers, PEERS, "peer of tables")
-    shares = numbers("hot_shares", options.hot_shares, "percent", least=0)
-    if shares and shares[-1] > 100:
-        raise UsageError(f"--hot_shares={options.hot_shares}: give at most 100 percent")
+    shares = numbers(options.hot_shares)
     hot: dict[str, list[int | None]] = {"host": shares, "disk": [_DISK_HOT]}
     # A chunk has whole calls, and a block whole chunks.
     chunk = -(-options.stage_steps // STEPS) * STEPS

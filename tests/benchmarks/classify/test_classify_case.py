@@ -105,7 +105,7 @@ def test_any_of_the_labels_of_a_text_is_right(tmp_path):
         ({"labelled": "a:b"}, "give either --corpus"),
         ({"corpus": "", "labelled": "good"}, "--labelled=good: good is no LABEL:FILE"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),
-        ({"word_ngrams": "0"}, "--word_ngrams=0: 0 is no number of words"),
+        ({"word_ngrams": "0"}, "--word_ngrams=0: give at least 1"),
         ({"train_flags": "--dim=3"}, "--dim is for the benchmark to set"),
     ],
 )

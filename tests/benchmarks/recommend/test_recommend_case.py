@@ -83,7 +83,8 @@ def test_every_side_is_scored_alike(files, jobs):
     [
         ({"heldout": ""}, "--heldout=: nothing named"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),
-        ({"top": "0"}, "--top=0: 0 is no number of items"),
+        ({"top": "0"}, "--top=0: give at least 1"),
+        ({"top": ""}, "--top=: give numbers such as 10,20"),
         ({"train_flags": "--seed=3"}, "--seed is for the benchmark to set"),
     ],
 )
