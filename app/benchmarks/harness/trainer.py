@@ -75,24 +75,12 @@ def measure_imports(
     Raises:
         RunError: A library cannot be imported.
     """
-    described = machine.describe(["tensorflow", "numpy", *packages(names[1:], known)])
     modules = {OURS: "tensorflow"} | {name: known[name].module for name in names[1:]}
-    usages = {module: programs.import_usage(module) for module in dict.fromkeys(modules.values())}
-    return described, {name: usages[module] for name, module in modules.items()}
-
-
-def packages(names: Sequence[str], known: Mapping[str, Peer]) -> list[str]:
-    """Return the installed packages of some peers, each once, as `importlib.metadata` names them.
-
-    Args:
-        names: The peers.
-        known: All peers by name.
-
-    Raises:
-        KeyError: No installed package has the module of a peer.
-    """
     providers = importlib.metadata.packages_distributions()
-    return list(dict.fromkeys(providers[known[name].module][0] for name in names))
+    packages = dict.fromkeys(providers[modules[name]][0] for name in names[1:])
+    described = machine.describe(["tensorflow", "numpy", *packages])
+    usages = {module: programs.import_usage(module) for module in set(modules.values())}
+    return described, {name: usages[module] for name, module in modules.items()}
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:

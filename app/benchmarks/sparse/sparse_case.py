@@ -29,7 +29,7 @@ from ...system.processes import Usage
 from ..harness import machine, programs, report, trials
 from ..harness.option_values import chosen, numbers
 from ..harness.options import SparseOptions
-from ..harness.report import Measure, Result, Row, Table
+from ..harness.report import Measure, Panel, Result, Row, Table
 
 STEP = Measure("step_ms", "ms a step", ",.1f", better="lower", drawn=True)
 MEASURES = (
@@ -123,16 +123,10 @@ def run(options: SparseOptions) -> Result:
         row = report.make_row(TITLES[job.side], runs[job.name], MEASURES, job._asdict())
         by_optimizer[job.optimizer][job.side] = row
     tables = [_compare_sides(name, sides) for name, sides in by_optimizer.items()]
-    panels = [
-        panel
-        for table in tables
-        for panel in report.make_panels(
-            table,
-            f"{table.title}: {{}}",
-            sum(row.job["side"] in OURS for row in table.rows),
-            log=True,
-        )
-    ]
+    panels: list[Panel] = []
+    for table in tables:
+        ours = sum(row.job["side"] in OURS for row in table.rows)
+        panels += report.make_panels(table, f"{table.title}: {{}}", ours, log=True)
     rows = [
         report.make_row(f"{job.rows:,} rows", runs[job.name], MEASURES, job._asdict())
         for job in growing

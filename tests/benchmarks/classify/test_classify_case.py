@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.benchmarks.classify import classify_case
-from app.benchmarks.harness import labelled_corpora, programs
+from app.benchmarks.harness import labelled_corpora, machine
 from app.benchmarks.harness.options import ClassifyOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.errors import RunError, UsageError
@@ -44,9 +44,12 @@ def jobs(monkeypatch):
     monkeypatch.setattr(
         classify_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
     )
-    monkeypatch.setattr(classify_case.trainer, "packages", lambda names, known: [])
     bare = processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
+    monkeypatch.setattr(
+        classify_case.trainer,
+        "measure_imports",
+        lambda names, known: (machine.describe([]), dict.fromkeys(names, bare)),
+    )
     return given
 
 

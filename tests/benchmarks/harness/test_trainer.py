@@ -17,8 +17,15 @@ def test_a_peer_that_is_not_installed_is_one_line():
         trainer.sides("other", KNOWN, "case")
 
 
-def test_a_package_is_named_once():
-    assert trainer.packages(["one", "two"], KNOWN) == ["numpy"]
+def test_a_library_is_named_and_imported_once(monkeypatch):
+    imported = []
+    monkeypatch.setattr(
+        trainer.programs, "import_usage", lambda name: imported.append(name) or name
+    )
+    described, imports = trainer.measure_imports(["lexrow", "one", "two"], KNOWN)
+    assert described["versions"].keys() == {"python", "tensorflow", "numpy"}
+    assert imports == {"lexrow": "tensorflow", "one": "numpy", "two": "numpy"}
+    assert sorted(imported) == ["numpy", "tensorflow"]
 
 
 def test_waiting_is_a_share_of_all_the_training():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from app.benchmarks.harness import programs
+from app.benchmarks.harness import machine
 from app.benchmarks.harness.options import RecommendOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.recommend import recommend_case, recommend_ratings
@@ -55,9 +55,12 @@ def jobs(monkeypatch):
     monkeypatch.setattr(
         recommend_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
     )
-    monkeypatch.setattr(recommend_case.trainer, "packages", lambda names, known: [])
     bare = processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
+    monkeypatch.setattr(
+        recommend_case.trainer,
+        "measure_imports",
+        lambda names, known: (machine.describe([]), dict.fromkeys(names, bare)),
+    )
     return given
 
 
