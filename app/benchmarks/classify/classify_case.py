@@ -190,9 +190,8 @@ def _lexrow(job: Job) -> Times:
             job.split.test,
             job.predictions,
         )
-    first, last = metrics[0], metrics[-1]
-    examples, seconds = (last[name] - first[name] for name in ("examples", "train_seconds"))
-    return Times(last["train_seconds"], examples / seconds if seconds else None, trained, predicted)
+    speed = trainer.later_speed(metrics, "examples")
+    return Times(metrics[-1]["train_seconds"], speed, trained, predicted)
 
 
 def _fasttext(job: Job) -> Times:

@@ -183,6 +183,18 @@ def run(
     return processes.run(program[0], arguments, log, input, output)
 
 
+def later_speed(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Return how much a count grows in a second of training after the first row; None for one row.
+
+    Args:
+        rows: The rows of metrics.jsonl, all with the count and `train_seconds`.
+        name: The name of the count.
+    """
+    first, last = rows[0], rows[-1]
+    seconds = last["train_seconds"] - first["train_seconds"]
+    return (last[name] - first[name]) / seconds if seconds else None
+
+
 def mean_between(
     rows: Sequence[Mapping[str, float]], name: str, by: str, start: float = 0.0
 ) -> float | None:

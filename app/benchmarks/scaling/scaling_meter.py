@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..harness.machine import watching
-from ..harness.trainer import mean_between
+from ..harness.trainer import later_speed, mean_between
 
 _POLL_SECONDS = 0.1
 # Fields of /proc/PID/stat after the name: the parent, user time, system time, in ticks (proc(5)).
@@ -95,15 +95,14 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
         `exchanged_bytes` and `calls_again` are None if the run has none.
     """
     logged = [row for row in rows if "train_seconds" in row]  # the others have scores
-    first, last = logged[0], logged[-1]
-    words, seconds = (last[name] - first[name] for name in ("words", "train_seconds"))
+    last = logged[-1]
     return {
         "epoch": last["epoch"],
         "words": last["words"],
         "step_words": last["words"] / last["step"],
         "train_seconds": last["train_seconds"],
         "words_per_second": last["words"] / last["train_seconds"],
-        "later_words_per_second": words / seconds if seconds else None,
+        "later_words_per_second": later_speed(logged, "words"),
         "processor_seconds": _processor_seconds(rows, marks),
         "input_wait": mean_between(logged, "input_wait", "train_seconds"),
         "exchanged_bytes": mean_between(logged, "exchanged_bytes", "step"),

@@ -99,7 +99,7 @@ def run(options: WordsOptions) -> Result:
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         text = Path(scratch) / "corpus.txt"
         words = corpus_lines.write(sources, text)
-        size = text.stat().st_size
+        sizes = corpus_lines.record(sources, text, words)
         described, bare = trainer.measure_imports(sides, _PEERS)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
@@ -111,8 +111,6 @@ def run(options: WordsOptions) -> Result:
 
         runs = trials.alternate(sides, options.repeats, run_one)
     table = report.make_table(runs, MEASURES)
-    names = [Path(source).name for source in sources]
-    sizes = {"files": names, "words": words, "bytes": size, "line_words": corpus_lines.LINE_WORDS}
     figures = {
         "corpus": sizes,
         "imports": {side: usage._asdict() for side, usage in bare.items()},
