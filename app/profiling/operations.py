@@ -74,9 +74,9 @@ def collect_work(events: Sequence[Event]) -> Work:
     on_devices = any(on_stream(event) for event in events)
     for thread in by_thread([event for event in events if on_stream(event) == on_devices]):
         for event, outer, own_time in nested(thread):
-            operation = _innermost((*outer, event))
-            if operation is not None:
-                key = _key(operation)
+            innermost = _innermost((*outer, event))
+            if innermost is not None:
+                operation, key = innermost
                 times[key] += own_time / 1e6
                 counts[key] += operation is event
                 computing += 0 if key[2] == INPUT else own_time
@@ -93,17 +93,18 @@ def collect_work(events: Sequence[Event]) -> Work:
     return Work(heaviest, dict(parts), starting / ((starting + computing) or 1.0))
 
 
-def _innermost(stack: Sequence[Event]) -> Event | None:
-    """Return the innermost operation in a stack of nested events, outermost first.
+def _innermost(stack: Sequence[Event]) -> tuple[Event, tuple[str, str, str]] | None:
+    """Return the innermost operation in a stack of nested events, outermost first, and its key.
 
-    Return None if there is none, or if the innermost part of the stack is a wait of an iterator or
-    the executor's work after an operation.
+    Return None if there is none, or if the innermost part of the stack is a call of an iterator, in
+    which a thread waits for another, or the executor's work after an operation.
     """
     for event in reversed(stack):
-        if event.name == _AFTERWARDS or _is_wait(event):
+        if event.name == _AFTERWARDS or event.name.startswith(_ITERATOR):
             return None
-        if _name_and_type(event):
-            return event
+        key = _key(event)
+        if key is not None:
+            return event, key
     return None
 
 
@@ -111,29 +112,19 @@ def _is_input(event: Event) -> bool:
     return event.thread.startswith(_INPUT_THREADS)
 
 
-def _is_wait(event: Event) -> bool:
-    """Return whether the event is a call of an iterator, in which a thread waits for another."""
-    return event.name.startswith(_ITERATOR)
+def _key(event: Event) -> tuple[str, str, str] | None:
+    """Return the name (without the numbers of copies), the type and the part of an operation.
 
-
-def _name_and_type(event: Event) -> tuple[str, str] | None:
-    """Return the name and the type of an event's operation; None if it is no operation.
-
-    A wait of an iterator is none.
+    Return None if the event is no operation.
     """
     if event.name == _ASYNCHRONOUS:
-        return event.args.get("name", ""), event.args.get("kernel_type", "")
-    # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
-    label = event.args.get("long_name") or event.args.get("tf_op") or ""
-    name, colon, kind = label.rpartition(":")
-    return (name, kind) if colon and not _is_wait(event) else None
-
-
-def _key(event: Event) -> tuple[str, str, str]:
-    """Return the name (without the numbers of copies), the type and the part of an operation."""
-    operation = _name_and_type(event)
-    assert operation is not None
-    name, kind = operation
+        name, kind = event.args.get("name", ""), event.args.get("kernel_type", "")
+    else:
+        # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
+        label = event.args.get("long_name") or event.args.get("tf_op") or ""
+        name, colon, kind = label.rpartition(":")
+        if not colon:
+            return None
     name = re.sub(r"_\d+(?=/|$)", "", name).removeprefix(_CALL)
     return name, kind, INPUT if _is_input(event) else _phase(name)
 

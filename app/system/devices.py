@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import tensorflow as tf
 
 from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
+from .host_memory import read_field
 
-_PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 # The names in /proc/cpuinfo (Linux) of the instructions that multiply bfloat16.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
@@ -23,7 +25,8 @@ def name(settings: RunConfig) -> str:
     Raises:
         UsageError: --device is not a device of this machine.
     """
-    devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
+    known = [device for kind in ("CPU", "GPU") for device in tf.config.list_physical_devices(kind)]
+    devices = [device.name.removeprefix("/physical_device:") for device in known]
     if not settings.device:
         return next((device for device in devices if device.startswith("GPU")), "CPU:0")
     chosen = settings.device.lstrip("/").removeprefix("device:").upper()
@@ -65,7 +68,7 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
             GPU (NVIDIA from Ampere on) or this machine's CPU has instructions for it.
     """
     if settings.compute_dtype != "auto":
-        return _PRODUCTS[settings.compute_dtype]
+        return tf.as_dtype(settings.compute_dtype)
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
@@ -75,12 +78,4 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
 
 def _processor_flags() -> set[str]:
     """Return the features of the first CPU in /proc/cpuinfo; empty if they are not known."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((set(line.split()) for line in file if line.startswith("flags")), set())
-    except OSError:
-        return set()  # not Linux
-
-
-def _physical_devices() -> list[tf.config.PhysicalDevice]:
-    return tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
+    return set((read_field(Path("/proc/cpuinfo"), "flags") or "").split())

@@ -7,6 +7,7 @@ hidden vectors are the same for every side. All sides but dense use row-wise Ada
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -243,10 +244,7 @@ def _copies(case: Case, settings: ModelConfig) -> Side:
     """Return the side of `softmax_by_hand.copies`; the settings are not used."""
     words, columns, rule = len(case.counts_V), case.hidden_ND.shape[1], rowwise_adagrad()
     tables = softmax_by_hand.copies_tables(words, columns, rule.slots)
-
-    def run(tables, hidden_ND, targets_N, rate, number):
-        return softmax_by_hand.copies(tables, words, rule, hidden_ND, targets_N, rate, number)
-
+    run = functools.partial(softmax_by_hand.copies, words=words, optimizer=rule)
     return _peer(case, tables, run, None)
 
 
