@@ -46,14 +46,15 @@ def main(arguments: Sequence[str]) -> None:
     added = [f"--strategy={'parameter_server' if servers else 'multi_worker'}"]
     if services:
         added.append(f"--data_service={local_cluster.HOST}:{ports[0]}")
-    trial = local_cluster.Trial(
+    code = local_cluster.train(
         local_cluster.make_hosts(workers, servers, ports[services:]),
         _add_flags(arguments, added),
+        flags.parsed().run,
         values.data_workers,
         ports[0],
         values.kill_worker_after,
     )
-    sys.exit(local_cluster.train(trial, flags.parsed().run))
+    sys.exit(code)
 
 
 def define() -> None:

@@ -70,8 +70,8 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
         stored["top"] = top
     task = stored.get("task")
     flags.start_tensorflow()
+    from .build import threads
     from .checkpoints.workdir import Workdir
-    from .system import devices
     from .tasks import all_tasks
 
     if task not in all_tasks.SCORES:
@@ -81,7 +81,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             f"{' and '.join(all_tasks.SCORES)} only"
         )
     config = settings.from_names(stored)
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     return all_tasks.SCORES[task](config, Workdir(folder), heldout)
 
 

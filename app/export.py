@@ -65,11 +65,11 @@ def _export(
 
     Raise UsageError if --format is not one of the formats.
     """
-    from .system import devices
+    from .build import threads
 
     values = absl_flags.FLAGS
     _check_format(task, formats)
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     return formats[values.format](config, Workdir(values.workdir), values.output)
 
 

@@ -37,12 +37,12 @@ def main(_: Sequence[str]) -> None:
             f"python -m {PACKAGE}.train --task=classify"
         )
     flags.start_tensorflow()
+    from .build import threads
     from .checkpoints.workdir import Workdir
-    from .system import devices
     from .tasks.classify.classify_model import make_predictor
 
     config = settings.from_names(stored)
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     predict = make_predictor(config, Workdir(values.workdir))
     format_labels = _as_json if values.json else _as_text
     cut_lines = 0

@@ -97,11 +97,11 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     flags.start_tensorflow()
+    from .build import threads
     from .profiling import live
-    from .system import devices
     from .tasks import all_tasks
 
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)

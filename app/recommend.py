@@ -32,13 +32,13 @@ def main(users: Sequence[str]) -> None:
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
     flags.start_tensorflow()
+    from .build import threads
     from .checkpoints.workdir import Workdir
-    from .system import devices
     from .tasks.recommend import recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 
     config = settings.from_names(stored)
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     trained = recommend_model.load_recommender(config, Workdir(values.workdir))
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
     ranker = Ranker(trained.model, trained.tables, values.k)
