@@ -24,22 +24,20 @@ class RunConfig:
         fixed=True,
     )
     epochs: int = setting(
-        5, "Passes over the training data.", minimum=1, maximum=1_000_000, by_task={"recommend": 16}
+        5, "Passes over the training data.", bounds=(1, 1_000_000), by_task={"recommend": 16}
     )
     patience: int = setting(
         0,
         "Stop after this many epochs without a better score on the held-out data, and keep the "
         "best epoch. 0 trains all epochs.",
-        minimum=0,
-        maximum=1_000_000,
+        bounds=(0, 1_000_000),
         only=("task", "language_model", "classify", "recommend"),
     )
     seed: int = setting(
         1,
         "The seed of all random numbers. They depend on this seed and on the step only.",
         fixed=True,
-        minimum=0,
-        maximum=2**31 - 1,
+        bounds=(0, 2**31 - 1),
     )
     device: str = setting(
         "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
@@ -56,24 +54,18 @@ class RunConfig:
     cluster_timeout: float = setting(
         120.0,
         "Seconds to wait for the other processes of a cluster.",
-        minimum=1,
-        maximum=604_800,
+        bounds=(1, 604_800),
         subject="distribution",
     )
     intra_op_threads: int = setting(
-        0,
-        "Threads within one operation. 0 chooses by the number of cores.",
-        minimum=0,
-        maximum=1024,
+        0, "Threads within one operation. 0 chooses by the number of cores.", bounds=(0, 1024)
     )
-    log_seconds: float = setting(
-        10.0, "Seconds between two log lines.", minimum=0, maximum=31_536_000
-    )
+    log_seconds: float = setting(10.0, "Seconds between two log lines.", bounds=(0, 31_536_000))
     checkpoint_minutes: float = setting(
-        10.0, "Minutes between two checkpoints.", minimum=0, maximum=525_600
+        10.0, "Minutes between two checkpoints.", bounds=(0, 525_600)
     )
     keep_checkpoints: int = setting(
-        3, "How many of the newest checkpoints to keep.", minimum=1, maximum=1_000_000
+        3, "How many of the newest checkpoints to keep.", bounds=(1, 1_000_000)
     )
     profile_steps: str = setting(
         "",
@@ -83,8 +75,7 @@ class RunConfig:
     profile_on_slow: float = setting(
         0.0,
         "Record a profile when calls take this many times their running median. 0 never does.",
-        minimum=0,
-        maximum=1e6,
+        bounds=(0, 1e6),
         subject="profile",
     )
     audit: bool = setting(

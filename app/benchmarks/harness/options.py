@@ -24,7 +24,7 @@ def _folder(what: str) -> str:
 
 
 def _count(default: int, help: str, maximum: int = 1_000_000) -> int:
-    return setting(default, help, minimum=1, maximum=maximum)
+    return setting(default, help, bounds=(1, maximum))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +103,7 @@ class PipelineOptions(Options):
     example_epochs: int = setting(
         10,
         "Epochs of the classifier; the first is not timed.",
-        minimum=2,
-        maximum=1_000_000,
+        bounds=(2, 1_000_000),
     )
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
@@ -197,8 +196,7 @@ class ClassifyOptions(Options):
         0.5,
         "The learning rate of fastText. Its default of 0.1 is too low for few texts; its tutorial "
         "uses 0.1 to 1.",
-        minimum=1e-6,
-        maximum=1e3,
+        bounds=(1e-6, 1e3),
     )
     peers: str = setting("fasttext", "Comma-separated peers to run beside Lexrow; empty runs none.")
     train_flags: str = _train_flags()
@@ -215,8 +213,7 @@ class RecommendOptions(Options):
     alpha: float = setting(
         10.0,
         "The confidence of ALS in a pair. Its default of 1 scores badly; Hu et al. 2008 use 40.",
-        minimum=0,
-        maximum=1e6,
+        bounds=(0, 1e6),
     )
     top: str = setting("10,20", "Comma-separated lengths k of the scored lists.")
     peers: str = setting("als,bpr", "Comma-separated peers to run beside Lexrow; empty runs none.")
@@ -251,7 +248,7 @@ class ScalingOptions(Options):
         "1,2", "Comma-separated numbers of workers; empty runs one process only."
     )
     servers: int = setting(
-        2, "Parameter servers; 0 runs no --strategy=parameter_server.", minimum=0, maximum=1000
+        2, "Parameter servers; 0 runs no --strategy=parameter_server.", bounds=(0, 1000)
     )
     vocabularies: str = setting(
         "100000,1000000,10000000",
@@ -268,8 +265,7 @@ class ScalingOptions(Options):
     message_us: float = setting(
         0.0,
         "Microseconds of an empty message between them; 0 stands for 1,400.",
-        minimum=0,
-        maximum=1e9,
+        bounds=(0, 1e9),
     )
     train_flags: str = _train_flags("all sides")
     keep: str = _folder("the workdirs and logs of all runs")
