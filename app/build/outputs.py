@@ -58,6 +58,21 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
     return LOSSES[settings.loss](settings, spec)
 
 
+def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
+    """Return the loss of a run over its words or labels.
+
+    Args:
+        config: The settings of the run.
+        counts_V: Occurrences of each word or label, (V,), descending.
+        columns: The columns of the vectors that predict them.
+
+    Raises:
+        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
+    """
+    spec = OutputSpec(counts_V, columns, config.input.micro_tokens, config.run.seed)
+    return make_loss(config.model, spec)
+
+
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     """Divide the words into classes, and the classes over devices; log both, return the loss."""
     counts_V, columns, targets, _ = spec

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-import numpy as np
 import tensorflow as tf
 
-from ..build import outputs
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError, UsageError
 from ..evaluation import closing, score_report
 from ..exporting import projector
 from ..input.tokens import PAD
-from ..losses.base import Loss
 from ..tables.base import Table
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
@@ -55,23 +52,6 @@ def make_data(
         digest=words_data.compute_digest(text),
         summary=_about(text, config),
         record=lambda: words_data.record(text, workdir),
-    )
-
-
-def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
-    """Return the loss of --loss over the words of a vocabulary.
-
-    Args:
-        config: The configuration of the run.
-        counts_V: Occurrences of each word, (V,), descending.
-        columns: Length of the vectors that are scored against words.
-
-    Raises:
-        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
-    """
-    targets = config.input.micro_tokens
-    return outputs.make_loss(
-        config.model, outputs.OutputSpec(counts_V, columns, targets, config.run.seed)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...build import updates
+from ...build import outputs, updates
 from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, settings
 from ...input import token_rows
@@ -19,7 +19,6 @@ from ...system import devices
 from ...tables.base import Table
 from ...tables.device import DeviceTable
 from ...tables.row_reads import unique
-from ...tasks import text_tasks
 from ...tasks.words import words_data
 from ...tasks.words.words_data import Text
 from ...tasks.words.words_job import MODELS
@@ -102,7 +101,7 @@ def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
         size=len(counts_V),
         dim=columns,
         window=config.model.window,
-        output=text_tasks.make_loss(config, counts_V, columns),
+        output=outputs.make_run_loss(config, counts_V, columns),
         seed=config.run.seed,
         dtype=devices.compute_dtype(config.model, devices.name(config.run)),
     )

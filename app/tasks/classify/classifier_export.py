@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -16,38 +15,9 @@ from ...exporting import word2vec
 from ...input import labelled_files
 from ...system.files import replacing_folder
 from ...types import WordVectors
-from . import classify_data
-from .classify_model import load_tables, make_features
+from .classify_model import TrainedClassifier, load_trained, make_features
 
-# Function from scores to probabilities, for losses whose only table has one row per label.
-_PROBABILITIES = {
-    "softmax": tf.nn.softmax,
-    "sampled_softmax": tf.nn.softmax,
-    "one_vs_all": tf.sigmoid,
-}
-
-
-class ClassifierParts(NamedTuple):
-    """The parts of a trained classifier.
-
-    Attributes:
-        words: Names of the word ids.
-        labels: Names of the label ids.
-        rows_VD: Vectors of words and n-grams, float32.
-        outputs_CD: Vectors of the labels, float32.
-        words_of: Function from texts (E,) to their words (M,) and the text number of each word.
-        features: Function from word ids and the text number of each to feature ids and the text
-            number of each.
-        chances: Function from scores (E, C) to probabilities.
-    """
-
-    words: Sequence[str]
-    labels: Sequence[str]
-    rows_VD: tf.Tensor
-    outputs_CD: tf.Tensor
-    words_of: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-    features: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-    chances: Callable[[tf.Tensor], tf.Tensor]
+_TABLES = ("input", "output")  # the vectors of words and n-grams, and of labels
 
 
 class _Classifier(tf.Module):
@@ -56,32 +26,43 @@ class _Classifier(tf.Module):
     Unknown words are ignored; a text without a known word gets the scores of a zero vector.
     """
 
-    def __init__(self, parts: ClassifierParts, words_file: str, labels_file: str):
+    def __init__(
+        self, trained: TrainedClassifier, config: Config, words_file: str, labels_file: str
+    ):
         super().__init__()
-        self._parts = parts
+        self._split_words = labelled_files.make_word_splitter(config)
+        self._features, self._labels = (
+            make_features(config, trained.words),
+            len(trained.labels.tokens),
+        )
+        is_multi_label = trained.model.output.is_multi_label
+        self._probabilities = tf.sigmoid if is_multi_label else tf.nn.softmax
+        rows_VD, outputs_CD = (
+            table.gather(tf.range(table.rows)) for table in map(trained.tables.get, _TABLES)
+        )
         with tf.device("CPU"):  # hash tables have no GPU kernel
-            self.rows_VD = tf.Variable(parts.rows_VD, trainable=False, name="rows")
-            self.outputs_CD = tf.Variable(parts.outputs_CD, trainable=False, name="outputs")
+            self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
+            self.outputs_CD = tf.Variable(outputs_CD, trainable=False, name="outputs")
             self.ids = _table(words_file, tf.string, tf.int64, -1)
             self.names = _table(labels_file, tf.int64, tf.string, "")
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def classify(self, texts):
-        words_M, owners_M = self._parts.words_of(texts)
+        words_M, owners_M = self._split_words(texts)
         ids_M = self.ids.lookup(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
-        features = self._parts.features(
+        features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
             tf.cast(tf.gather(owners_M, known_M), tf.int32),
         )
         hidden_ED = tf.sparse.segment_mean(self.rows_VD, *features, num_segments=tf.size(texts))
         scores_EC = tf.matmul(hidden_ED, self.outputs_CD, transpose_b=True)
-        chances_EC, ids_EC = tf.math.top_k(self._parts.chances(scores_EC), len(self._parts.labels))
+        chances_EC, ids_EC = tf.math.top_k(self._probabilities(scores_EC), self._labels)
         labels_EC = self.names.lookup(tf.cast(ids_EC, tf.int64))
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def write(parts: ClassifierParts, folder: str | Path) -> None:
+def _write(trained: TrainedClassifier, config: Config, folder: str) -> None:
     """Write a SavedModel with the signature `classify`, which is also the serving default.
 
     The signature takes `texts`, (E,) strings in UTF-8. It returns `labels`, (E, C) strings, and
@@ -90,7 +71,8 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
     earlier SavedModel in `folder` is replaced.
 
     Args:
-        parts: The trained classifier.
+        trained: The trained classifier.
+        config: The configuration of its run.
         folder: Where to write.
 
     Raises:
@@ -102,11 +84,11 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
         tempfile.TemporaryDirectory() as assets,
     ):
         files = []
-        for file_name, names in (("words", parts.words), ("labels", parts.labels)):
+        for file_name, names in (("words", trained.words), ("labels", trained.labels)):
             path = Path(assets) / f"{file_name}.txt"
-            path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+            path.write_text("".join(f"{name}\n" for name in names.tokens), encoding="utf-8")
             files.append(str(path))
-        module = _Classifier(parts, *files)
+        module = _Classifier(trained, config, *files)
         signatures = {"classify": module.classify, "serving_default": module.classify}
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
@@ -131,39 +113,25 @@ def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.Stat
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
-    Raise UsageError if --loss has no row for each label.
+    Raise UsageError if the loss is not made of one row for each label.
     """
-    loss = config.model.loss
-    if loss not in _PROBABILITIES:
+    trained = load_trained(config, workdir)
+    labels = len(trained.labels.tokens)
+    if [spec.rows for spec in trained.model.output.tables().values()] != [labels]:
         raise UsageError(
-            f"--format=saved_model needs one row per label, which --loss={loss} does not have; "
-            f"train with --loss={' or '.join(_PROBABILITIES)}"
+            f"--format=saved_model needs one row per label, which --loss={config.model.loss} does "
+            "not have; train with --loss=softmax or sampled_softmax or one_vs_all"
         )
-    words, labels = classify_data.load_names(workdir)
-    _, tables = load_tables(config, workdir, words, labels)
-    rows_VD, outputs_CD = (
-        tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
-    )
-    parts = ClassifierParts(
-        words.tokens,
-        labels.tokens,
-        rows_VD,
-        outputs_CD,
-        labelled_files.make_word_splitter(config),
-        make_features(config, words).extract,
-        _PROBABILITIES[loss],
-    )
-    write(parts, path)
+    _write(trained, config, path)
     needs = (
         "" if config.corpus.tokenizer == "whitespace" else " (to load it: import tensorflow_text)"
     )
-    return f"{path}: {len(labels.tokens):,} labels of texts{needs}"
+    return f"{path}: {labels:,} labels of texts{needs}"
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
     """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
-    words, labels = classify_data.load_names(workdir)
-    _, tables = load_tables(config, workdir, words, labels)
+    _, tables, words, _ = load_trained(config, workdir)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
     word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
     return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"

@@ -19,7 +19,6 @@ from ...losses.pair_losses import PairLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
-from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table
@@ -69,7 +68,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
-    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, workdir)
     return TrainedRecommender(model, tables, users, items, known)
 
 
