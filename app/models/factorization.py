@@ -84,6 +84,10 @@ class InnerProduct:
     inner: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
+    def kernels(self, seed: int) -> dict[str, TableSpec]:
+        """Return no tables."""
+        return {}
+
     def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the inner products of pairs."""
         return tf.reduce_sum(users_NE * items_NE, axis=1)
@@ -112,10 +116,6 @@ class MatrixFactorization(InnerProduct):
     def columns(self) -> tuple[int, int]:
         """The columns of a user's row and of an item's row: D each, or D + 1 with biases."""
         return self.dim + self.biased, self.dim + self.biased
-
-    def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return no tables."""
-        return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes (u, b_u, 1), or the rows as they are if there are no biases."""
@@ -151,10 +151,6 @@ class ItemBiased(InnerProduct):
     def columns(self) -> tuple[int, int]:
         """The columns of a user's row, D, and of an item's row, D + 1 with the bias."""
         return self.dim, self.dim + 1
-
-    def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return no tables."""
-        return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes (u, t)."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from .factorization import InnerProduct, Kernels
-from .words import initial_seed
+from .seeds import initial_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +53,12 @@ class Mlp:
     Attributes:
         dim: The columns of a row, D.
         layers: The units of each layer. The units of the last one give the score.
-        inner: Always False.
-        biased: Always False.
     """
 
     dim: int
     layers: tuple[int, ...]
-    inner: bool = False
-    biased: bool = False
+    inner: ClassVar[bool] = False
+    biased: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -115,14 +114,12 @@ class NeuMf:
     Attributes:
         gmf: Generalized matrix factorization.
         mlp: The multilayer perceptron.
-        inner: Always False.
-        biased: Always False.
     """
 
     gmf: Gmf
     mlp: Mlp
-    inner: bool = False
-    biased: bool = False
+    inner: ClassVar[bool] = False
+    biased: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:

@@ -98,5 +98,5 @@ def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
     command = train(tmp_path / "run", corpus, *flags)
     ended = done(tmp_path, *command, "--table=host")
     assert not (tmp_path / "run").exists()
-    for word in ("input: hot rows", "output: staged rows", "activations", "total"):
+    for word in ("input: hot rows", "output: cached rows", "activations", "total"):
         assert word in ended.out
