@@ -9,7 +9,6 @@ flags of app.train it measures the input alone, the steps alone, and both togeth
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from .cli import flags
 from .config import TableConfig, settings
 from .errors import UsageError
 from .profiling import profile_picture, profile_report, profiles
-from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -40,8 +38,7 @@ def main(_: Sequence[str]) -> None:
     text, record = _measure_live() if values.live else _read_recorded()
     print(text, flush=True)
     if values.json:
-        with replacing(values.json) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        workdir.write_json(Path(values.json), record)
 
 
 def define() -> None:

@@ -243,6 +243,21 @@ def vectors() -> WordVectors:
     return trained_vectors.load(given.workdir)
 
 
+def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:
+    """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
+
+    Args:
+        path: The workdir.
+        stored: The result of `stored_in`.
+    """
+    start_tensorflow()
+    from ..system import devices
+
+    config = settings.from_names(stored)
+    devices.use_machine(config.run)
+    return config, workdir.Workdir(path)
+
+
 def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
