@@ -29,7 +29,7 @@ from .benchmarks.harness.options import (
     WordsOptions,
 )
 from .benchmarks.harness.report import Result
-from .cli import flags
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import replacing
 
@@ -50,7 +50,7 @@ CASES: dict[str, type[Options]] = {
 def _run(name: str, settings: Options) -> Result:
     """Start TensorFlow, import the module of a case, and run the case with these options."""
     folder = "sparse" if name == "adam" else name
-    flags.start_tensorflow()  # hides the notes that TensorFlow's import prints
+    startup.start_tensorflow()  # hides the notes that TensorFlow's import prints
     return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
 
 

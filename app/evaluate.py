@@ -14,7 +14,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from .checkpoints.workdir import write_json
-from .cli import flags
+from .cli import flags, startup
 from .config import settings
 from .config.setting import fault
 from .errors import UsageError
@@ -67,7 +67,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"--top={top}: {wrong}")
         stored["top"] = top
     task = stored.get("task")
-    config, place = flags.start_run(folder, stored)
+    config, place = startup.start_run(folder, stored)
     from .tasks import all_tasks
 
     if task not in all_tasks.SCORES:

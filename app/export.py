@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags as absl_flags
 
 from .checkpoints.workdir import Workdir
-from .cli import flags
+from .cli import flags, startup
 from .config import Config
 from .errors import UsageError
 from .exporting import projector, word2vec
@@ -19,7 +19,7 @@ from .types import WordVectors
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
     """Start TensorFlow, and write word vectors as a SavedModel."""
-    flags.start_tensorflow()  # only this format needs TensorFlow
+    startup.start_tensorflow()  # only this format needs TensorFlow
     from .exporting import saved_model
 
     saved_model.write(vectors, path)
@@ -47,7 +47,7 @@ def main(_: Sequence[str]) -> None:
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
         )
     if formats:
-        print(formats[values.format](*flags.start_run(values.workdir, stored), values.output))
+        print(formats[values.format](*startup.start_run(values.workdir, stored), values.output))
         return
     vectors = flags.vectors()
     FORMATS[values.format](vectors, values.output)
@@ -56,7 +56,7 @@ def main(_: Sequence[str]) -> None:
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
     """Start TensorFlow; return the formats of a task that has its own, else an empty dictionary."""
-    flags.start_tensorflow()
+    startup.start_tensorflow()
     from .tasks import all_tasks
 
     return all_tasks.EXPORTS.get(task, {})

@@ -16,7 +16,7 @@ from absl import flags as absl_flags
 from absl import logging
 
 from . import __name__ as PACKAGE
-from .cli import flags
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 
@@ -35,7 +35,7 @@ def main(_: Sequence[str]) -> None:
             f"--workdir={values.workdir}: no trained classifier there; train one with "
             f"python -m {PACKAGE}.train --task=classify"
         )
-    run = flags.start_run(values.workdir, stored)
+    run = startup.start_run(values.workdir, stored)
     from .tasks.classify.classify_model import make_predictor
 
     predict = make_predictor(*run)

@@ -19,7 +19,7 @@ from absl import flags as absl_flags
 
 from .benchmarks.harness import picture as drawing
 from .checkpoints import workdir
-from .cli import flags
+from .cli import flags, startup
 from .config import TableConfig, settings
 from .errors import UsageError
 from .profiling import profile_picture, profile_report, profiles
@@ -93,7 +93,7 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     """
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
-    flags.start_tensorflow()
+    startup.start_tensorflow()
     from .profiling import live
     from .system import devices
     from .tasks import all_tasks

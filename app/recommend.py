@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from absl import flags as absl_flags
 
-from .cli import flags
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import bounded_lines
 
@@ -30,7 +30,7 @@ def main(users: Sequence[str]) -> None:
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
-    run = flags.start_run(values.workdir, stored)
+    run = startup.start_run(values.workdir, stored)
     from .tasks.recommend import recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 

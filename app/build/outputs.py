@@ -137,24 +137,13 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 }
 
 
-class PairSpec(NamedTuple):
-    """The pairs of a user and an item that a loss learns from.
-
-    Attributes:
-        counts_V: The number of pairs of each item.
-        mean: The mean rating; None if the pairs have no ratings.
-    """
-
-    counts_V: np.ndarray
-    mean: float | None
-
-
-def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
+def make_pair_loss(config: Config, counts_V: np.ndarray, mean: float | None) -> PairLoss:
     """Return the loss that --loss names with --task=recommend.
 
     Args:
         config: The settings of the run.
-        spec: The pairs.
+        counts_V: The number of pairs of each item.
+        mean: The mean rating; None if the pairs have no ratings.
 
     Returns:
         The loss.
@@ -162,15 +151,15 @@ def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
     Raises:
         UsageError: The loss needs ratings, and the pairs have none.
     """
-    return PAIR_LOSSES[config.model.loss](config, spec)
+    return PAIR_LOSSES[config.model.loss](config, counts_V, mean)
 
 
-def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
+def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> PairLoss:
     """Return the loss, with a variable on the device of the run for the frequencies of items."""
     settings, device = config.ratings, devices.name(config.run)
     has_cosines = settings.cosine and config.model.model == "mf"
     with tf.device(device):  # a variable, as it may be too large for a constant of the graph
-        expected_V = log_expected(spec.counts_V, config.input.micro_tokens)
+        expected_V = log_expected(counts_V, config.input.micro_tokens)
         return InBatchSoftmax(
             tf.Variable(expected_V, trainable=False),
             settings.temperature if has_cosines else 1.0,
@@ -178,17 +167,17 @@ def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
         )
 
 
-def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
+def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> PairLoss:
     """Return the loss; raise UsageError if the pairs have no ratings."""
-    if spec.mean is None:
+    if mean is None:
         raise UsageError(
             "--loss=squared_error needs ratings, and the pairs have none; leave it out"
         )
-    return SquaredError(spec.mean)
+    return SquaredError(mean)
 
 
-PAIR_LOSSES: dict[str, Callable[[Config, PairSpec], PairLoss]] = {
+PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], PairLoss]] = {
     "in_batch_softmax": _in_batch_softmax,
-    "bpr": lambda config, spec: Bpr(config.ratings.pair_negatives),
+    "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),
     "squared_error": _squared_error,
 }

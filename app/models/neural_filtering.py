@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
-from .factorization import InnerProduct, Kernels
+from .factorization import Kernels, Scorer
 from .seeds import initial_seed
 
 
 @dataclasses.dataclass(frozen=True)
-class Gmf(InnerProduct):
+class Gmf(Scorer):
     """Generalized matrix factorization (section 3.2): the score h (u * v), where h has D weights.
 
     Attributes:
@@ -37,13 +37,9 @@ class Gmf(InnerProduct):
         """Return h * u, so that a score is an inner product."""
         return rows_ND * kernels["products"][:, 0]
 
-    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the rows as they are."""
-        return rows_ND
-
 
 @dataclasses.dataclass(frozen=True)
-class Mlp:
+class Mlp(Scorer):
     """A multilayer perceptron over the rows of a user and an item, concatenated (section 3.3).
 
     The product of the first layer's kernel and the concatenated rows is the sum of two products,
@@ -58,7 +54,6 @@ class Mlp:
     dim: int
     layers: tuple[int, ...]
     inner: ClassVar[bool] = False
-    biased: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -105,7 +100,7 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuMf:
+class NeuMf(Scorer):
     """The sum of GMF and MLP (section 3.4).
 
     The two share no columns: a row has the columns of GMF, then the columns of the MLP. Neither is
@@ -119,7 +114,6 @@ class NeuMf:
     gmf: Gmf
     mlp: Mlp
     inner: ClassVar[bool] = False
-    biased: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:

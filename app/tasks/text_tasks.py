@@ -29,7 +29,7 @@ def make_data(
     batches: Batches,
     epoch_size: int,
     batch_unit: str,
-    empty: tf.Tensor | None = None,
+    micro_batch: tf.TensorSpec | None = None,
 ) -> TrainingData:
     """Return the batches of a task on running text, with the facts that the training loop needs.
 
@@ -40,12 +40,16 @@ def make_data(
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
         batch_unit: The unit of --batch_tokens, for the banner.
-        empty: A micro-batch of padding, or None (see `TrainingData`).
+        micro_batch: The spec of a micro-batch of one step, for `TrainingData.empty`; None if every
+            process makes whole batches.
     """
+    steps, empty = config.input.steps_per_call, None
+    if micro_batch is not None:
+        empty = tf.fill((steps, *micro_batch.shape), PAD)
     return TrainingData(
         batches=batches,
         expected_batches=text.batches,
-        steps_per_batch=config.input.steps_per_call,
+        steps_per_batch=steps,
         epoch_size=epoch_size,
         batch_unit=batch_unit,
         empty=empty,
@@ -55,16 +59,15 @@ def make_data(
     )
 
 
-def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
-    """Return a micro-batch (S, B, L) int32 of `PAD` only, for a process that has no text left.
+def micro_batch_spec(config: Config, halo: int) -> tf.TensorSpec:
+    """Return the spec of a micro-batch of one step: tokens (B, L) int32.
 
     Args:
         config: The configuration of the run.
         halo: The number of context tokens beside the T tokens of a row, L - T.
     """
-    settings = config.input
-    rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens + halo
-    return tf.fill((settings.steps_per_call, rows, length), PAD)
+    rows, length = config.input.micro_tokens // config.input.row_tokens, config.input.row_tokens
+    return tf.TensorSpec([rows, length + halo], tf.int32)
 
 
 class VectorEvaluator(Evaluator):

@@ -20,11 +20,11 @@ def open_row(size, centres, window):
 
 
 @pytest.mark.parametrize("step", range(5))
-def test_pairs_are_those_of_the_reference(step):
+def test_contexts_are_those_of_the_reference(step):
     batch = make_batch(make_tokens(range(1, 9), size=6, seed=step), step)
     found = draw_contexts(decode(batch.data), WINDOW, draw_seed(batch, "window"))
     assert found.dtype == tf.float32
-    np.testing.assert_array_equal(found, words.draw_contexts(batch.data.numpy(), reach_of(batch)))
+    np.testing.assert_array_equal(found, words.pairs(batch.data.numpy(), reach_of(batch)))
     assert 0 < found.numpy().sum() < 2 * reach_of(batch).sum()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...config import setting
+from ...config.setting import setting
 from ...config.settings import MOST_ROWS, fields
 
 

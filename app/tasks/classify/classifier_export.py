@@ -43,8 +43,11 @@ class _Classifier(tf.Module):
         with tf.device("CPU"):  # hash tables have no GPU kernel
             self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
             self.outputs_CD = tf.Variable(outputs_CD, trainable=False, name="outputs")
-            self.ids = _table(words_file, tf.string, tf.int64, -1)
-            self.names = _table(labels_file, tf.int64, tf.string, "")
+            line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+            ids = tf.lookup.TextFileInitializer(words_file, tf.string, line, tf.int64, number)
+            names = tf.lookup.TextFileInitializer(labels_file, tf.int64, number, tf.string, line)
+            self.ids = tf.lookup.StaticHashTable(ids, -1)
+            self.names = tf.lookup.StaticHashTable(names, "")
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def classify(self, texts):
@@ -95,19 +98,6 @@ def _write(trained: TrainedClassifier, config: Config, folder: str) -> None:
         except tf.errors.OpError as error:  # TensorFlow's own file system, so no OSError
             reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
-
-
-def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.StaticHashTable:
-    """Return a hash table from lines of a file to their numbers from 0 (int64), or the reverse.
-
-    `key` and `value` are the dtypes; `default` is the value of a key that is not in the file.
-    """
-    index = {
-        tf.string: tf.lookup.TextFileIndex.WHOLE_LINE,
-        tf.int64: tf.lookup.TextFileIndex.LINE_NUMBER,
-    }
-    initializer = tf.lookup.TextFileInitializer(file, key, index[key], value, index[value])
-    return tf.lookup.StaticHashTable(initializer, default)
 
 
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:

@@ -40,7 +40,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     heldout = language_model_data.make_heldout_pass(text, config)
     model = _model(config, text.vocabulary)
     batches = language_model_data.make_batches(text, config, workdir)
-    micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
+    micro_batch = text_tasks.micro_batch_spec(config, 1)
     placed = placing.place_tables(model, batches, micro_batch, config, workdir)
     score = language_model_data.make_scorer(
         model, placed.tables, text.vocabulary, devices.name(config.run)
@@ -52,7 +52,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         batches,
         epoch_size=language_model_data.count_trained_tokens(text, config),
         batch_unit="words that are not held out",
-        empty=text_tasks.make_empty_batch(config, 1),
+        micro_batch=micro_batch,
     )
     others: dict[str, Any] = {"finish": text_tasks.write_and_score}
     if heldout is not None:

@@ -148,7 +148,8 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    keep_V = token_rows.keep_probability(text.vocabulary.counts, config.input.subsample)
+    settings, window = config.input, config.model.window
+    keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
     progress = Progress.make(text.sources)
 
     @functools.cache  # so that nothing is read before the first epoch
@@ -156,11 +157,14 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
-        if config.input.data_service:
-            return service.make_epoch_rows(config.input, *service_blocks(), progress, share)
-        return _make_local_rows(text, keep_V, config, workdir, progress, share)
+        if settings.data_service:
+            return service.make_epoch_rows(settings, *service_blocks(), progress, share)
+        source = text.sources, text.vocabulary, config.corpus
+        blocks = pipeline.token_blocks(*source, settings, progress, share)
+        blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+        return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
-    return make_batches_from_rows(rows, progress, 2 * config.model.window, config.input)
+    return make_batches_from_rows(rows, progress, 2 * window, settings)
 
 
 def make_batches_from_rows(
@@ -220,22 +224,6 @@ def cache_blocks(
     return CACHES[config.input.cache](
         blocks, progress, lambda: workdir.cache / f"{_cache_key(text, config, share)}.int32"
     )
-
-
-def _make_local_rows(
-    text: Text,
-    keep_V: np.ndarray,
-    config: Config,
-    workdir: Workdir,
-    progress: Progress,
-    share: Share,
-) -> EpochRows:
-    """Return the rows of a share of the text in each epoch, made in this process, or cached."""
-    settings, window = config.input, config.model.window
-    words = text.vocabulary
-    blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
-    blocks = cache_blocks(blocks, text, config, workdir, progress, share)
-    return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
 
 def _count_text(

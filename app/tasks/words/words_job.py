@@ -37,9 +37,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         return _make_growing_job(config, text, workdir)
     model = _model(config, text.vocabulary.counts)
     batches = words_data.make_batches(text, config, workdir)
-    placed = placing.place_tables(model, batches, _micro_batch_spec(config), config, workdir)
-    empty = text_tasks.make_empty_batch(config, 2 * config.model.window)
-    data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, empty)
+    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
+    placed = placing.place_tables(model, batches, spec, config, workdir)
+    data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
     evaluator = None
     if placed.tables:  # --plan_only makes none
         evaluator = text_tasks.VectorEvaluator(placed.tables["input"], text.vocabulary)
@@ -57,7 +57,7 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     placing.check_word_map(row_counts, config)
     key_map = dynamic_rows.make_key_map(row_counts, config, growing_words.PINNED_STEPS)
     model = _model(config, np.arange(key_map.capacity) == 0)
-    spec = _micro_batch_spec(config)
+    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed = placing.place_tables(model, lambda *_: iter(()), spec, config, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
     stream = growing_words.WordStream(
@@ -66,13 +66,6 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     data = text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT)
     state, finish = {growing_words.STREAM_FOLDER: stream}, text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
-
-
-def _micro_batch_spec(config: Config) -> tf.TensorSpec:
-    """Return the spec of a micro-batch of one step: tokens (B, L) int32."""
-    settings = config.input
-    count, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
-    return tf.TensorSpec([count, length + 2 * config.model.window], tf.int32)
 
 
 def _model(config: Config, counts_V: np.ndarray) -> Model:
