@@ -168,8 +168,8 @@ def plan(
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
-        drawn, calls = batches(), _calls_per_chunk(config)
-        return first_lookups(model, drawn, config.run.seed, devices[0], calls, micro_batches)
+        calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         chosen = plan_tables(specs, config, devices)
@@ -218,8 +218,8 @@ def plan_tables(
         parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
         items += memory_plan.table(parts, _places(spec, config, devices))
         if name in lookups:
-            ids_by_call = lookups[name][: _calls_per_chunk(config)]
-            cache_sizes[name] = estimate_cache_size(spec, ids_by_call, hot_rows)
+            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory_plan.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
     return Plan([*items, *others], cache_sizes)
 
@@ -229,11 +229,6 @@ def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     if fits(numbers[-1]):
         return numbers[-1]
     return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
-
-
-def _calls_per_chunk(config: Config) -> int:
-    """Return the number of calls in a chunk of --stage_steps."""
-    return calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
+
+_distribution = functools.partial(setting, subject="distribution")
+_profile = functools.partial(setting, subject="profile")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,20 +46,16 @@ class RunConfig:
     device: str = setting(
         "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
     )
-    strategy: str = setting(
+    strategy: str = _distribution(
         "none",
         "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
         "with a copy of the tables on each. `multi_worker`: the same on several machines "
         "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
         "tables sharded over servers (TF_CONFIG).",
         choices=("none", "mirrored", "multi_worker", "parameter_server"),
-        subject="distribution",
     )
-    cluster_timeout: float = setting(
-        120.0,
-        "Seconds to wait for the other processes of a cluster.",
-        bounds=(1, 604_800),
-        subject="distribution",
+    cluster_timeout: float = _distribution(
+        120.0, "Seconds to wait for the other processes of a cluster.", bounds=(1, 604_800)
     )
     intra_op_threads: int = setting(
         0, "Threads within one operation. 0 chooses by the number of cores.", bounds=(0, 1024)
@@ -67,21 +67,16 @@ class RunConfig:
     keep_checkpoints: int = setting(
         3, "How many of the newest checkpoints to keep.", bounds=(1, 1_000_000)
     )
-    profile_steps: str = setting(
-        "",
-        "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on.",
-        subject="profile",
+    profile_steps: str = _profile(
+        "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
     )
-    profile_on_slow: float = setting(
+    profile_on_slow: float = _profile(
         0.0,
         "Record a profile when calls take this many times their running median. 0 never does.",
         bounds=(0, 1e6),
-        subject="profile",
     )
-    audit: bool = setting(
-        True,
-        "At the start, check the training step for operations on a whole table, and warn.",
-        subject="profile",
+    audit: bool = _profile(
+        True, "At the start, check the training step for operations on a whole table, and warn."
     )
     plan_only: bool = setting(
         False, "Print what would be trained, with the memory it needs, and stop."

@@ -8,6 +8,7 @@ import functools
 from .setting import setting
 
 _HOST = ("table", "host")
+_number_format = functools.partial(setting, choices=("float32", "bfloat16", "float16"), fixed=True)
 _dynamic = functools.partial(setting, fixed=True, only=("table", "dynamic"))
 
 
@@ -24,17 +25,11 @@ class TableConfig:
         "item gets one when it is first seen.",
         choices=("device", "host", "sharded", "dynamic"),
     )
-    table_dtype: str = setting(
-        "float32",
-        "The number format of the stored rows. Arithmetic is float32.",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
+    table_dtype: str = _number_format(
+        "float32", "The number format of the stored rows. Arithmetic is float32."
     )
-    slot_dtype: str = setting(
-        "float32",
-        "The number format of the optimizer's slots (its state for each row).",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
+    slot_dtype: str = _number_format(
+        "float32", "The number format of the optimizer's slots (its state for each row)."
     )
     rounding: str = setting(
         "stochastic",

@@ -25,17 +25,19 @@ class Scorer:
     of codes. A subclass overrides the methods in which it differs.
 
     Attributes:
+        dim: The columns of a row, D.
         inner: Whether a score is the inner product of the two codes.
         biased: Whether the last number of an item's row is its bias.
     """
 
+    dim: int
     inner: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:
-        """The columns of a user's row, and the columns of an item's row."""
-        raise NotImplementedError
+        """The columns of a user's row, and the columns of an item's row; both D by default."""
+        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the specs of the scorer's own small tables, by name; every step reads all rows.

@@ -24,11 +24,6 @@ class Gmf(Scorer):
 
     dim: int
 
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of a user's row and of an item's row, both D."""
-        return self.dim, self.dim
-
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the spec of the table `products`, which holds h, (D, 1)."""
         return {"products": TableSpec(self.dim, 1, _glorot(self.dim, 1, seed))}
@@ -54,11 +49,6 @@ class Mlp(Scorer):
     dim: int
     layers: tuple[int, ...]
     inner: ClassVar[bool] = False
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of a user's row and of an item's row, both D."""
-        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the spec of a kernel (inputs + 1, units) for each layer; its last row is the bias.

@@ -120,14 +120,10 @@ def _about(text: Text, config: Config) -> list[tuple[str, str]]:
     if text.vocabulary is NO_VOCABULARY:
         size = "grows with the text"
     elif not config.vocabulary.vocab:  # a given vocabulary counts other text
-        size += f", {_count_known_words(text) / text.words:.1%} of it"
+        tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
+        known = counts.sum() - (counts[tokens.index(UNK)] if UNK in tokens else 0)
+        size += f", {known / text.words:.1%} of it"
     return [
         ("corpus", f"{text.words:,} words in {len(text.sources)} file(s)"),
         ("vocabulary", size),
     ]
-
-
-def _count_known_words(text: Text) -> int:
-    """Return the number of words of the corpus that have an id of their own."""
-    tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
-    return int(counts.sum()) - (int(counts[tokens.index(UNK)]) if UNK in tokens else 0)

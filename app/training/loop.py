@@ -107,7 +107,7 @@ class _Loop:
     scoring: Scoring
 
     def __post_init__(self) -> None:
-        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner.totals)
+        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
         self.is_audited = not (self.settings.audit and self.runner.chief)

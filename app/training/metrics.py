@@ -110,14 +110,9 @@ class Display:
 
     def __init__(self, batches: int, done: int, unit: str):
         self._unit = unit
-        self._bar = tqdm.tqdm(
-            total=batches,
-            initial=done,
-            unit="call",
-            desc="training",
-            dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),  # its methods then do nothing
-        )
+        options = {"unit": "call", "desc": "training", "dynamic_ncols": True}
+        is_hidden = not sys.stderr.isatty()  # the methods of the bar then do nothing
+        self._bar = tqdm.tqdm(total=batches, initial=done, disable=is_hidden, **options)
 
     def advance(self) -> None:
         """Count one more batch."""

@@ -119,9 +119,7 @@ class Profiler:
                 logging.info(
                     "profile of steps %d to %d recorded; read it with: "
                     f"python -m {PACKAGE}.profile --workdir=%s",
-                    self._began,
-                    self._now,
-                    self._folder.parent,
+                    *(self._began, self._now, self._folder.parent),
                 )
 
     def _start_or_stop(self, step: int) -> None:
