@@ -17,8 +17,6 @@ from ...system.files import replacing_folder
 from ...types import WordVectors
 from .classify_model import TrainedClassifier, load_trained, make_features
 
-_TABLES = ("input", "output")  # the vectors of words and n-grams, and of labels
-
 
 class _Classifier(tf.Module):
     """Classifies texts (E,): labels (E, C) and their probabilities (E, C), most probable first.
@@ -31,14 +29,12 @@ class _Classifier(tf.Module):
     ):
         super().__init__()
         self._split_words = labelled_files.make_word_splitter(config)
-        self._features, self._labels = (
-            make_features(config, trained.words),
-            len(trained.labels.tokens),
-        )
+        self._features = make_features(config, trained.words)
+        self._labels, tables = len(trained.labels.tokens), trained.tables
         is_multi_label = trained.model.output.is_multi_label
         self._probabilities = tf.sigmoid if is_multi_label else tf.nn.softmax
         rows_VD, outputs_CD = (
-            table.gather(tf.range(table.rows)) for table in map(trained.tables.get, _TABLES)
+            tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
         )
         with tf.device("CPU"):  # hash tables have no GPU kernel
             self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
