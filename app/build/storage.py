@@ -19,7 +19,7 @@ from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
 from ..models.base import Model
-from ..system.devices import shard_devices
+from ..system import devices
 from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec
 from ..tables.device import DeviceTable
@@ -207,7 +207,7 @@ def load_tables(
     settings = dataclasses.replace(config.table, table=place, table_file="")
     run = dataclasses.replace(config.run, strategy="none")
     on_host = dataclasses.replace(config, table=settings, run=run)
-    tables = make_tables(specs, on_host, shard_devices(config), workdir)
+    tables = make_tables(specs, on_host, devices.shard_devices(config), workdir)
     return tables, Checkpoints(workdir.trained, tables).read()
 
 
