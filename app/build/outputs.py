@@ -137,6 +137,10 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 }
 
 
+# The losses whose only table has one row for each word or label: scores are products with rows.
+ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
+
+
 def make_pair_loss(config: Config, counts_V: np.ndarray, mean: float | None) -> PairLoss:
     """Return the loss that --loss names with --task=recommend.
 

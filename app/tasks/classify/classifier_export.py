@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from ...build import outputs
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import RunError, UsageError
@@ -101,18 +102,17 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
 
     Raise UsageError if the loss is not made of one row for each label.
     """
-    trained = load_trained(config, workdir)
-    labels = len(trained.labels.tokens)
-    if [spec.rows for spec in trained.model.output.tables().values()] != [labels]:
+    if config.model.loss not in outputs.ROW_PER_WORD:
         raise UsageError(
             f"--format=saved_model needs one row per label, which --loss={config.model.loss} does "
-            "not have; train with --loss=softmax or sampled_softmax or one_vs_all"
+            f"not have; train with --loss={' or '.join(outputs.ROW_PER_WORD)}"
         )
+    trained = load_trained(config, workdir)
     _write(trained, config, path)
     needs = (
         "" if config.corpus.tokenizer == "whitespace" else " (to load it: import tensorflow_text)"
     )
-    return f"{path}: {labels:,} labels of texts{needs}"
+    return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
