@@ -29,8 +29,8 @@ PHASES = ("lookup", "gather", "loss", "gradient", "update")
 # A function (epochs, first, parts) -> iterator of (epoch, data of S steps).
 #   epochs: the epochs to go through, one after the other.
 #   first: the number of batches of the first epoch to skip.
-#   parts: optional, the micro-batches to make, for a task with `TrainingData.empty`. A micro-batch whose
-#       share of the epoch has ended is empty.
+#   parts: optional, the micro-batches to make, for a task with `TrainingData.empty`. A micro-batch
+#       whose share of the epoch has ended is empty.
 # The data is a nest of tensors (S, ...), see `Batch.data`.
 Batches = Callable[..., Iterator[tuple[int, Any]]]
 

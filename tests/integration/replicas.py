@@ -44,7 +44,7 @@ CASES = {
     "padding": {**SAMPLES, "block_bytes": 1 << 20, "optimizer": "adagrad"},
     "rounded": {**SAMPLES, "table_dtype": "bfloat16", "rounding": "stochastic"},
     "tree": {**TEXT, "model": "cbow", "loss": "hierarchical_softmax"},
-    "language_model": {**TEXT, "task": "language_model", "window": 5, "units": 8},
+    "language_model": {**TEXT, "task": "language_model", "window": 5, "hidden": 8},
     "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
     "recommend": {"task": "recommend", "dim": 8, "batch_tokens": 64},
 }

@@ -55,7 +55,7 @@ def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
     assert trained
     for name in trained:
         for slot in ("", *_slots(one, name)):
-            rows, others = (stored.StoredTable(path, name).read(slot) for path in (one, two))
+            rows, others = (stored.read_rows(path, name, slot) for path in (one, two))
             np.testing.assert_allclose(others, rows, 1e-5, 1e-5, err_msg=f"{name} {slot}")
 
 

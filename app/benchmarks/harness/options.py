@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...config import setting
-from ...config.setting import fault
+from ...config.setting import fault, setting
 from ...config.settings import MOST_ROWS, fields
 from ...errors import UsageError
 
@@ -30,14 +29,14 @@ def _peers(default: str, what: str = "") -> str:
 
 
 def _count(default: int, help: str, maximum: int = 1_000_000) -> int:
-    return setting(default, help, minimum=1, maximum=maximum)
+    return setting(default, help, bounds=(1, maximum))
 
 
 def _numbers(
     default: str, help: str, least: int = 1, most: int = MOST_ROWS, required: bool = False
 ) -> str:
     """Return a field for comma-separated whole numbers; see `option_values.numbers`."""
-    field = setting(default, help, minimum=least, maximum=most, numbers=int)
+    field = setting(default, help, bounds=(least, most), numbers=int)
     return dataclasses.field(default=default, metadata=field.metadata | {"required": required})
 
 
@@ -122,8 +121,7 @@ class PipelineOptions(Options):
     example_epochs: int = setting(
         10,
         "Epochs of the classifier; the first is not timed.",
-        minimum=2,
-        maximum=1_000_000,
+        bounds=(2, 1_000_000),
     )
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
@@ -221,8 +219,7 @@ class ClassifyOptions(Options):
         0.5,
         "The learning rate of fastText. Its default of 0.1 is too low for few texts; its tutorial "
         "uses 0.1 to 1.",
-        minimum=1e-6,
-        maximum=1e3,
+        bounds=(1e-6, 1e3),
     )
     peers: str = _peers("fasttext")
     train_flags: str = _train_flags()
@@ -239,8 +236,7 @@ class RecommendOptions(Options):
     alpha: float = setting(
         10.0,
         "The confidence of ALS in a pair. Its default of 1 scores badly; Hu et al. 2008 use 40.",
-        minimum=0,
-        maximum=1e6,
+        bounds=(0, 1e6),
     )
     top: str = _numbers("10,20", "Comma-separated lengths k of the scored lists.", required=True)
     peers: str = _peers("als,bpr")
@@ -273,7 +269,7 @@ class ScalingOptions(Options):
         "1,2", "Comma-separated numbers of workers; empty runs one process only."
     )
     servers: int = setting(
-        2, "Parameter servers; 0 runs no --strategy=parameter_server.", minimum=0, maximum=1000
+        2, "Parameter servers; 0 runs no --strategy=parameter_server.", bounds=(0, 1000)
     )
     vocabularies: str = _numbers(
         "100000,1000000,10000000",
@@ -293,8 +289,7 @@ class ScalingOptions(Options):
         0.0,
         "Microseconds of an empty message between them; 0 stands for 1,400, as was once measured "
         "between two processes on two cores of an AMD EPYC.",
-        minimum=0,
-        maximum=1e9,
+        bounds=(0, 1e9),
     )
     train_flags: str = _train_flags("all sides")
     keep: str = _folder("the workdirs and logs of all runs")

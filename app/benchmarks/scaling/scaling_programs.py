@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...build import threads, updates
+from ...build import outputs, threads, updates
 from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, checks, settings
 from ...distributed.replicas import Replicas
@@ -29,7 +29,6 @@ from ...models.base import Model
 from ...system import devices
 from ...tables.base import Table
 from ...tables.row_reads import unique
-from ...tasks import text_tasks
 from ...tasks.words import words_data
 from ...tasks.words.words_job import MODELS
 from ...training.gradients import compute_gradients
@@ -108,7 +107,7 @@ def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
         size=len(counts_V),
         dim=columns,
         window=config.model.window,
-        output=text_tasks.make_loss(config, counts_V, columns),
+        output=outputs.make_run_loss(config, counts_V, columns),
         seed=config.run.seed,
         dtype=devices.compute_dtype(config.model, devices.name(config.run)),
     )

@@ -19,7 +19,6 @@ from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
-from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table
@@ -69,7 +68,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
-    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, workdir)
     return TrainedRecommender(model, tables, users, items, known)
 
 
@@ -101,7 +100,7 @@ def make_model(
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    loss = outputs.make_pair_loss(config, outputs.PairSpec(items.counts, mean))
+    loss = outputs.make_pair_loss(config, items.counts, mean)
     scorer = _make_scorer(config, loss)
     if loss.is_in_batch and not scorer.inner:
         raise UsageError(
