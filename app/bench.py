@@ -6,18 +6,16 @@ python -m app.bench words --corpus=FILE --json=FILE
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
-from .benchmarks.harness import machine, option_values, picture, report
+from .benchmarks.harness import machine, picture, report
 from .benchmarks.harness.options import (
     AdamOptions,
     ClassifyOptions,
@@ -31,53 +29,37 @@ from .benchmarks.harness.options import (
     WordsOptions,
 )
 from .benchmarks.harness.report import Result
-from .cli import flags
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import replacing
 
-
-class Case(NamedTuple):
-    """A benchmark case.
-
-    Attributes:
-        options: The dataclass of its flags.
-        run: Runs the case with such options.
-    """
-
-    options: type[Options]
-    run: Callable[[Any], Result]
+# The options of each case; its flags are their fields.
+CASES: dict[str, type[Options]] = {
+    "words": WordsOptions,
+    "sparse": SparseOptions,
+    "softmax": SoftmaxOptions,
+    "tables": TablesOptions,
+    "pipeline": PipelineOptions,
+    "classify": ClassifyOptions,
+    "recommend": RecommendOptions,
+    "adam": AdamOptions,
+    "scaling": ScalingOptions,
+}
 
 
 def _run(name: str, settings: Options) -> Result:
     """Start TensorFlow, import the module of a case, and run the case with these options."""
     folder = "sparse" if name == "adam" else name
-    flags.start_tensorflow()  # hides the notes that TensorFlow's import prints
+    startup.start_tensorflow()  # hides the notes that TensorFlow's import prints
     return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
-
-
-CASES = {
-    name: Case(settings, functools.partial(_run, name))
-    for name, settings in {
-        "words": WordsOptions,
-        "sparse": SparseOptions,
-        "softmax": SoftmaxOptions,
-        "tables": TablesOptions,
-        "pipeline": PipelineOptions,
-        "classify": ClassifyOptions,
-        "recommend": RecommendOptions,
-        "adam": AdamOptions,
-        "scaling": ScalingOptions,
-    }.items()
-}
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the named case, print its table, and write the files of --json and --plot."""
     case = _case(arguments)
     settings = _settings(case)
-    option_values.check(settings)
     _check_outputs(settings)
-    result = CASES[case].run(settings)
+    result = _run(case, settings)
     print(report.to_text(result), flush=True)
     if settings.json:
         with replacing(settings.json) as temporary:
@@ -97,8 +79,8 @@ def define() -> None:
 def _fields() -> dict[str, dict[str, dataclasses.Field]]:
     """Return the dataclass fields: flag name -> case name -> the field of the flag in the case."""
     fields: dict[str, dict[str, dataclasses.Field]] = {}
-    for name, case in CASES.items():
-        for field in dataclasses.fields(case.options):
+    for name, options in CASES.items():
+        for field in dataclasses.fields(options):
             fields.setdefault(field.name, {})[name] = field
     return fields
 
@@ -130,7 +112,7 @@ def _settings(case: str) -> Options:
                 f"--{name}={value} means nothing to {case}, only to {', '.join(fields[name])}; "
                 "leave it out"
             )
-    return CASES[case].options(**present)
+    return CASES[case](**present)
 
 
 def _case(arguments: Sequence[str]) -> str:

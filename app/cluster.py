@@ -15,7 +15,6 @@ TensorFlow's servers run any work that reaches their ports: keep the ports behin
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 
@@ -46,26 +45,28 @@ def main(arguments: Sequence[str]) -> None:
     added = [f"--strategy={'parameter_server' if servers else 'multi_worker'}"]
     if services:
         added.append(f"--data_service={local_cluster.HOST}:{ports[0]}")
-    trial = local_cluster.Trial(
+    code = local_cluster.train(
         local_cluster.make_hosts(workers, servers, ports[services:]),
         _add_flags(arguments, added),
+        flags.parsed().run,
         values.data_workers,
         ports[0],
         values.kill_worker_after,
     )
-    sys.exit(local_cluster.train(trial, flags.parsed().run))
+    sys.exit(code)
 
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define()
-    absl_flags.DEFINE_integer("workers", 0, "The number of workers, which train.")
-    absl_flags.DEFINE_integer("ps", 0, "The number of parameter servers.")
-    absl_flags.DEFINE_integer("data_workers", 0, "Workers of a tf.data service to start.")
-    absl_flags.DEFINE_integer("port", 0, "The first port of the processes; 0 takes free ports.")
-    absl_flags.DEFINE_float(
-        "kill_worker_after", None, "Kill the last worker once, after this many seconds of training."
-    )
+    processes = absl_flags.IntegerParser(0, _MOST_PROCESSES)
+    absl_flags.DEFINE(processes, "workers", 0, "The number of workers, which train.")
+    absl_flags.DEFINE(processes, "ps", 0, "The number of parameter servers.")
+    absl_flags.DEFINE(processes, "data_workers", 0, "Workers of a tf.data service to start.")
+    text = "The first port of the processes; 0 takes free ports."
+    absl_flags.DEFINE(absl_flags.IntegerParser(0, 2**16 - 1), "port", 0, text)
+    text = "Kill the last worker once, after this many seconds of training."
+    absl_flags.DEFINE(flags.Float(0.0, 31_536_000.0), "kill_worker_after", None, text)
 
 
 def _check(arguments: Sequence[str]) -> None:
@@ -78,16 +79,6 @@ def _check(arguments: Sequence[str]) -> None:
         if values[name].present:
             flag = f"--{name}={values[name].value}"
             raise UsageError(f"{flag} is a flag of app.train; write it after the others and a --")
-    for name in _OWN_FLAGS:
-        value = values[name].value
-        if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"--{name}={value}: give a number from 0 on")
-        if name in ("workers", "ps", "data_workers") and value > _MOST_PROCESSES:
-            raise UsageError(f"--{name}={value}: give at most {_MOST_PROCESSES} on one machine")
-    if values.port >= 2**16:
-        raise UsageError(
-            f"--port={values.port}: give a number from 1 to 65535, or 0 for a free one"
-        )
     if not values.workers:
         if values.ps:
             raise UsageError(f"--ps={values.ps}: give --workers as well, such as --workers=2")

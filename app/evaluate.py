@@ -7,19 +7,18 @@ With --heldout=FILE it scores a language model, a classifier or a recommender on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags as absl_flags
 
-from .cli import flags
+from .checkpoints.workdir import write_json
+from .cli import flags, startup
 from .config import settings
 from .config.setting import fault
 from .errors import UsageError
 from .evaluation import score_report
-from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -35,8 +34,7 @@ def main(_: Sequence[str]) -> None:
         text, record = score_report.table(scores), score_report.summary(scores)
     print(text)
     if values.json:
-        with replacing(values.json) as temporary:
-            Path(temporary).write_text(json.dumps(record, indent=1) + "\n")
+        write_json(Path(values.json), record)
 
 
 def define() -> None:
@@ -69,9 +67,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"--top={top}: {wrong}")
         stored["top"] = top
     task = stored.get("task")
-    flags.start_tensorflow()
-    from .checkpoints.workdir import Workdir
-    from .system import devices
+    config, place = startup.start_run(folder, stored)
     from .tasks import all_tasks
 
     if task not in all_tasks.SCORES:
@@ -80,9 +76,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             f"--workdir={folder}: {content}; --heldout={heldout} scores --task="
             f"{' and '.join(all_tasks.SCORES)} only"
         )
-    config = settings.from_names(stored)
-    devices.use_machine(config.run)
-    return all_tasks.SCORES[task](config, Workdir(folder), heldout)
+    return all_tasks.SCORES[task](config, place, heldout)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ python -m app.export --workdir=DIR --format=word2vec --output=PATH
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
 from .checkpoints.workdir import Workdir
-from .cli import flags
-from .config import Config, settings
+from .cli import flags, startup
+from .config import Config
 from .errors import UsageError
 from .exporting import projector, word2vec
 from .types import WordVectors
@@ -19,7 +19,7 @@ from .types import WordVectors
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
     """Start TensorFlow, and write word vectors as a SavedModel."""
-    flags.start_tensorflow()  # only this format needs TensorFlow
+    startup.start_tensorflow()  # only this format needs TensorFlow
     from .exporting import saved_model
 
     saved_model.write(vectors, path)
@@ -41,10 +41,14 @@ def main(_: Sequence[str]) -> None:
     stored = flags.stored_in(values.workdir)
     task = stored.get("task", "words")
     formats = _formats_of_task(task) if stored else {}
+    known = formats or FORMATS
+    if values.format not in known:
+        raise UsageError(
+            f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
+        )
     if formats:
-        print(_export(formats, task, settings.from_names(stored)))
+        print(formats[values.format](*startup.start_run(values.workdir, stored), values.output))
         return
-    _check_format(task, FORMATS)
     vectors = flags.vectors()
     FORMATS[values.format](vectors, values.output)
     print(f"{values.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
@@ -52,34 +56,10 @@ def main(_: Sequence[str]) -> None:
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
     """Start TensorFlow; return the formats of a task that has its own, else an empty dictionary."""
-    flags.start_tensorflow()
+    startup.start_tensorflow()
     from .tasks import all_tasks
 
     return all_tasks.EXPORTS.get(task, {})
-
-
-def _export(
-    formats: Mapping[str, Callable[[Config, Workdir, str], str]], task: str, config: Config
-) -> str:
-    """Export the run of --workdir in a format of its task, and return a message.
-
-    Raise UsageError if --format is not one of the formats.
-    """
-    from .system import devices
-
-    values = absl_flags.FLAGS
-    _check_format(task, formats)
-    devices.use_machine(config.run)
-    return formats[values.format](config, Workdir(values.workdir), values.output)
-
-
-def _check_format(task: str, formats: Iterable[str]) -> None:
-    """Raise UsageError if --format is not one of the formats."""
-    name = absl_flags.FLAGS.format
-    if name not in formats:
-        raise UsageError(
-            f"--format={name}: no format of --task={task}; choose from {', '.join(formats)}"
-        )
 
 
 def define() -> None:

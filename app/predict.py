@@ -16,8 +16,7 @@ from absl import flags as absl_flags
 from absl import logging
 
 from . import __name__ as PACKAGE
-from .cli import flags
-from .config import settings
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 
@@ -36,14 +35,10 @@ def main(_: Sequence[str]) -> None:
             f"--workdir={values.workdir}: no trained classifier there; train one with "
             f"python -m {PACKAGE}.train --task=classify"
         )
-    flags.start_tensorflow()
-    from .checkpoints.workdir import Workdir
-    from .system import devices
+    run = startup.start_run(values.workdir, stored)
     from .tasks.classify.classify_model import make_predictor
 
-    config = settings.from_names(stored)
-    devices.use_machine(config.run)
-    predict = make_predictor(config, Workdir(values.workdir))
+    predict = make_predictor(*run)
     format_labels = _as_json if values.json else _as_text
     cut_lines = 0
     for texts, count in _lines(sys.stdin.buffer):

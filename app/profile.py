@@ -9,7 +9,6 @@ flags of app.train it measures the input alone, the steps alone, and both togeth
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,11 +19,10 @@ from absl import flags as absl_flags
 
 from .benchmarks.harness import picture as drawing
 from .checkpoints import workdir
-from .cli import flags
+from .cli import flags, startup
 from .config import TableConfig, settings
 from .errors import UsageError
 from .profiling import profile_picture, profile_report, profiles
-from .system.files import replacing
 
 
 def main(_: Sequence[str]) -> None:
@@ -40,8 +38,7 @@ def main(_: Sequence[str]) -> None:
     text, record = _measure_live() if values.live else _read_recorded()
     print(text, flush=True)
     if values.json:
-        with replacing(values.json) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        workdir.write_json(Path(values.json), record)
 
 
 def define() -> None:
@@ -96,12 +93,12 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     """
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
-    flags.start_tensorflow()
+    startup.start_tensorflow()
+    from .build import threads
     from .profiling import live
-    from .system import devices
     from .tasks import all_tasks
 
-    devices.use_machine(config.run)
+    threads.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)

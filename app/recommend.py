@@ -16,8 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from absl import flags as absl_flags
 
-from .cli import flags
-from .config import settings
+from .cli import flags, startup
 from .errors import UsageError
 from .system.files import bounded_lines
 
@@ -31,15 +30,11 @@ def main(users: Sequence[str]) -> None:
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
-    flags.start_tensorflow()
-    from .checkpoints.workdir import Workdir
-    from .system import devices
+    run = startup.start_run(values.workdir, stored)
     from .tasks.recommend import recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 
-    config = settings.from_names(stored)
-    devices.use_machine(config.run)
-    trained = recommend_model.load_recommender(config, Workdir(values.workdir))
+    trained = recommend_model.load_recommender(*run)
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
     ranker = Ranker(trained.model, trained.tables, values.k)
     known = None if values.include_known else trained.known

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from .cli import flags
+from .cli import flags, startup
 
 
 def main(_: Sequence[str]) -> None:
     """Train the task that --task names, then log the scores of the result."""
     config = flags.parsed()
-    flags.start_tensorflow()
+    startup.start_tensorflow()
     from .training.run import train_and_evaluate
 
     report = train_and_evaluate(config, config.run.workdir)

@@ -7,7 +7,7 @@ A name ends with its shape: `rows_UD` is a tensor of shape (U, D). The letters a
     L  tokens of a row, T + 2 W    C  classes of words
     W  window                      P  pairs of a vector and a word
     G  groups of centres           S  steps of a call
-    K  negatives of a group        M, N  any other numbers
+    K  shared negative samples     M, N  any other numbers
     U  unique ids
 """
 
@@ -29,8 +29,8 @@ PHASES = ("lookup", "gather", "loss", "gradient", "update")
 # A function (epochs, first, parts) -> iterator of (epoch, data of S steps).
 #   epochs: the epochs to go through, one after the other.
 #   first: the number of batches of the first epoch to skip.
-#   parts: optional, the micro-batches to make, for a task with `Job.empty`. A micro-batch whose
-#       share of the epoch has ended is empty.
+#   parts: optional, the micro-batches to make, for a task with `TrainingData.empty`. A micro-batch
+#       whose share of the epoch has ended is empty.
 # The data is a nest of tensors (S, ...), see `Batch.data`.
 Batches = Callable[..., Iterator[tuple[int, Any]]]
 

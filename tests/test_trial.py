@@ -182,10 +182,13 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
     ("flags", "message"),
     [
         ("", "--workers=0 --data_workers=0: give the number to start, such as --workers=2"),
-        ("--workers=-1", "--workers=-1: give a number from 0 on"),
-        ("--data_workers=-1", "--data_workers=-1: give a number from 0 on"),
-        ("--workers=100000", "--workers=100000: give at most 1000 on one machine"),
-        ("--workers=2 --kill_worker_after=nan", "--kill_worker_after=nan: give a number from 0 on"),
+        ("--workers=-1", "--workers=-1: -1 is not an integer in the range [0, 1000]"),
+        ("--data_workers=-1", "--data_workers=-1: -1 is not an integer in the range"),
+        ("--workers=100000", "--workers=100000: 100000 is not an integer in the range"),
+        (
+            "--workers=2 --kill_worker_after=nan",
+            "--kill_worker_after=nan: nan is not a number in the range",
+        ),
         ("--ps=2", "--ps=2: give --workers as well, such as --workers=2"),
         ("--data_workers=1 -- --dim=3", "--dim=3: nothing is trained without --workers"),
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
@@ -207,8 +210,14 @@ def test_a_worker_that_may_be_missing(monkeypatch, caplog):
             "--data_service=a:1: app.cluster adds --data_service=127.0.0.1:",
         ),
         ("--workers=1 --kill_worker_after=2 -- --dim=3", "there is no worker but the chief; give"),
-        ("--workers=2 --kill_worker_after=-1 -- --dim=3", "--kill_worker_after=-1.0: give a numb"),
-        ("--workers=2 --port=65536 -- --dim=3", "--port=65536: give a number from 1 to 65535, or"),
+        (
+            "--workers=2 --kill_worker_after=-1 -- --dim=3",
+            "--kill_worker_after=-1: -1.0 is not a number in the range",
+        ),
+        (
+            "--workers=2 --port=65536 -- --dim=3",
+            "--port=65536: 65536 is not an integer in the range",
+        ),
         ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
     ],
 )

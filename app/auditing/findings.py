@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..system.console import aligned
+
 _TENSORFLOW = str(pathlib.PurePath(tf.__file__).parent)
 _READ = "look rows up with tf.gather on the variable itself, not on its value"
 _WRITE = "write the rows of the step with tf.raw_ops.ResourceScatterUpdate or its like"
@@ -100,16 +102,10 @@ class Findings(tuple[Finding, ...]):
             )
             for finding in self
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        aligned = [str.rjust, str.rjust, str.ljust, str.ljust]
         count = sum(finding.count for finding in self)
         operations = "1 operation" if count == 1 else f"{count} operations"
         lines = [f"{operations} on whole tables, {_size(self.total)} read and written:"]
-        for *cells, cause in rows:
-            columns = zip(aligned, cells, widths, strict=True)
-            lines.append(
-                "  ".join(["", *(put(cell, width) for put, cell, width in columns), cause])
-            )
+        lines += [f"  {line}" for line in aligned(rows, ">><<<")]
         lines.append("use instead:")
         advice = dict.fromkeys((finding.cause, finding.instead) for finding in self)
         lines += [f"  {cause}: {instead}" for cause, instead in advice]

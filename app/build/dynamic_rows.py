@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from ..config import Config
 from ..errors import UsageError
 from ..models.base import Model
-from ..optimizers.base import Optimizer
 from ..tables.base import TableSpec
 from ..tables.dynamic import key_memory
 from ..tables.dynamic.keys import INT64, STRING, KeyMap
 from ..training.memory_plan import HOST, Item, row_bytes, row_parts
 from .storage import dtypes
+from .updates import make_optimizer
 
 # Bytes of a word of --table=dynamic in the distribution of negatives, and while that is computed.
 _WEIGHT_BYTES = 4 * 8
@@ -20,9 +20,7 @@ _WEIGHT_BYTES = 4 * 8
 ID_BYTES = key_memory.key_bytes(INT64, 1)
 
 
-def rows_for_ids(
-    specs: Mapping[str, TableSpec], optimizer: Optimizer, config: Config
-) -> dict[str, int]:
+def rows_for_ids(specs: Mapping[str, TableSpec], config: Config) -> dict[str, int]:
     """Return how many rows each table that grows gets, if they share the memory of --table_gb.
 
     All of them get the same number of rows. A table that has fewer ids leaves the rest of its share
@@ -30,7 +28,6 @@ def rows_for_ids(
 
     Args:
         specs: The tables, by name.
-        optimizer: The optimizer, whose slots take memory as well.
         config: The settings of the run.
 
     Returns:
@@ -40,7 +37,7 @@ def rows_for_ids(
         UsageError: The memory is not enough for one row of each.
     """
     specs = {name: spec for name, spec in specs.items() if spec.grows}
-    sizes = {name: _row_bytes(spec, optimizer, config) + ID_BYTES for name, spec in specs.items()}
+    sizes = {name: _row_bytes(spec, config) + ID_BYTES for name, spec in specs.items()}
     left = int(config.table.table_gb * 1e9)
     rows: dict[str, int] = {}
     for name in sorted(specs, key=lambda name: specs[name].rows):
@@ -55,12 +52,11 @@ def rows_for_ids(
     return rows
 
 
-def rows_for_words(model: Model, optimizer: Optimizer, config: Config) -> int:
+def rows_for_words(model: Model, config: Config) -> int:
     """Return the number of words whose rows fit in --table_gb.
 
     Args:
         model: The model, whose tables have a row for each word.
-        optimizer: The optimizer, whose slots take memory as well.
         config: The settings of the run.
 
     Returns:
@@ -70,7 +66,7 @@ def rows_for_words(model: Model, optimizer: Optimizer, config: Config) -> int:
         UsageError: The memory is not enough for a single word.
     """
     specs = model.tables().values()
-    taken = sum(_row_bytes(spec, optimizer, config) for spec in specs) + _word_bytes(config)
+    taken = sum(_row_bytes(spec, config) for spec in specs) + _word_bytes(config)
     most = config.vocabulary.max_vocab_size or 2**31 - 2
     rows = min(int(config.table.table_gb * 1e9) // taken, most)
     if not rows:
@@ -119,6 +115,7 @@ def _word_bytes(config: Config) -> int:
     return key_memory.key_bytes(STRING, config.vocabulary.min_count) + _WEIGHT_BYTES
 
 
-def _row_bytes(spec: TableSpec, optimizer: Optimizer, config: Config) -> int:
+def _row_bytes(spec: TableSpec, config: Config) -> int:
     """Return the bytes of a row with its slots."""
+    optimizer = make_optimizer(config.optimizer)
     return row_bytes(row_parts("", spec, optimizer, dtypes(config)))

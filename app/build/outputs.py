@@ -19,10 +19,10 @@ from ..losses.classes.class_softmax import ClassSoftmax
 from ..losses.in_batch_softmax import InBatchSoftmax, log_expected
 from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
-from ..losses.pair_losses import Bpr, PairLoss, SquaredError
 from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
 from ..system import devices
 
 
@@ -56,6 +56,21 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
         UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
     """
     return LOSSES[settings.loss](settings, spec)
+
+
+def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
+    """Return the loss of a run over its words or labels.
+
+    Args:
+        config: The settings of the run.
+        counts_V: Occurrences of each word or label, (V,), descending.
+        columns: The columns of the vectors that predict them.
+
+    Raises:
+        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
+    """
+    spec = OutputSpec(counts_V, columns, config.input.micro_tokens, config.run.seed)
+    return make_loss(config.model, spec)
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
@@ -122,24 +137,17 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 }
 
 
-class PairSpec(NamedTuple):
-    """The pairs of a user and an item that a loss learns from.
-
-    Attributes:
-        counts_V: The number of pairs of each item.
-        mean: The mean rating; None if the pairs have no ratings.
-    """
-
-    counts_V: np.ndarray
-    mean: float | None
+# The losses whose only table has one row for each word or label: scores are products with rows.
+ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
 
 
-def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
+def make_pair_loss(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
     """Return the loss that --loss names with --task=recommend.
 
     Args:
         config: The settings of the run.
-        spec: The pairs.
+        counts_V: The number of pairs of each item.
+        mean: The mean rating; None if the pairs have no ratings.
 
     Returns:
         The loss.
@@ -147,15 +155,15 @@ def make_pair_loss(config: Config, spec: PairSpec) -> PairLoss:
     Raises:
         UsageError: The loss needs ratings, and the pairs have none.
     """
-    return PAIR_LOSSES[config.model.loss](config, spec)
+    return PAIR_LOSSES[config.model.loss](config, counts_V, mean)
 
 
-def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
+def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
     """Return the loss, with a variable on the device of the run for the frequencies of items."""
     settings, device = config.ratings, devices.name(config.run)
     has_cosines = settings.cosine and config.model.model == "mf"
     with tf.device(device):  # a variable, as it may be too large for a constant of the graph
-        expected_V = log_expected(spec.counts_V, config.input.micro_tokens)
+        expected_V = log_expected(counts_V, config.input.micro_tokens)
         return InBatchSoftmax(
             tf.Variable(expected_V, trainable=False),
             settings.temperature if has_cosines else 1.0,
@@ -163,17 +171,17 @@ def _in_batch_softmax(config: Config, spec: PairSpec) -> PairLoss:
         )
 
 
-def _squared_error(config: Config, spec: PairSpec) -> PairLoss:
+def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
     """Return the loss; raise UsageError if the pairs have no ratings."""
-    if spec.mean is None:
+    if mean is None:
         raise UsageError(
             "--loss=squared_error needs ratings, and the pairs have none; leave it out"
         )
-    return SquaredError(spec.mean)
+    return SquaredError(mean)
 
 
-PAIR_LOSSES: dict[str, Callable[[Config, PairSpec], PairLoss]] = {
+PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], UserItemLoss]] = {
     "in_batch_softmax": _in_batch_softmax,
-    "bpr": lambda config, spec: Bpr(config.ratings.pair_negatives),
+    "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),
     "squared_error": _squared_error,
 }

@@ -13,7 +13,6 @@ import numpy as np
 from ..checkpoints.workdir import Workdir
 from ..config import Config, OptimizerConfig, settings
 from ..models.base import Model
-from ..optimizers.base import Optimizer
 from ..system import devices, host_memory
 from ..tables import sharded
 from ..tables.base import TableSpec
@@ -21,7 +20,7 @@ from ..tables.dynamic.keys import KeyMap
 from ..training import memory_plan
 from ..training.activations import step_bytes
 from ..training.cache_size import CacheSize, calls_per_chunk, estimate_cache_size, first_lookups
-from ..training.job import PlacedTables
+from ..training.job import Job, PlacedTables, TrainingData
 from ..training.memory_plan import FILE, HOST, Item, too_much
 from ..types import Batches
 from . import dynamic_rows, storage, updates
@@ -49,9 +48,8 @@ class Plan(NamedTuple):
 def place_tables(
     model: Model,
     batches: Batches,
-    data: Any,
+    micro_batch: Any,
     config: Config,
-    optimizer: Optimizer,
     workdir: Workdir,
     others: Sequence[Item] = (),
     keys: KeyMap | None = None,
@@ -63,9 +61,8 @@ def place_tables(
     Args:
         model: The model.
         batches: The batches of the job. Some of the first epoch are read to plan --table=host.
-        data: The nest of tensor specs of a micro-batch.
+        micro_batch: The nest of tensor specs of one micro-batch of one step.
         config: The settings of the run.
-        optimizer: The optimizer.
         workdir: The workdir of the run.
         others: Other memory of the task.
         keys: The map from words to rows of --table=dynamic; None to map ids as they occur.
@@ -82,18 +79,34 @@ def place_tables(
         dynamic = storage.word_table_maker(keys)
         others = [*others, dynamic_rows.word_map(keys.capacity, config)]
     elif config.table.table == "dynamic":
-        rows = dynamic_rows.rows_for_ids(model.tables(), optimizer, config)
+        rows = dynamic_rows.rows_for_ids(model.tables(), config)
         dynamic = storage.id_table_maker(rows)
         others = [*others, dynamic_rows.id_map(rows)]
-    planned = plan(model, lambda: batches(range(1), 0), data, config, places, others, rows)
+    planned = plan(model, lambda: batches(range(1), 0), micro_batch, config, places, others, rows)
     tables = {}
     if not config.run.plan_only:
-        tables = storage.make_tables(
-            model.tables(), config, places, workdir, dynamic, optimizer.slots
-        )
-    staging = storage.make_staging(planned.cache_sizes, model, tables, config, places)
+        slots = updates.make_optimizer(config.optimizer).slots
+        tables = storage.make_tables(model.tables(), config, places, workdir, dynamic, slots)
+    staging = storage.make_staging(planned.cache_sizes, model, tables, config, places[0])
     micro_batches = config.input.micro_batches or 1
-    return PlacedTables(tables, devices.name(config.run), micro_batches, staging, planned.items)
+    return PlacedTables(tables, places[0], micro_batches, staging, planned.items)
+
+
+def make_job(
+    config: Config, model: Model, placed: PlacedTables, data: TrainingData, **others: Any
+) -> Job:
+    """Return the job of a model, with the optimizer and the learning rate that the flags choose.
+
+    Args:
+        config: The settings of the run.
+        model: The model.
+        placed: Its tables, from `place_tables`.
+        data: The batches to train on.
+        **others: The other attributes of `Job`, by name.
+    """
+    optimizer = updates.make_optimizer(config.optimizer)
+    rate = updates.make_learning_rate(config.optimizer)
+    return Job(model, placed, optimizer, rate, data, **others)
 
 
 def check_word_map(rows: int, config: Config) -> None:
@@ -114,7 +127,7 @@ def check_word_map(rows: int, config: Config) -> None:
 def plan(
     model: Model,
     batches: Callable[[], Iterable],
-    data: Any,
+    micro_batch: Any,
     config: Config,
     devices: list[str],
     others: Sequence[Item] = (),
@@ -128,7 +141,7 @@ def plan(
         model: The model.
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
             called only to plan --table=host, also as a remedy for other tables that do not fit.
-        data: The nest of tensor specs of a micro-batch.
+        micro_batch: The nest of tensor specs of one micro-batch of one step.
         config: The settings of the run.
         devices: The devices that `TableSpec` counts; steps run on the first.
         others: Other memory of the task.
@@ -150,13 +163,13 @@ def plan(
     @functools.cache  # the trace of a step can take minutes
     def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
         parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
-        count = parallel * step_bytes(model, updates.make_optimizer(optimizer), data)
+        count = parallel * step_bytes(model, updates.make_optimizer(optimizer), micro_batch)
         return [*others, Item("activations of a step", "", devices[0], count), program]
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
-        drawn, calls = batches(), _calls_per_chunk(config)
-        return first_lookups(model, drawn, config.run.seed, devices[0], calls, micro_batches)
+        calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         chosen = plan_tables(specs, config, devices)
@@ -205,8 +218,8 @@ def plan_tables(
         parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
         items += memory_plan.table(parts, _places(spec, config, devices))
         if name in lookups:
-            ids_by_call = lookups[name][: _calls_per_chunk(config)]
-            cache_sizes[name] = estimate_cache_size(spec, ids_by_call, hot_rows)
+            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory_plan.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
     return Plan([*items, *others], cache_sizes)
 
@@ -216,11 +229,6 @@ def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     if fits(numbers[-1]):
         return numbers[-1]
     return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
-
-
-def _calls_per_chunk(config: Config) -> int:
-    """Return the number of calls in a chunk of --stage_steps."""
-    return calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError
 from ..models.base import Model
+from ..system import devices
 from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec
 from ..tables.device import DeviceTable
@@ -85,7 +86,7 @@ def make_staging(
     model: Model,
     tables: Mapping[str, Table],
     config: Config,
-    devices: list[str],
+    device: str,
 ) -> InPlace:
     """Return the stage that brings rows of the tables to the steps.
 
@@ -94,7 +95,7 @@ def make_staging(
         model: The model.
         tables: The tables, by name.
         config: The settings of the run.
-        devices: The devices; steps run on the first.
+        device: The device of the steps.
 
     Returns:
         `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
@@ -108,7 +109,7 @@ def make_staging(
         model,
         tables,
         seed=config.run.seed,
-        device=devices[0],
+        device=device,
         cache_sizes=cache_sizes,
         stage_steps=config.table.stage_steps,
         steps_per_batch=config.input.steps_per_call,
@@ -119,17 +120,13 @@ def make_staging(
 def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     """Return a table in the memory of its device."""
     with tf.device(devices[spec.device]):
-        return DeviceTable(
-            spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
-        )
+        return DeviceTable(spec.rows, **_options(name, spec, config))
 
 
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     """Return a table in host memory whose `device` is the device of the steps."""
     with tf.device("CPU:0"):
-        table = DeviceTable(
-            spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
-        )
+        table = DeviceTable(spec.rows, **_options(name, spec, config))
     table.device = devices[spec.device]  # rows that are read from the table are used there
     return table
 
@@ -138,9 +135,7 @@ def _in_file(
     file: TableFile, name: str, spec: TableSpec, config: Config, devices: list[str]
 ) -> Table:
     """Return a table in a file whose `device` is the device of the steps."""
-    table = FileTable(
-        file, name, spec.rows, spec.columns, spec.initial, **_table_options(name, spec, config)
-    )
+    table = FileTable(file, name, spec.rows, **_options(name, spec, config))
     table.device = devices[spec.device]
     return table
 
@@ -157,7 +152,7 @@ def word_table_maker(keys: KeyMap) -> Maker:
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
         with tf.device(devices[spec.device]):
-            return RowStore(keys, spec.columns, spec.initial, **_table_options(name, spec, config))
+            return RowStore(keys, **_options(name, spec, config))
 
     return make
 
@@ -178,15 +173,13 @@ def id_table_maker(rows: Mapping[str, int]) -> Maker:
             return _on_device(name, spec, config, devices)
         keys = KeyMap(rows[name], INT64, max_age=config.table.max_age)
         with tf.device(devices[spec.device]):
-            return DynamicTable(
-                keys, spec.columns, spec.initial, **_table_options(name, spec, config)
-            )
+            return DynamicTable(keys, **_options(name, spec, config))
 
     return make
 
 
 def load_tables(
-    specs: Mapping[str, TableSpec], config: Config, devices: list[str], workdir: Workdir
+    specs: Mapping[str, TableSpec], config: Config, workdir: Workdir
 ) -> tuple[dict[str, Table], Position]:
     """Load the tables of a trained run, without their slots.
 
@@ -196,7 +189,6 @@ def load_tables(
     Args:
         specs: The tables, by name.
         config: The settings of the run.
-        devices: The devices that `TableSpec.device` counts.
         workdir: The workdir of the run.
 
     Returns:
@@ -214,9 +206,8 @@ def load_tables(
     place = "device" if config.table.table == "device" else "host"
     settings = dataclasses.replace(config.table, table=place, table_file="")
     run = dataclasses.replace(config.run, strategy="none")
-    tables = make_tables(
-        specs, dataclasses.replace(config, table=settings, run=run), devices, workdir
-    )
+    on_host = dataclasses.replace(config, table=settings, run=run)
+    tables = make_tables(specs, on_host, devices.shard_devices(config), workdir)
     return tables, Checkpoints(workdir.trained, tables).read()
 
 
@@ -255,23 +246,20 @@ def _open_table_file(config: Config, workdir: Workdir) -> TableFile:
 
 def _sharded(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
-    return sharded.make(
-        spec.rows,
-        spec.columns,
-        spec.initial,
-        sharded.local_devices(),
-        config.table.shard_rule,
-        **_table_options(name, spec, config),
-    )
+    return _in_shards(name, spec, config, sharded.local_devices())
 
 
 def _on_servers(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     """Return a table in shards over the parameter servers; on the device if it is not trained."""
     if not spec.trained:  # each worker has its own
         return _on_device(name, spec, config, devices)
-    rule = config.table.shard_rule
-    options = _table_options(name, spec, config)
-    return sharded.make(spec.rows, spec.columns, spec.initial, served.devices(), rule, **options)
+    return _in_shards(name, spec, config, served.devices())
+
+
+def _in_shards(name: str, spec: TableSpec, config: Config, devices: Sequence[str]) -> Table:
+    """Return a table with a shard on each of the devices."""
+    rule, options = config.table.shard_rule, _options(name, spec, config)
+    return sharded.make(spec.rows, devices=devices, rule=rule, **options)
 
 
 TABLES: dict[str, Maker] = {
@@ -282,9 +270,11 @@ TABLES: dict[str, Maker] = {
 }
 
 
-def _table_options(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
-    """Return the options of every kind of table: slots, dtypes, rounding, and a seed by name."""
+def _options(name: str, spec: TableSpec, config: Config) -> dict[str, Any]:
+    """Return the arguments that every kind of table takes, with a seed by the table's name."""
     return {
+        "columns": spec.columns,
+        "initial": spec.initial,
         "slots": spec.slots,
         "dtype": DTYPES[config.table.table_dtype],
         "slot_dtype": DTYPES[config.table.slot_dtype],

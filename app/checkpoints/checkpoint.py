@@ -220,7 +220,7 @@ def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> 
 
 
 def _saved_by_tensorflow(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return the tables that are not dynamic; a dynamic table saves its rows itself."""
+    """Return the tables that are not dynamic; a dynamic table saves all of itself."""
     return {n: table for n, table in tables.items() if table.layout()["kind"] != "dynamic"}
 
 

@@ -97,95 +97,52 @@ def is_same_layout(first: Layout, second: Layout) -> bool:
     return {**first, "path": None} == {**second, "path": None}
 
 
-class StoredTable:
-    """A table in a checkpoint, with rows by id.
-
-    Every method raises DamagedError if the checkpoint is damaged, and RunError if it cannot be
-    read.
+def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
+    """Read all rows of a table in a checkpoint, or of one of its slots.
 
     Args:
         folder: The folder of the checkpoint.
-        name: The name of the table.
+        name: The name of the table, which has rows by id.
+        slot: The name of the slot; by default the rows of the table itself.
+
+    Returns:
+        Rows (V, D), float32; in a temporary file where memory is short.
 
     Raises:
-        RunError: The table has rows by key.
+        DamagedError: The checkpoint is damaged.
+        RunError: The checkpoint cannot be read, or has no such rows by id.
     """
-
-    def __init__(self, folder: Path, name: str):
-        self._folder, self._name = folder, name
-        self._layout = read_layout(folder, name)
-        self._kind = self._layout["kind"]
-        if self._kind == "dynamic":
-            raise RunError(
-                f"{folder} holds table {name!r} of --table=dynamic, whose rows are by key and not "
-                "by id; go on with that, or train in a new workdir"
-            )
-        if self._kind != "file":
-            self._bundle = Bundle(folder)
-
-    def read(self, slot: str = "") -> np.ndarray:
-        """Read all rows of the table or of a slot.
-
-        Args:
-            slot: The name of the slot; by default the rows of the table itself.
-
-        Returns:
-            Rows (V, D), float32; in a temporary file where memory is short.
-
-        Raises:
-            RunError: The checkpoint has no such rows.
-        """
-        if self._kind == "file":
-            path = Path(self._layout["path"])
-            section = f"{self._name}.{slot}" if slot else self._name
-            return file.read_rows(path, self._folder / self._name, section)
-        rows_VD = arrays.make_buffer(self.shape(slot), self._folder.parent)
-        for part in row_slices(*rows_VD.shape):
-            rows_VD[part] = self._read_part(slot, part.start, part.stop)
-        return rows_VD
-
-    def shape(self, slot: str = "") -> tuple[int, int]:
-        """Return the shape of a table that is not in a file, or of its slot.
-
-        Args:
-            slot: The name of the slot; by default the table itself.
-
-        Returns:
-            The number of rows and of columns, (V, D).
-
-        Raises:
-            RunError: The checkpoint has no such rows.
-        """
-        keys, shapes = self._keys(slot), self._bundle.shapes
-        if not shapes.keys() >= set(keys):
-            raise RunError(absence(self._folder, self._name, slot))
-        return sum(shapes[key][0] for key in keys), shapes[keys[0]][1]
-
-    def _read_part(self, slot: str, start: int, stop: int) -> np.ndarray:
-        """Read the rows of the ids from start to stop - 1, float32, from all shards that have some.
-
-        Consecutive ids are consecutive rows in every shard, too.
-        """
-        rows, columns = self.shape(slot)
-        plan = ShardingPlan(rows, self._layout.get("shards", 1), self._layout.get("rule", "block"))
-        shard_N, row_N = plan.locate(np.arange(start, stop))
-        rows_ND = np.empty((stop - start, columns), np.float32)
-        for shard, key in enumerate(self._keys(slot)):
+    layout = read_layout(folder, name)
+    if layout["kind"] == "dynamic":
+        raise RunError(
+            f"{folder} holds table {name!r} of --table=dynamic, whose rows are by key and not "
+            "by id; go on with that, or train in a new workdir"
+        )
+    if layout["kind"] == "file":
+        section = f"{name}.{slot}" if slot else name
+        return file.read_rows(Path(layout["path"]), folder / name, section)
+    bundle, keys = Bundle(folder), _variable_keys(layout, name, slot)
+    if not bundle.shapes.keys() >= set(keys):
+        raise RunError(absence(folder, name, slot))
+    rows, columns = sum(bundle.shapes[key][0] for key in keys), bundle.shapes[keys[0]][1]
+    plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
+    rows_VD = arrays.make_buffer((rows, columns), folder.parent)
+    for part in row_slices(rows, columns):
+        shard_N, row_N = plan.locate(np.arange(part.start, part.stop))
+        for shard, key in enumerate(keys):
             in_shard_N = shard_N == shard
-            if not in_shard_N.any():
-                continue
-            rows_MD = self._bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
-            rows_ND[in_shard_N] = tf.cast(rows_MD, tf.float32)
-        return rows_ND
+            if in_shard_N.any():  # consecutive ids are consecutive rows in every shard, too
+                rows_MD = bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
+                rows_VD[part][in_shard_N] = tf.cast(rows_MD, tf.float32)
+    return rows_VD
 
-    def _keys(self, slot: str) -> list[str]:
-        """Return the keys of the variables that hold the rows, one for each shard."""
-        inner = [f"slots/{slot}"] if slot else []
-        if self._kind == "sharded":
-            outer = [["parts", str(shard)] for shard in range(self._layout["shards"])]
-        else:
-            outer = [[]]
-        return ["/".join([self._name, *part, *inner, "values", VALUE]) for part in outer]
+
+def _variable_keys(layout: Layout, name: str, slot: str) -> list[str]:
+    """Return the keys of the variables that hold the rows, one for each shard."""
+    shards, inner = [""], f"/slots/{slot}" if slot else ""
+    if layout["kind"] == "sharded":
+        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
+    return [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
@@ -217,7 +174,7 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
         RunError: The checkpoint cannot be read, or the rows have no ids.
     """
     if not _is_by_key(folder, name):
-        rows_VD = StoredTable(folder, name).read()
+        rows_VD = read_rows(folder, name)
         return np.arange(len(rows_VD)), rows_VD
     ids_N, rows_ND = _read_by_key(folder / name)
     order_N = np.argsort(ids_N)
@@ -245,9 +202,8 @@ def convert(folder: Path, name: str, table: Table) -> None:
     if _is_by_key(folder, name):
         _convert_by_key(folder / name, table)
         return
-    stored = StoredTable(folder, name)
     for slot, target in {"": table, **table.slots}.items():
-        rows_VD = stored.read(slot)
+        rows_VD = read_rows(folder, name, slot)
         if rows_VD.shape != (target.rows, target.columns):
             raise RunError(
                 f"{folder} holds table {name!r} with shape {rows_VD.shape}, where "

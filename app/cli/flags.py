@@ -23,9 +23,8 @@ from ..config import Config, checks, flagfiles, settings
 from ..config.setting import fault
 from ..errors import RunError, UsageError
 from ..exporting import word2vec_reader
-from ..system.console import hide_stderr
 from ..types import WordVectors
-from . import help_text, messages
+from . import help_text, messages, startup
 
 _HELP = {"--help", "-help", "-h"}
 # A home folder, at the start or after a comma or a colon, where a value names several files.
@@ -237,7 +236,7 @@ def vectors() -> WordVectors:
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
     if given.vectors:
         return word2vec_reader.read(given.vectors)
-    start_tensorflow()  # only a checkpoint needs it
+    startup.start_tensorflow()  # only a checkpoint needs it
     from ..tasks import trained_vectors
 
     return trained_vectors.load(given.workdir)
@@ -284,16 +283,3 @@ def _task_of_help() -> str:
     if task and (wrong := fault(settings.fields()["task"], task)):
         raise UsageError(f"--task={task}: {wrong}")
     return task
-
-
-def start_tensorflow() -> None:
-    """Import TensorFlow and list the devices, without the messages of its C++ code.
-
-    Standard error is hidden meanwhile, and shown only if the import fails: no log level turns off
-    all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 if it is not set.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with hide_stderr():
-        import tensorflow
-
-        tensorflow.config.list_physical_devices()

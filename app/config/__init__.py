@@ -14,23 +14,8 @@ from .labelled_config import LabelledConfig
 from .learning_config import ModelConfig, OptimizerConfig
 from .ratings_config import RatingsConfig
 from .run_config import RunConfig
-from .setting import setting
 from .table_config import TableConfig
 from .text_config import CorpusConfig, InputConfig, VocabularyConfig
-
-__all__ = [
-    "Config",
-    "CorpusConfig",
-    "InputConfig",
-    "LabelledConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "RatingsConfig",
-    "RunConfig",
-    "TableConfig",
-    "VocabularyConfig",
-    "setting",
-]
 
 
 def _section(default: Any, subject: str) -> Any:

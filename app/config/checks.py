@@ -53,10 +53,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     for name, field in fields().items():
         _check_setting(name, field, values)
     _check_batch(config)
-    if config.run.strategy in ("mirrored", "multi_worker"):
-        _check_replicas(config)
-    if config.run.strategy == "parameter_server":
-        _check_servers(config)
+    if config.run.strategy != "none":
+        _check_strategy(config)
     if config.table.is_dynamic and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
     if config.run.task == "classify":
@@ -207,20 +205,24 @@ def check_micro_batches(config: Config) -> None:
         )
 
 
-def _check_replicas(config: Config) -> None:
-    """Raise UsageError if a flag does not fit a strategy that copies the tables."""
-    strategy = config.run.strategy
-    if config.table.table != "device":
+def _check_strategy(config: Config) -> None:
+    """Raise UsageError if a flag does not fit a strategy of several replicas or servers."""
+    strategy, classes_over = config.run.strategy, config.model.class_devices
+    possible, storage = ["device"], "a copy of the tables on every device"
+    if strategy == "parameter_server":
+        possible = ["device", "sharded"]
+        storage = "the tables in the memory of its servers, a row for each id"
+    if config.table.table not in possible:
         raise UsageError(
-            f"--table={config.table.table}: --strategy={strategy} keeps a copy of the tables on "
-            "every device; give --table=device, or another --strategy"
+            f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
+            "--table=device, or another --strategy"
         )
-    if config.model.class_devices > 1:
+    if classes_over > 1:
         raise NoEffectError(
             "class_devices",
             "strategy",
-            f"--class_devices={config.model.class_devices} divides the classes over the devices, "
-            f"but --strategy={strategy} keeps a copy of them on each; leave out one of the two",
+            f"--class_devices={classes_over} divides classes over local devices, but "
+            f"--strategy={strategy} keeps {storage}; leave out one of the two",
         )
     if config.run.device and strategy == "mirrored":
         raise NoEffectError(
@@ -228,23 +230,6 @@ def _check_replicas(config: Config) -> None:
             "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
             "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
-        )
-
-
-def _check_servers(config: Config) -> None:
-    """Raise UsageError if a flag does not fit tables on parameter servers."""
-    if config.table.table not in ("device", "sharded"):
-        raise UsageError(
-            f"--table={config.table.table}: --strategy=parameter_server keeps the tables in the "
-            "memory of its servers, a row for each id; give --table=device, or another --strategy"
-        )
-    if config.model.class_devices > 1:
-        raise NoEffectError(
-            "class_devices",
-            "strategy",
-            f"--class_devices={config.model.class_devices} divides classes over local devices, but "
-            "--strategy=parameter_server shards all rows over its servers; leave out one of the "
-            "two",
         )
 
 

@@ -3,65 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
 
-_CLASSIFY = ("task", "classify")
+_labelled = functools.partial(setting, fixed=True, only=("task", "classify"))
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledConfig:
     """The settings of labelled text: how labels are read, and which features a text has."""
 
-    label_prefix: str = setting(
-        "__label__",
-        "How a label starts, in lines such as `__label__good a fine film`.",
-        fixed=True,
-        only=_CLASSIFY,
+    label_prefix: str = _labelled(
+        "__label__", "How a label starts, in lines such as `__label__good a fine film`."
     )
-    text_column: str = setting(
-        "",
-        "The column of the texts, in CSV or TSV files with a header line.",
-        fixed=True,
-        only=_CLASSIFY,
+    text_column: str = _labelled(
+        "", "The column of the texts, in CSV or TSV files with a header line."
     )
-    label_column: str = setting(
-        "", "The column of the labels, in CSV or TSV files.", fixed=True, only=_CLASSIFY
-    )
-    label_separator: str = setting(
+    label_column: str = _labelled("", "The column of the labels, in CSV or TSV files.")
+    label_separator: str = _labelled(
         "",
         "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
         "label.",
-        fixed=True,
-        only=_CLASSIFY,
     )
-    word_ngrams: int = setting(
-        1,
-        "The length in words of the longest n-gram that is a feature.",
-        minimum=1,
-        maximum=100,
-        fixed=True,
-        only=_CLASSIFY,
+    word_ngrams: int = _labelled(
+        1, "The length in words of the longest n-gram that is a feature.", bounds=(1, 100)
     )
-    buckets: int = setting(
+    buckets: int = _labelled(
         2_000_000,  # the default of fastText
         "Rows for n-grams of two or more words, which are hashed to them.",
-        minimum=1,
-        maximum=2**30,
-        fixed=True,
-        only=_CLASSIFY,
+        bounds=(1, 2**30),
     )
-    class_weights: str = setting(
+    class_weights: str = _labelled(
         "none",
         "The weights of the labels in the loss: `none`, `balanced` (rare labels count more), or "
         "a list such as `good=1,bad=3`.",
-        fixed=True,
-        only=_CLASSIFY,
     )
-    pretrained_vectors: str = setting(
-        "",
-        "A word2vec file, text or binary, with the initial vectors of the words.",
-        fixed=True,
-        only=_CLASSIFY,
-        path=True,
+    pretrained_vectors: str = _labelled(
+        "", "A word2vec file, text or binary, with the initial vectors of the words.", path=True
     )

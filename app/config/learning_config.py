@@ -7,8 +7,8 @@ import functools
 
 from .setting import setting
 
-_WORDS, _LANGUAGE_MODEL = ("task", "words"), ("task", "language_model")
-_SOFTMAX = (
+# The losses that predict a word out of a whole vocabulary, by all of its rows or by samples.
+_WORD_LOSSES = (
     "class_softmax",
     "sampled_softmax",
     "nce",
@@ -16,10 +16,11 @@ _SOFTMAX = (
     "adaptive_softmax",
     "softmax",
 )
-_NEGATIVES = ("loss", "negative_sampling")
-_SAMPLED = ("loss", "sampled_softmax", "nce")
-_CLASSES = ("loss", "class_softmax")
-_loss_setting = functools.partial(setting, subject="loss")
+_language_model = functools.partial(setting, fixed=True, only=("task", "language_model"))
+_loss = functools.partial(setting, fixed=True, subject="loss")
+_negatives = functools.partial(_loss, only=("loss", "negative_sampling"))
+_sampled = functools.partial(_loss, only=("loss", "sampled_softmax", "nce"))
+_classes = functools.partial(_loss, only=("loss", "class_softmax"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +35,12 @@ class ModelConfig:
         fixed=True,
         of_task={"words": ("skipgram", "cbow"), "recommend": ("mf", "gmf", "mlp", "neumf")},
     )
-    loss: str = _loss_setting(
+    loss: str = _loss(
         "negative_sampling",
         "The loss, which is also the output layer: how words, labels or items are predicted.",
-        fixed=True,
         of_task={
-            "words": ("negative_sampling", *_SOFTMAX),
-            "language_model": _SOFTMAX,
+            "words": ("negative_sampling", *_WORD_LOSSES),
+            "language_model": _WORD_LOSSES,
             "classify": (
                 "softmax",
                 "one_vs_all",
@@ -54,124 +54,75 @@ class ModelConfig:
     dim: int = setting(
         100,
         "The number of columns of a vector.",
-        minimum=1,
-        maximum=1_000_000,
+        bounds=(1, 1_000_000),
         fixed=True,
         by_task={"recommend": 64},
     )
     window: int = setting(
         5,
         "The largest number of context tokens on each side. Each token draws a number up to this.",
-        minimum=1,
-        maximum=10_000,
+        bounds=(1, 10_000),
         fixed=True,
-        only=_WORDS,
+        only=("task", "words"),
     )
-    negatives: int = _loss_setting(
+    negatives: int = _negatives(
         5,
         "The total weight of the negative samples, as if each pair had this many.",
-        minimum=1,
-        maximum=100_000,
-        fixed=True,
-        only=_NEGATIVES,
+        bounds=(1, 100_000),
     )
-    shared_negatives: int = _loss_setting(
-        64,
-        "Negative samples drawn for each group of centre tokens.",
-        minimum=1,
-        maximum=1_000_000,
-        fixed=True,
-        only=_NEGATIVES,
+    shared_negatives: int = _negatives(
+        64, "Negative samples drawn for each group of centre tokens.", bounds=(1, 1_000_000)
     )
-    group_tokens: int = _loss_setting(
-        256,
-        "Centre tokens in a group, which shares its negative samples.",
-        minimum=1,
-        maximum=2**24,
-        fixed=True,
-        only=_NEGATIVES,
+    group_tokens: int = _negatives(
+        256, "Centre tokens in a group, which shares its negative samples.", bounds=(1, 2**24)
     )
-    negative_power: float = _loss_setting(
-        0.75,
-        "Negative samples are drawn in proportion to count ** negative_power.",
-        minimum=0,
-        maximum=10,
-        fixed=True,
-        only=_NEGATIVES,
+    negative_power: float = _negatives(
+        0.75, "Negative samples are drawn in proportion to count ** negative_power.", bounds=(0, 10)
     )
-    samples: int = _loss_setting(
-        1024,
-        "Negative samples drawn in each step, shared by all targets.",
-        minimum=1,
-        maximum=2**24,
-        fixed=True,
-        only=_SAMPLED,
+    samples: int = _sampled(
+        1024, "Negative samples drawn in each step, shared by all targets.", bounds=(1, 2**24)
     )
-    sampler: str = _loss_setting(
+    sampler: str = _sampled(
         "log_uniform",
         "The distribution of the samples: `log_uniform` over the ids (Zipf's law), or `unigram` "
         "(count ** 0.75).",
         choices=("log_uniform", "unigram"),
-        fixed=True,
-        only=_SAMPLED,
     )
-    class_levels: int = _loss_setting(
-        2,
-        "2: classes of words. 3: classes of classes of words.",
-        minimum=2,
-        maximum=3,
-        fixed=True,
-        only=_CLASSES,
+    class_levels: int = _classes(
+        2, "2: classes of words. 3: classes of classes of words.", bounds=(2, 3)
     )
-    class_rule: str = _loss_setting(
+    class_rule: str = _classes(
         "fewest_rows",
         "How words are divided into classes. `equal_size`: classes have equal size. "
         "`equal_frequency`: classes have equal frequency. `fewest_rows`: a class has size "
         "1 / sqrt(p(word)), with which a step touches the fewest rows.",
         choices=("fewest_rows", "equal_size", "equal_frequency"),
-        fixed=True,
-        only=_CLASSES,
     )
-    classes: int = _loss_setting(
+    classes: int = _classes(
         0,
         "The number of classes. 0: the number with which a step touches the fewest rows.",
-        minimum=0,
-        maximum=2**31 - 1,
-        fixed=True,
-        only=_CLASSES,
+        bounds=(0, 2**31 - 1),
     )
-    class_devices: int = _loss_setting(
+    class_devices: int = _classes(
         1,
         "The number of devices that the classes are divided over, starting at --device.",
-        minimum=1,
-        maximum=1024,
-        fixed=True,
-        only=_CLASSES,
+        bounds=(1, 1024),
     )
-    cutoffs: str = _loss_setting(
+    cutoffs: str = _loss(
         "",
         "Rising numbers of words, such as 2000,10000. The 2,000 most frequent words are then the "
         "head, the words up to 10,000 the first tail cluster, and so on. Empty: chosen by cost.",
-        minimum=1,
-        maximum=2**31 - 1,
-        fixed=True,
+        bounds=(1, 2**31 - 1),
         only=("loss", "adaptive_softmax"),
         numbers=int,
     )
-    cell: str = setting(
+    cell: str = _language_model(
         "gru",
         "The recurrent cell: a gated recurrent unit, or long short-term memory.",
         choices=("gru", "lstm"),
-        fixed=True,
-        only=_LANGUAGE_MODEL,
     )
-    hidden: int = setting(
-        0,
-        "The number of recurrent units. 0: the same as --dim.",
-        minimum=0,
-        maximum=1_000_000,
-        fixed=True,
-        only=_LANGUAGE_MODEL,
+    hidden: int = _language_model(
+        0, "The number of recurrent units. 0: the same as --dim.", bounds=(0, 1_000_000)
     )
     compute_dtype: str = setting(
         "auto",
@@ -181,9 +132,9 @@ class ModelConfig:
     )
 
 
-_MOMENTUM = ("optimizer", "momentum")
-_ADAM = ("optimizer", "lazy_adam", "lazy_adamw")
-_FTRL = ("optimizer", "ftrl")
+_momentum = functools.partial(setting, only=("optimizer", "momentum"))
+_adam = functools.partial(setting, only=("optimizer", "lazy_adam", "lazy_adamw"))
+_ftrl = functools.partial(setting, only=("optimizer", "ftrl"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +157,7 @@ class OptimizerConfig:
         by_task={"recommend": "lazy_adam"},
     )
     learning_rate: float = setting(
-        0.0, "The peak learning rate. 0: the optimizer's default.", minimum=0, maximum=1e4
+        0.0, "The peak learning rate. 0: the optimizer's default.", bounds=(0, 1e4)
     )
     schedule: str = setting(
         "linear",
@@ -217,75 +168,55 @@ class OptimizerConfig:
     warmup: float = setting(
         0.0,
         "The share of the training in which the learning rate rises from 0 to its peak.",
-        minimum=0,
-        below=1,
+        bounds=(0, 1),
+        half_open=True,
     )
     clip_row_norm: float = setting(
-        0.0,
-        "The largest L2 norm of the gradient of a row. 0 does not clip.",
-        minimum=0,
-        maximum=1e18,
+        0.0, "The largest L2 norm of the gradient of a row. 0 does not clip.", bounds=(0, 1e18)
     )
     clip_global_norm: float = setting(
         0.0,
         "The largest L2 norm of all gradients of a step together. 0 does not clip.",
-        minimum=0,
-        maximum=1e18,
+        bounds=(0, 1e18),
     )
     initial_accumulator: float = setting(
         0.1,
         "The initial accumulators of Adagrad and FTRL.",
-        minimum=1e-30,
-        maximum=1e18,
+        bounds=(1e-30, 1e18),
         fixed=True,
         only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
     )
-    momentum: float = setting(
+    momentum: float = _momentum(
         0.9,
         "The share of the velocity of a row that is kept in a step.",
-        minimum=0,
-        below=1,
-        only=_MOMENTUM,
+        bounds=(0, 1),
+        half_open=True,
     )
-    nesterov: bool = setting(False, "Use Nesterov's momentum.", only=_MOMENTUM)
-    beta_1: float = setting(
-        0.9, "The decay of Adam's first moment.", minimum=0, below=1, only=_ADAM
+    nesterov: bool = _momentum(False, "Use Nesterov's momentum.")
+    beta_1: float = _adam(0.9, "The decay of Adam's first moment.", bounds=(0, 1), half_open=True)
+    beta_2: float = _adam(
+        0.999, "The decay of Adam's second moment.", bounds=(0, 1), half_open=True
     )
-    beta_2: float = setting(
-        0.999, "The decay of Adam's second moment.", minimum=0, below=1, only=_ADAM
+    epsilon: float = _adam(
+        1e-7, "The number added to the square root of Adam's second moment.", bounds=(1e-30, 1e3)
     )
-    epsilon: float = setting(
-        1e-7,
-        "The number added to the square root of Adam's second moment.",
-        minimum=1e-30,
-        maximum=1e3,
-        only=_ADAM,
-    )
-    correct_skipped: bool = setting(
-        False,
-        "Also decay the moments of a row for the steps that did not touch it.",
-        fixed=True,
-        only=_ADAM,
+    correct_skipped: bool = _adam(
+        False, "Also decay the moments of a row for the steps that did not touch it.", fixed=True
     )
     weight_decay: float = setting(
         0.004,
         "The share of a row, times the learning rate, that each step which touches it subtracts.",
-        minimum=0,
-        maximum=1e3,
+        bounds=(0, 1e3),
         only=("optimizer", "lazy_adamw"),
     )
-    l1: float = setting(
+    l1: float = _ftrl(
         0.0,
         "The strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
-        minimum=0,
-        maximum=1e6,
+        bounds=(0, 1e6),
         fixed=True,
-        only=_FTRL,
     )
-    l2: float = setting(
+    l2: float = _ftrl(
         0.0,
         "The strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
-        minimum=0,
-        maximum=1e6,
-        only=_FTRL,
+        bounds=(0, 1e6),
     )

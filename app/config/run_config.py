@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
+
+_distribution = functools.partial(setting, subject="distribution")
+_profile = functools.partial(setting, subject="profile")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,73 +28,55 @@ class RunConfig:
         fixed=True,
     )
     epochs: int = setting(
-        5, "Passes over the training data.", minimum=1, maximum=1_000_000, by_task={"recommend": 16}
+        5, "Passes over the training data.", bounds=(1, 1_000_000), by_task={"recommend": 16}
     )
     patience: int = setting(
         0,
         "Stop after this many epochs without a better score on the held-out data, and keep the "
         "best epoch. 0 trains all epochs.",
-        minimum=0,
-        maximum=1_000_000,
+        bounds=(0, 1_000_000),
         only=("task", "language_model", "classify", "recommend"),
     )
     seed: int = setting(
         1,
         "The seed of all random numbers. They depend on this seed and on the step only.",
         fixed=True,
-        minimum=0,
-        maximum=2**31 - 1,
+        bounds=(0, 2**31 - 1),
     )
     device: str = setting(
         "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
     )
-    strategy: str = setting(
+    strategy: str = _distribution(
         "none",
         "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
         "with a copy of the tables on each. `multi_worker`: the same on several machines "
         "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
         "tables sharded over servers (TF_CONFIG).",
         choices=("none", "mirrored", "multi_worker", "parameter_server"),
-        subject="distribution",
     )
-    cluster_timeout: float = setting(
-        120.0,
-        "Seconds to wait for the other processes of a cluster.",
-        minimum=1,
-        maximum=604_800,
-        subject="distribution",
+    cluster_timeout: float = _distribution(
+        120.0, "Seconds to wait for the other processes of a cluster.", bounds=(1, 604_800)
     )
     intra_op_threads: int = setting(
-        0,
-        "Threads within one operation. 0 chooses by the number of cores.",
-        minimum=0,
-        maximum=1024,
+        0, "Threads within one operation. 0 chooses by the number of cores.", bounds=(0, 1024)
     )
-    log_seconds: float = setting(
-        10.0, "Seconds between two log lines.", minimum=0, maximum=31_536_000
-    )
+    log_seconds: float = setting(10.0, "Seconds between two log lines.", bounds=(0, 31_536_000))
     checkpoint_minutes: float = setting(
-        10.0, "Minutes between two checkpoints.", minimum=0, maximum=525_600
+        10.0, "Minutes between two checkpoints.", bounds=(0, 525_600)
     )
     keep_checkpoints: int = setting(
-        3, "How many of the newest checkpoints to keep.", minimum=1, maximum=1_000_000
+        3, "How many of the newest checkpoints to keep.", bounds=(1, 1_000_000)
     )
-    profile_steps: str = setting(
-        "",
-        "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on.",
-        subject="profile",
+    profile_steps: str = _profile(
+        "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
     )
-    profile_on_slow: float = setting(
+    profile_on_slow: float = _profile(
         0.0,
         "Record a profile when calls take this many times their running median. 0 never does.",
-        minimum=0,
-        maximum=1e6,
-        subject="profile",
+        bounds=(0, 1e6),
     )
-    audit: bool = setting(
-        True,
-        "At the start, check the training step for operations on a whole table, and warn.",
-        subject="profile",
+    audit: bool = _profile(
+        True, "At the start, check the training step for operations on a whole table, and warn."
     )
     plan_only: bool = setting(
         False, "Print what would be trained, with the memory it needs, and stop."

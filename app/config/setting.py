@@ -15,9 +15,8 @@ def setting(
     default: Any,
     help: str,
     choices: tuple[str, ...] = (),
-    minimum: float | None = None,
-    maximum: float | None = None,
-    below: float | None = None,
+    bounds: tuple[float, float] | None = None,
+    half_open: bool = False,
     fixed: bool = False,
     only: tuple[str, ...] = (),
     by_task: Mapping[str, Any] | None = None,
@@ -32,10 +31,10 @@ def setting(
         default: The value of the flag when it is not given.
         help: The text that `--help` shows, in full sentences.
         choices: The allowed values; empty allows any.
-        minimum: The smallest allowed number, also of each one of `numbers`.
-        maximum: The largest allowed number. Every number has `maximum` or `below`. The limit is far
-            above any practical value, and low enough that 32-bit arithmetic cannot overflow.
-        below: The number that the value must be less than.
+        bounds: The smallest and the largest allowed number, also of each one of `numbers`. Every
+            number has bounds. The largest is far above any practical value, and low enough that
+            32-bit arithmetic cannot overflow.
+        half_open: Whether the value must be less than the upper bound.
         fixed: Whether a run cannot be resumed with another value, because the stored data
             depends on it.
         only: The name of another setting, followed by its values for which this setting has an
@@ -54,9 +53,8 @@ def setting(
     metadata = {
         "help": help,
         "choices": choices,
-        "minimum": minimum,
-        "maximum": maximum,
-        "below": below,
+        "bounds": bounds,
+        "half_open": half_open,
         "fixed": fixed,
         "only": ("task", *of_task) if of_task else only,
         "by_task": by_task or {},
@@ -98,14 +96,12 @@ def fault(field: dataclasses.Field, value: Any) -> str | None:
 
 def _outside(field: dataclasses.Field, value: Any) -> str | None:
     """Return an error message that names the bound that a value is beyond, or None."""
-    minimum, maximum, below = map(field.metadata.get, ("minimum", "maximum", "below"))
-    if minimum is not None and not value >= minimum:
-        return f"give at least {minimum:.15g}"
-    if maximum is not None and value > maximum:
-        return f"give at most {maximum:.15g}"
-    if below is not None and not value < below:
-        return f"give less than {below:.15g}"
-    return None
+    least, most = field.metadata["bounds"] or (value, value)
+    if not value >= least:
+        return f"give at least {least:.15g}"
+    if field.metadata["half_open"] and not value < most:
+        return f"give less than {most:.15g}"
+    return f"give at most {most:.15g}" if value > most else None
 
 
 def _number(text: str, kind: type) -> float | None:

@@ -38,9 +38,7 @@ def by_name(config: Config) -> dict[str, Any]:
         Flag name -> value, in the order of the dataclasses.
     """
     return {
-        field.name: getattr(section, field.name)
-        for section in vars(config).values()
-        for field in dataclasses.fields(section)
+        name: value for section in vars(config).values() for name, value in vars(section).items()
     }
 
 
@@ -100,18 +98,11 @@ def from_names(values: dict[str, Any]) -> Config:
         values: Flag name -> value. A missing setting has its default, the same for every task.
             Unknown names are ignored.
     """
-    return Config(
-        **{
-            section.name: type(getattr(Config, section.name))(
-                **{
-                    field.name: values[field.name]
-                    for field in dataclasses.fields(getattr(Config, section.name))
-                    if field.name in values
-                }
-            )
-            for section in dataclasses.fields(Config)
-        }
-    )
+    sections = {}
+    for name, section in vars(Config()).items():
+        given = {setting: values[setting] for setting in vars(section) if setting in values}
+        sections[name] = dataclasses.replace(section, **given)
+    return Config(**sections)
 
 
 def service_address(data_service: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
 
-_HOST, _DYNAMIC = ("table", "host"), ("table", "dynamic")
+_HOST = ("table", "host")
+_number_format = functools.partial(setting, choices=("float32", "bfloat16", "float16"), fixed=True)
+_dynamic = functools.partial(setting, fixed=True, only=("table", "dynamic"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,17 +25,11 @@ class TableConfig:
         "item gets one when it is first seen.",
         choices=("device", "host", "sharded", "dynamic"),
     )
-    table_dtype: str = setting(
-        "float32",
-        "The number format of the stored rows. Arithmetic is float32.",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
+    table_dtype: str = _number_format(
+        "float32", "The number format of the stored rows. Arithmetic is float32."
     )
-    slot_dtype: str = setting(
-        "float32",
-        "The number format of the optimizer's slots (its state for each row).",
-        choices=("float32", "bfloat16", "float16"),
-        fixed=True,
+    slot_dtype: str = _number_format(
+        "float32", "The number format of the optimizer's slots (its state for each row)."
     )
     rounding: str = setting(
         "stochastic",
@@ -50,15 +47,11 @@ class TableConfig:
         100,
         "The number of steps for which the other rows are loaded to the device at once. It is "
         "rounded up to whole calls.",
-        minimum=1,
-        maximum=100_000,
+        bounds=(1, 100_000),
         only=_HOST,
     )
     device_memory: float = setting(
-        0.0,
-        "GB of device memory that the tables may use. 0: all free memory.",
-        minimum=0,
-        maximum=1e6,
+        0.0, "GB of device memory that the tables may use. 0: all free memory.", bounds=(0, 1e6)
     )
     table_file: str = setting(
         "",
@@ -66,25 +59,19 @@ class TableConfig:
         only=_HOST,
         path=True,
     )
-    table_gb: float = setting(
+    table_gb: float = _dynamic(
         2.0,
         "GB that the rows of a dynamic table may use, with their slots and their keys. It limits "
         "how many words, users or items have a row at the same time; --max_vocab_size limits the "
         "words further.",
-        minimum=1e-6,
-        maximum=1e6,
-        fixed=True,
-        only=_DYNAMIC,
+        bounds=(1e-6, 1e6),
     )
-    max_age: int = setting(
+    max_age: int = _dynamic(
         0,
         "A word loses its row when it was not seen in this many blocks of text (--block_bytes, "
         "or enough text for one call of steps). A user or an item loses its row after this many "
         "steps. 0: never. When a dynamic table is full, the rows seen least often are removed.",
-        minimum=0,
-        maximum=10**9,
-        fixed=True,
-        only=_DYNAMIC,
+        bounds=(0, 10**9),
     )
     shard_rule: str = setting(
         "mod",

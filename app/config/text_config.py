@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .setting import setting
 
-_WORDS = ("task", "words")
-_TEXT = ("task", "words", "language_model")
-_TOKENS = (*_TEXT, "classify")
-_SCORED = ("task", "language_model", "classify", "recommend")
+_WORDS, _TEXT = ("task", "words"), ("task", "words", "language_model")
+_words = functools.partial(setting, fixed=True, only=_WORDS)
+_text = functools.partial(setting, fixed=True, only=_TEXT)
+_tokens = functools.partial(setting, fixed=True, only=(*_TEXT, "classify"))
+_scored = functools.partial(
+    setting, fixed=True, only=("task", "language_model", "classify", "recommend")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,40 +26,28 @@ class CorpusConfig:
         "`docstrings` (of all installed packages), `docstrings:package,package`, or `text8`.",
         path=True,
     )
-    documents: str = setting(
+    documents: str = _text(
         "line",
         "Where a document ends. No window crosses the end of a document; a language model has "
         "<eos> there. `line`: every line is a document. `file` and `none`: windows cross line ends "
         "and stop at the end of a file. A block of text (--block_bytes) always ends a document.",
         choices=("line", "file", "none"),
-        fixed=True,
-        only=_TEXT,
     )
-    tokenizer: str = setting(
+    tokenizer: str = _tokens(
         "whitespace",
         "How text is split into tokens. `whitespace`: at white space. `unicode`: normalise (NFKC), "
         "then split at white space, punctuation and changes of script. A token of more than 1,000 "
         "bytes is dropped.",
         choices=("whitespace", "unicode"),
-        fixed=True,
-        only=_TOKENS,
     )
-    fold_case: bool = setting(
-        True, "Fold case (with --tokenizer=unicode).", fixed=True, only=_TOKENS
-    )
-    drop_punctuation: bool = setting(
-        True, "Drop punctuation tokens (with --tokenizer=unicode).", fixed=True, only=_TOKENS
-    )
-    drop_numbers: bool = setting(
-        False, "Drop tokens of digits (with --tokenizer=unicode).", fixed=True, only=_TOKENS
-    )
-    invalid_utf8: str = setting(
+    fold_case: bool = _tokens(True, "Fold case (with --tokenizer=unicode).")
+    drop_punctuation: bool = _tokens(True, "Drop punctuation tokens (with --tokenizer=unicode).")
+    drop_numbers: bool = _tokens(False, "Drop tokens of digits (with --tokenizer=unicode).")
+    invalid_utf8: str = _tokens(
         "replace",
         "What to do with bytes that are not UTF-8. `replace`: replace them by U+FFFD and report "
         "their number. `error`: stop.",
         choices=("replace", "error"),
-        fixed=True,
-        only=_TOKENS,
     )
     data_dir: str = setting(
         "data/raw", "The folder for downloads and extracted docstrings.", path=True
@@ -66,36 +58,29 @@ class CorpusConfig:
 class VocabularyConfig:
     """The settings of the vocabulary: which tokens get a row."""
 
-    vocab: str = setting(
+    vocab: str = _tokens(
         "",
         "A vocab.tsv file to use as the vocabulary. Empty: count the tokens of the corpus.",
-        fixed=True,
-        only=_TOKENS,
         path=True,
     )
     min_count: int = setting(
         5,
         "Drop tokens that occur fewer times than this, or users and items with fewer pairs.",
-        minimum=1,
-        maximum=10**9,
+        bounds=(1, 10**9),
         fixed=True,
         by_task={"classify": 1, "recommend": 1},
     )
-    max_vocab_size: int = setting(
+    max_vocab_size: int = _tokens(
         0,
         "Keep at most this many tokens, the most frequent. 0 keeps all. For a language model, "
         "<unk> and <eos> are among them.",
-        minimum=0,
-        maximum=2**31 - 1,
-        fixed=True,
-        only=_TOKENS,
+        bounds=(0, 2**31 - 1),
     )
     vocab_memory_entries: int = setting(
         50_000_000,
         "The most distinct tokens to hold while counting. The rarest are dropped when there are "
         "more. A dynamic table needs no counting.",
-        minimum=1000,
-        maximum=10**12,
+        bounds=(1000, 10**12),
         only=_TEXT,
     )
 
@@ -104,21 +89,17 @@ class VocabularyConfig:
 class InputConfig:
     """The settings of the input: how data becomes batches of ids."""
 
-    subsample: float = setting(
+    subsample: float = _words(
         1e-3,
         "Tokens with a larger share of the corpus than this are dropped at random. 0 keeps all.",
-        minimum=0,
-        maximum=1,
-        fixed=True,
-        only=_WORDS,
+        bounds=(0, 1),
     )
     batch_tokens: int = setting(
         4096,
         "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
         "words and n-grams; fewer if an epoch would otherwise have fewer than 50 steps. recommend: "
         "pairs of a user and an item.",
-        minimum=1,
-        maximum=2**24,
+        bounds=(1, 2**24),
         fixed=True,
         by_task={"recommend": 2048},
     )
@@ -127,46 +108,34 @@ class InputConfig:
         "Divide each batch into this many equal parts. Each part draws its own samples, and their "
         "gradients are summed before the update. Replicas share the parts. 0: one part for each "
         "replica.",
-        minimum=0,
-        maximum=4096,
+        bounds=(0, 4096),
     )
-    row_tokens: int = setting(
+    row_tokens: int = _text(
         32,
         "Tokens in one row of a batch. Gradients of a language model go back this many tokens.",
-        minimum=1,
-        maximum=2**16,
-        fixed=True,
-        only=_TEXT,
+        bounds=(1, 2**16),
     )
     steps_per_call: int = setting(
         16,
         "Training steps in one call of the compiled function.",
-        minimum=1,
-        maximum=1024,  # each is traced by itself: a call of 2,048 takes minutes until it runs
+        bounds=(1, 1024),  # each is traced by itself: a call of 2,048 takes minutes until it runs
         fixed=True,
         by_task={"classify": 8, "recommend": 4},
     )
-    shuffle: bool = setting(
-        True,
-        "Shuffle the rows of a block of text, so that a batch mixes several documents.",
-        fixed=True,
-        only=_WORDS,
+    shuffle: bool = _words(
+        True, "Shuffle the rows of a block of text, so that a batch mixes several documents."
     )
-    heldout: str = setting(
+    heldout: str = _scored(
         "",
         "Files in the format of --corpus that the run is scored on after every epoch.",
-        fixed=True,
-        only=_SCORED,
         path=True,
     )
-    heldout_share: float = setting(
+    heldout_share: float = _scored(
         0.05,
         "The share of the text, examples or pairs that is held out for scoring when --heldout is "
         "empty. 0: none. A language model holds out the end of every block of text.",
-        minimum=0,
-        below=1,
-        fixed=True,
-        only=_SCORED,
+        bounds=(0, 1),
+        half_open=True,
         by_task={"classify": 0.1, "recommend": 0.1},
     )
     cache: str = setting(
@@ -176,17 +145,12 @@ class InputConfig:
         choices=("none", "memory", "disk"),
         only=_TEXT,
     )
-    block_bytes: int = setting(
+    block_bytes: int = _tokens(
         2 << 20,
         "Bytes of a block. Text is read, tokenised and shuffled in blocks.",
-        minimum=1024,
-        maximum=2**30,
-        fixed=True,
-        only=_TOKENS,
+        bounds=(1024, 2**30),
     )
-    readers: int = setting(
-        4, "Files read at the same time.", minimum=1, maximum=1024, fixed=True, only=_TOKENS
-    )
+    readers: int = _tokens(4, "Files read at the same time.", bounds=(1, 1024))
     data_service: str = setting(
         "",
         "HOST:PORT of a tf.data service whose workers read and tokenise the text. Start one with "
@@ -194,10 +158,10 @@ class InputConfig:
         only=_WORDS,
     )
     map_parallelism: int = setting(
-        -1, "Blocks tokenised at the same time. -1: automatic.", minimum=-1, maximum=1024
+        -1, "Blocks tokenised at the same time. -1: automatic.", bounds=(-1, 1024)
     )
     prefetch: int = setting(
-        -1, "Batches prepared ahead of the step. -1: automatic.", minimum=-1, maximum=10_000
+        -1, "Batches prepared ahead of the step. -1: automatic.", bounds=(-1, 10_000)
     )
 
     @property

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..checkpoints.workdir import read_json, write_json
 from ..config import Config
-from ..config.settings import by_name
+from ..config.settings import as_text, by_name
 from ..errors import RunError, UsageError
 from .cluster_spec import Hosts
 
@@ -135,7 +135,7 @@ def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
         },
         "code": {"revision of Lexrow ": _code_digest()},
         "cluster": {"TF_CONFIG with the cluster ": json.dumps(hosts.tasks)},
-        "flags": {f"--{name}=": _flag_text(value) for name, value in flags.items()},
+        "flags": {f"--{name}=": as_text(value) for name, value in flags.items()},
     }
 
 
@@ -155,11 +155,6 @@ def _first_difference(mine: dict[str, Any], chief: dict[str, Any]) -> str:
             if value != expected:
                 return f"has {label}{value} and the chief {expected}; {remedy}"
     return ""
-
-
-def _flag_text(value: Any) -> str:
-    """Return a value as it is written on a command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _version(package: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 # Milliseconds without a heartbeat until a worker counts as gone, and between two heartbeats.
@@ -50,41 +50,29 @@ def start(role: str, *arguments: str) -> tuple[Any, str]:
     Returns:
         The server and its HOST:PORT.
     """
-    starts: dict[str, Callable[..., tuple[Any, str]]] = {
-        "data_dispatcher": _start_dispatcher,
-        "data_worker": _start_worker,
-    }
-    return starts[role](*arguments)
-
-
-def _start_dispatcher(port: str, folder: str) -> tuple[Any, str]:
-    """Start a dispatcher that continues from the journal in the folder, if there is one."""
-    # The dispatcher builds the workers' graphs, which have operations of tensorflow_text.
+    # The servers build graphs that have operations of tensorflow_text.
     import tensorflow_text  # noqa: F401
     from tensorflow.data.experimental import service
 
-    config = service.DispatcherConfig(
-        port=int(port),
-        work_dir=folder,
-        fault_tolerant_mode=True,
-        worker_timeout_ms=_GONE_MS,
-    )
-    server = service.DispatchServer(config)
-    return server, f"127.0.0.1:{server.target.rpartition(':')[2]}"
-
-
-def _start_worker(dispatcher: str) -> tuple[Any, str]:
-    """Start a worker of the dispatcher at an address, on any free port."""
-    import tensorflow_text  # noqa: F401  # its operations are in the graphs
-    from tensorflow.data.experimental import service
-
-    config = service.WorkerConfig(
-        dispatcher_address=dispatcher,
-        worker_address="127.0.0.1:%port%",
-        heartbeat_interval_ms=_HEARTBEAT_MS,
-    )
-    server = service.WorkerServer(config)
-    return server, f"127.0.0.1:{server._address.rpartition(':')[2]}"
+    if role == "data_dispatcher":
+        port, folder = arguments
+        dispatcher = service.DispatcherConfig(
+            port=int(port),
+            work_dir=folder,  # it continues from the journal there, if there is one
+            fault_tolerant_mode=True,
+            worker_timeout_ms=_GONE_MS,
+        )
+        server = service.DispatchServer(dispatcher)
+        address = server.target
+    else:
+        worker = service.WorkerConfig(
+            dispatcher_address=arguments[0],
+            worker_address="127.0.0.1:%port%",
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        server = service.WorkerServer(worker)
+        address = server._address
+    return server, f"127.0.0.1:{address.rpartition(':')[2]}"
 
 
 if __name__ == "__main__":

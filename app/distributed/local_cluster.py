@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shlex
 import signal
@@ -25,6 +24,7 @@ from .cluster_spec import Hosts, Task
 from .process_watcher import TrainingClock, Watcher
 
 HOST = "127.0.0.1"
+MODULE = f"{PACKAGE}.train"  # the program of each process of a run
 _WATCH_SECONDS = 0.2
 _END_SECONDS = 5.0  # for the others to end after the chief
 
@@ -85,28 +85,6 @@ def choose_ports(count: int, first: int) -> list[int]:
     return chosen
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """A distributed run on this machine.
-
-    Attributes:
-        hosts: The processes of the run.
-        arguments: The flags of app.train.
-        data_workers: The number of workers of a tf.data service; 0 for no service.
-        data_port: The port of the tf.data service.
-        kill_worker_after: Seconds of training after which the last worker is killed; None for
-            never.
-        module: The module that each process runs.
-    """
-
-    hosts: Hosts
-    arguments: Sequence[str]
-    data_workers: int = 0
-    data_port: int = 0
-    kill_worker_after: float | None = None
-    module: str = f"{PACKAGE}.train"
-
-
 def make_hosts(workers: int, servers: int, ports: Sequence[int]) -> Hosts:
     """Return the description of the processes of a run on this machine; start none.
 
@@ -126,16 +104,28 @@ def make_hosts(workers: int, servers: int, ports: Sequence[int]) -> Hosts:
     return Hosts(tasks, next(iter(tasks)), 0)
 
 
-def train(trial: Trial, settings: RunConfig) -> int:
-    """Run all processes of a trial until the chief ends, and show the output of the chief.
+def train(
+    hosts: Hosts,
+    arguments: Sequence[str],
+    settings: RunConfig,
+    data_workers: int = 0,
+    data_port: int = 0,
+    kill_worker_after: float | None = None,
+) -> int:
+    """Run all processes of a run until the chief ends, and show the output of the chief.
 
     The commands for several machines are printed first. A worker or data server that dies is
     started again. SIGINT and SIGTERM ask the chief to stop. No process is left running, however
     this one ends. With `settings.plan_only`, only the chief runs.
 
     Args:
-        trial: The processes and their flags.
+        hosts: The processes of the run.
+        arguments: The flags of app.train.
         settings: The settings of the run.
+        data_workers: The number of workers of a tf.data service; 0 for no service.
+        data_port: The port of the tf.data service.
+        kill_worker_after: Seconds of training after which the last worker is killed; None for
+            never.
 
     Returns:
         The exit code of the chief; 128 and its number for a signal that ended the chief.
@@ -144,19 +134,19 @@ def train(trial: Trial, settings: RunConfig) -> int:
         RunError: A worker keeps ending, or the chief does not notice that another process is lost.
         UsageError: Another run uses the workdir, or it cannot be written.
     """
+    program, plan_only = ["-m", MODULE, *arguments], settings.plan_only
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(asked_to_stop())
-        folder = stack.enter_context(_log_folder("" if settings.plan_only else settings.workdir))
-        data_workers = 0 if settings.plan_only else trial.data_workers
-        services = stack.enter_context(_data_service(data_workers, trial.data_port))
+        folder = stack.enter_context(_log_folder("" if plan_only else settings.workdir))
+        services = stack.enter_context(_data_service(0 if plan_only else data_workers, data_port))
         # The chief is the first; it makes a plan without the others.
-        tasks = trial.hosts.everyone[: 1 if settings.plan_only else None]
-        processes = {task: _make_process(trial, task, folder) for task in tasks}
-        print(announcement(trial), flush=True)
+        tasks = hosts.everyone[: 1 if plan_only else None]
+        processes = {task: _make_process(hosts, task, program, folder) for task in tasks}
+        print(_announcement(hosts, program), flush=True)
         for process in reversed(processes.values()):  # the chief last
             stack.enter_context(process.running())
-        chief = processes.pop(trial.hosts.chief)
-        watcher = Watcher(processes, "ps" in trial.hosts.tasks, trial.kill_worker_after)
+        chief = processes.pop(hosts.chief)
+        watcher = Watcher(processes, "ps" in hosts.tasks, kill_worker_after)
         clock = TrainingClock(Path(settings.workdir, "metrics.jsonl"))
         while chief.code is None:
             if stop.is_set() and not watcher.is_stopping:
@@ -175,32 +165,28 @@ def train(trial: Trial, settings: RunConfig) -> int:
         return 128 - chief.code  # the exit code by which shells report a signal
 
 
-def announcement(trial: Trial) -> str:
+def _announcement(hosts: Hosts, program: Sequence[str]) -> str:
     """Return a text with the commands that would start each process on a machine of its own."""
-    command = shlex.join(["python", "-m", trial.module, *trial.arguments])
-    lines = [
-        f"TF_CONFIG={shlex.quote(trial.hosts.as_tf_config(*task))} {command}"
-        for task in trial.hosts.everyone
-    ]
     head = "Starting these processes; on several machines use these commands with their addresses:"
-    return "\n".join([head, *lines])
+    command = shlex.join(["python", *program])
+    variables = [f"TF_CONFIG={shlex.quote(hosts.as_tf_config(*task))}" for task in hosts.everyone]
+    return "\n".join([head, *(f"{variable} {command}" for variable in variables)])
 
 
-def _make_process(trial: Trial, task: Task, folder: Path) -> Process:
-    """Return a process of a trial, not started. All but the chief write their output to `folder`.
+def _make_process(hosts: Hosts, task: Task, program: Sequence[str], folder: Path) -> Process:
+    """Return a process of a run, not started. All but the chief write their output to `folder`.
 
     Unless TF_NUM_INTRAOP_THREADS is set, a process gets an equal share of the cores as that.
     """
     kind, index = task
-    is_chief = task == trial.hosts.chief
-    cores = os.cpu_count() or 1
-    share = max(1, cores // len(trial.hosts.tasks["worker"]))
+    share = max(1, (os.cpu_count() or 1) // len(hosts.tasks["worker"]))
+    is_chief = task == hosts.chief
     return Process(
         "chief" if is_chief else f"{kind} {index}",
-        ["-m", trial.module, *trial.arguments],
+        program,
         None if is_chief else folder / f"{kind}-{index}.log",
         {
-            "TF_CONFIG": trial.hosts.as_tf_config(*task),
+            "TF_CONFIG": hosts.as_tf_config(*task),
             "TF_NUM_INTRAOP_THREADS": os.environ.get("TF_NUM_INTRAOP_THREADS", str(share)),
         },
     )
@@ -234,24 +220,22 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
         workers: The number of workers.
         port: The port of the dispatcher.
     """
-    with contextlib.ExitStack() as stack:
-        if not workers:
-            yield []
-            return
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        roles: dict[str, tuple[str, ...]] = {
-            "data dispatcher": ("data_dispatcher", str(port), str(folder / "journal"))
-        }
-        for number in range(1, workers + 1):
-            roles[f"data worker {number}"] = ("data_worker", f"{HOST}:{port}")
-        servers = []
-        for name, arguments in roles.items():
-            log = folder / f"{name}.log"
+    if not workers:
+        yield []
+        return
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+
+        def start(title: str, *arguments: str) -> Process:
+            """Start a server of the service, and return its process."""
             program = ["-m", f"{PACKAGE}.distributed.data_server", *arguments]
-            server = Process(name, program, log, prints_address=True)
-            servers.append(stack.enter_context(server.running()))
-            if len(servers) == 1:
-                server.address()  # workers need a dispatcher that is ready
-        for server in servers[1:]:
+            server = Process(title, program, folder / f"{title}.log", prints_address=True)
+            return stack.enter_context(server.running())
+
+        dispatcher = start("data dispatcher", "data_dispatcher", str(port), f"{folder}/journal")
+        dispatcher.address()  # workers need a dispatcher that is ready
+        address = f"{HOST}:{port}"
+        servers = [start(f"data worker {n}", "data_worker", address) for n in range(1, workers + 1)]
+        for server in servers:
             server.address()
-        yield servers
+        yield [dispatcher, *servers]

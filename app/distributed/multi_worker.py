@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import signal
 import zlib
 from collections.abc import Iterator, Mapping
@@ -43,13 +44,13 @@ class Workers(Replicas):
 
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, seconds = hosts, config.run.cluster_timeout
-        self._asked, self._is_checked = False, False
+        self._asked = False
         rendezvous.check_own_address(hosts, seconds)
         rendezvous.meet(config, hosts)
         with self.error_context():
             super().__init__(_connect(hosts, config.run.device, seconds))
         self.chief = hosts.is_chief
-        self._last: list[Made] = []
+        self._last: list[Made] = []  # the results of the last two calls
         self._agreement = Agreement(self._somebody_has_more)
 
     @contextlib.contextmanager
@@ -89,8 +90,8 @@ class Workers(Replicas):
         """See `Runner`; a new job starts without a request to stop, and checks its start again."""
         super().open(job, tables, seed)
         self._is_shared, self._digest = job.data.empty is not None, job.data.digest
-        self._asked, self._is_checked = False, False
-        self._last.clear()
+        self._asked = False
+        self._last = []
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """See `Runner`; for a job with an empty batch, only the micro-batches of this process.
@@ -120,9 +121,8 @@ class Workers(Replicas):
         Raises:
             RunError: The processes have different steps or data.
         """
-        if not self._is_checked:
+        if not self._last:
             self._check_same_start(data, first)
-            self._is_checked = True
         result = super().run_steps(data, first, rate)
         self._last = [*self._last[-1:], result]
         return result
@@ -200,7 +200,7 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     """Start the server of this process, connect it to the others, and return their strategy.
 
     With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others
-    are not connected after `seconds`, this process prints a traceback and exits.
+    are not connected after `seconds`, this process exits with code 1.
 
     Args:
         hosts: The processes of the run.
@@ -226,11 +226,14 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
         implementation=kinds.AUTO if gpus else kinds.RING
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # If another process is lost at this moment, TensorFlow waits for it without end and handles no
-    # signal. So this process exits after the timeout.
-    faulthandler.dump_traceback_later(seconds, exit=True)
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it
+    logging.info("connecting to the others; if one is lost now, this ends after %g s", seconds)
+    # TensorFlow would wait for a lost process without end, and lets no other Python code run, not
+    # even a handler of signals. Only `faulthandler` can end this process then; its trace, which
+    # always names the line below, is not shown.
+    with open(os.devnull, "w", encoding="utf-8") as hidden:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=hidden)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it

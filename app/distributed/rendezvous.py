@@ -120,7 +120,7 @@ def _resolve(host: str, port: int) -> set[Any]:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return set()
-    return {str(entry[4][0]) for entry in entries}
+    return {str(address[0]) for *_, address in entries}
 
 
 def _receive_all(config: Config, hosts: Hosts) -> None:

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .benchmark_files import numbered_lines
-from .lexicon import CASES, Lexicon, first_row, protocol, unit_rows
-from .scores import Score
+from .benchmark import Score, numbered_lines
+from .lexicon import Lexicon, first_row, unit_rows
 from .search import nearest_rows
 
 _FORMAT = "analogies: `: section` lines, and four words on every other line"
@@ -84,7 +83,7 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     """
     questions = read_questions(path)
     outcomes = _outcomes(lexicon, questions)
-    line = f"{_MEASURE}; {protocol(lexicon)}"
+    line = f"{_MEASURE}; {lexicon.protocol}"
 
     def tally(title: str, chosen: list[bool | None]) -> Score:
         used = [outcome for outcome in chosen if outcome is not None]
@@ -114,8 +113,7 @@ def _outcomes(lexicon: Lexicon, questions: list[Question]) -> list[bool | None]:
     known = [number for number, four in enumerate(rows) if None not in four]
     a, b, c, _ = np.array([rows[number] for number in known], np.int64).reshape(-1, 4).T
     queries_ND = unit_rows(lexicon, b) - unit_rows(lexicon, a) + unit_rows(lexicon, c)
-    fold = CASES[lexicon.case]
-    keys = [[fold(word) for word in questions[number].words] for number in known]
+    keys = [[lexicon.fold(word) for word in questions[number].words] for number in known]
     # Every spelling of a question word is excluded, as gensim does.
     excluded = [[row for key in four[:3] for row in lexicon.rows[key]] for four in keys]
     answers, _ = nearest_rows(lexicon, queries_ND, 1, excluded)

@@ -1,7 +1,7 @@
 """The words that a score may use, and which spellings are the same word.
 
 A score changes by more than a factor of two with these choices. So they are made here, once, and
-`protocol` describes them beside every score.
+`Lexicon.protocol` describes them beside every score.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import numpy as np
 from ..errors import UsageError
 from ..types import WordVectors
 
-# The key by which spellings are compared. Of spellings with one key the most frequent is used.
-CASES: dict[str, Callable[[str], str]] = {"fold": str.lower, "exact": str}
-_CASE_NAMES = {"fold": "letter case ignored (the most frequent spelling wins)", "exact": "exact"}
+# The key by which spellings are compared, and its description. Of spellings with one key the most
+# frequent is used.
+_CASES: dict[str, tuple[Callable[[str], str], str]] = {
+    "fold": (str.lower, "letter case ignored (the most frequent spelling wins)"),
+    "exact": (str, "exact"),
+}
 
 
 class Lexicon(NamedTuple):
@@ -28,10 +31,8 @@ class Lexicon(NamedTuple):
         rows: The rows of all spellings of each key, the most frequent first.
         matrix: Vectors, (V, D) float32.
         norms: Lengths of the vectors, (V,) float64, finite and positive.
-        case: A name in `CASES`.
-        considered: The number of words within the limit, with the unusable ones.
-        available: The number of words that have vectors.
-        unusable: The number of considered words without a usable vector: it is zero or not finite.
+        fold: Returns the key of a spelling.
+        protocol: One line that describes the words and the comparison of spellings.
     """
 
     words: list[str]
@@ -39,10 +40,8 @@ class Lexicon(NamedTuple):
     rows: dict[str, tuple[int, ...]]
     matrix: np.ndarray
     norms: np.ndarray
-    case: str
-    considered: int
-    available: int
-    unusable: int
+    fold: Callable[[str], str]
+    protocol: str
 
 
 def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
@@ -62,11 +61,13 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     Raises:
         UsageError: There is no such case, or the limit is negative.
     """
-    if case not in CASES:
-        raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(CASES)}")
+    if case not in _CASES:
+        raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(_CASES)}")
     if restrict < 0:
         raise UsageError(f"--restrict={restrict}: give a number of words, or 0 for all")
-    considered = min(restrict or len(vectors.tokens), len(vectors.tokens))
+    fold, spelling = _CASES[case]
+    available = len(vectors.tokens)
+    considered = min(restrict or available, available)
     words, matrix = vectors.tokens[:considered], vectors.matrix[:considered]
     # Squares of large float32 numbers overflow float32.
     norms = np.sqrt(np.einsum("vd,vd->v", matrix, matrix, dtype=np.float64))
@@ -74,21 +75,15 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     if not usable.all():
         words = [word for word, keep in zip(words, usable.tolist(), strict=True) if keep]
         matrix, norms = matrix[usable], norms[usable]
-    keys = [CASES[case](word) for word in words]
+    keys = list(map(fold, words))
     rows: dict[str, tuple[int, ...]] = {}
     for row, key in enumerate(keys):
         rows[key] = rows.get(key, ()) + (row,)
-    return Lexicon(
-        words=words,
-        keys=keys,
-        rows=rows,
-        matrix=matrix,
-        norms=norms,
-        case=case,
-        considered=considered,
-        available=len(vectors.tokens),
-        unusable=considered - len(words),
-    )
+    which = "all" if considered == available else f"first {considered:,} of"
+    protocol = f"vocabulary: {which} {available:,} words; spelling: {spelling}"
+    if unusable := considered - len(words):
+        protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
+    return Lexicon(words, keys, rows, matrix, norms, fold, protocol)
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
@@ -101,7 +96,7 @@ def first_row(lexicon: Lexicon, word: str) -> int | None:
     Returns:
         The row, or None for an unknown word.
     """
-    rows = lexicon.rows.get(CASES[lexicon.case](word))
+    rows = lexicon.rows.get(lexicon.fold(word))
     return rows[0] if rows else None
 
 
@@ -116,12 +111,3 @@ def unit_rows(lexicon: Lexicon, rows: slice | np.ndarray) -> np.ndarray:
         Unit vectors, (N, D) float32.
     """
     return (lexicon.matrix[rows] / lexicon.norms[rows, None]).astype(np.float32)
-
-
-def protocol(lexicon: Lexicon) -> str:
-    """Return one line that describes the words and the comparison of spellings of a lexicon."""
-    which = "all" if lexicon.considered == lexicon.available else f"first {lexicon.considered:,} of"
-    line = f"vocabulary: {which} {lexicon.available:,} words; spelling: {_CASE_NAMES[lexicon.case]}"
-    if lexicon.unusable:
-        line += f"; {lexicon.unusable:,} words with a zero or non-finite vector count as unknown"
-    return line

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .lexicon import CASES, Lexicon, unit_rows
+from .lexicon import Lexicon, unit_rows
 from .search import nearest_rows
 
 # The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
@@ -111,7 +111,7 @@ def _row(lexicon: Lexicon, word: str) -> int:
     Raises:
         UsageError: The word is unknown; the message names up to three similar words.
     """
-    rows = lexicon.rows.get(CASES[lexicon.case](word))
+    rows = lexicon.rows.get(lexicon.fold(word))
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
     # Spellings that differ in case alone come first; difflib would not find them.

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..system.console import aligned
 from ..types import WordVectors
 from . import analogy, similarity
+from .benchmark import Score
 from .lexicon import Lexicon, make_lexicon
-from .scores import Score
 
 
 def installed() -> tuple[str, ...]:
@@ -100,12 +101,7 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
     for score in scores:
         rows.append(_cells(score))
         rows += [_cells(part, "  ") for part in score.parts if parts]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for name, measure, *numbers, note in rows:
-        cells = [name.ljust(widths[0]), measure.ljust(widths[1])]
-        cells += [cell.rjust(width) for cell, width in zip(numbers, widths[2:5], strict=True)]
-        lines.append("  ".join([*cells, note]).rstrip())
+    lines = aligned(rows, "<<>>><")
     protocols: dict[str, list[str]] = {}
     for score in scores:
         protocols.setdefault(score.protocol, []).append(score.name)
@@ -115,18 +111,11 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
 
 def summary(scores: Sequence[Score]) -> dict[str, dict]:
     """Return the scores by name, as values for JSON; an undefined score has the value None."""
-    return {
-        score.name: {
-            "measure": score.measure,
-            "value": score.value,
-            "used": score.used,
-            "skipped": score.skipped,
-            "protocol": score.protocol,
-            "note": score.note,
-            "parts": summary(score.parts),
-        }
-        for score in scores
-    }
+    record = {}
+    for score in scores:
+        values = score._asdict() | {"parts": summary(score.parts)}
+        record[values.pop("name")] = values
+    return record
 
 
 def _cells(score: Score, indent: str = "") -> tuple[str, ...]:

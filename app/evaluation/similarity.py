@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .benchmark_files import numbered_lines
-from .lexicon import Lexicon, first_row, protocol, unit_rows
-from .scores import Score
+from .benchmark import Score, numbered_lines
+from .lexicon import Lexicon, first_row, unit_rows
 
 _FORMAT = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
 _MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"
@@ -89,7 +88,7 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     if rho is None:
         note = "fewer than two known pairs" if len(rows_N2) < 2 else "all values are equal"
     skipped = len(pairs) - len(rows_N2)
-    line = f"{_MEASURE}; {protocol(lexicon)}"
+    line = f"{_MEASURE}; {lexicon.protocol}"
     return Score(name, "spearman", rho, len(rows_N2), skipped, line, note)
 
 

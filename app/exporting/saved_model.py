@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 import tensorflow as tf
+from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
 from ..types import WordVectors
-from .unique import drop_repeated
 
 
 class _Lookup(tf.Module):
@@ -59,7 +59,7 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         UsageError: The folder has other content, or there is no word, or a word has a line break.
         RunError: The folder cannot be written.
     """
-    vectors = drop_repeated(vectors)
+    vectors = _drop_repeated(vectors)
     if not vectors.tokens:
         raise UsageError(f"--output={folder}: there is no word to write; train or choose others")
     for row, token in enumerate(vectors.tokens):
@@ -81,3 +81,20 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         except tf.errors.OpError as error:  # TensorFlow's file system raises no OSError
             reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
+
+
+def _drop_repeated(vectors: WordVectors) -> WordVectors:
+    """Return the vectors with only the first row of each word, as gensim does.
+
+    A warning names the number of dropped rows.
+    """
+    rows: dict[str, int] = {}
+    for row, token in enumerate(vectors.tokens):
+        rows.setdefault(token, row)
+    repeated = len(vectors.tokens) - len(rows)
+    if not repeated:
+        return vectors
+    logging.warning("%d rows repeat an earlier word: left out", repeated)
+    kept = list(rows.values())
+    counts = None if vectors.counts is None else vectors.counts[kept]
+    return WordVectors(list(rows), vectors.matrix[kept], counts)

@@ -69,48 +69,46 @@ def read(path: str | Path) -> WordVectors:
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
             layout, start = _detect_layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
-            words = _Words(path)
-            matrix = (_read_binary if layout.binary else _read_text)(path, file, layout, words)
+            words, matrix = _collect(path, file, layout)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
     except OSError as error:  # bz2 reports damage as an OSError without a strerror
         reason = error.strerror or f"{error}; {_AGAIN}"
         raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
-    if words.repeated:
-        logging.warning("%d rows repeat an earlier word: left out", words.repeated)
-    return WordVectors(list(words.tokens), matrix)
+    return WordVectors(words, matrix)
 
 
-class _Words:
-    """The words of the rows read so far, each once, so that repeated ones take no memory."""
+def _collect(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
+    """Return the words of all rows, each once, and their numbers (V, D) float32.
 
-    def __init__(self, path: str | Path):
-        self.tokens: dict[str, None] = {}  # in the order of their rows
-        self.repeated = 0
-        self._path = path
-
-    @property
-    def rows(self) -> int:
-        """The rows read so far."""
-        return len(self.tokens) + self.repeated
-
-    def add(self, token: bytes) -> bool:
-        """Add the word of the next row, and return whether no earlier row has it.
-
-        Raises:
-            UsageError: More than `_MOST_REPEATED` rows repeat an earlier word.
-        """
+    Raises:
+        UsageError: See `read`.
+    """
+    words: dict[str, None] = {}
+    # This grows with the file, so that a damaged header cannot ask for terabytes.
+    numbers = bytearray()
+    count = 0
+    for token, row in (_binary_rows if layout.binary else _text_rows)(path, file, layout):
+        count += 1
         word = token.decode("utf-8", "replace")
-        if word not in self.tokens:
-            self.tokens[word] = None
-            return True
-        self.repeated += 1
-        if self.repeated > _MOST_REPEATED:
+        if word not in words:
+            words[word] = None
+            numbers += row
+        elif count - len(words) > _MOST_REPEATED:
             raise UsageError(
-                f"{self._path}, row {self.rows}: more than {_MOST_REPEATED:,} rows repeat an "
-                f"earlier word; {_REMEDY}"
+                f"{path}, row {count}: more than {_MOST_REPEATED:,} rows repeat an earlier word; "
+                f"{_REMEDY}"
             )
-        return False
+    if layout.rows is not None and count < layout.rows:
+        raise UsageError(
+            f"{path}: ends after {count} of the {layout.rows} rows that its first line announces"
+            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
+        )
+    if count > len(words):
+        logging.warning("%d rows repeat an earlier word: left out", count - len(words))
+    dtype = "<f4" if layout.binary else np.float32
+    matrix = np.frombuffer(numbers, dtype).reshape(len(words), layout.columns)
+    return list(words), matrix.astype(np.float32, copy=False)
 
 
 class _Joined(io.RawIOBase):
@@ -169,21 +167,20 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
     return False
 
 
-def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
-    """Add the words of a text file to `words`, and return the numbers of the new ones.
+def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the word of each row of a text file, and its numbers as bytes of float32.
 
     Empty lines are skipped. Lines after the announced rows are ignored, with a warning.
 
     Raises:
-        UsageError: A line is malformed, or there are fewer rows than announced.
+        UsageError: A line is malformed.
     """
-    numbers = array.array("f")
-    longest = _longest_row(layout.columns)
+    count, longest = 0, _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
     for line_number, line in enumerate(lines, 1 + layout.header):
         if not line.strip():
             continue
-        if words.rows == layout.rows:
+        if count == layout.rows:
             logging.warning("%s: lines after the %d announced are ignored", path, layout.rows)
             break
         # Split from the right, as some GloVe words contain spaces.
@@ -196,34 +193,16 @@ def _read_text(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words)
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
             )
-        if words.add(token):
-            numbers += row
-    _check_count(path, layout, words.rows)
-    return np.frombuffer(numbers, np.float32).reshape(len(words.tokens), layout.columns)
-
-
-def _read_binary(path: str | Path, file: BinaryIO, layout: _Layout, words: _Words) -> np.ndarray:
-    """Add the words of a binary file to `words`, and return the numbers of the new ones.
-
-    Raises:
-        UsageError: A row has no word, or there are fewer rows than announced.
-    """
-    # This grows with the file, so that a damaged header cannot ask for terabytes.
-    numbers = bytearray()
-    for token, row in _binary_rows(path, file, layout):
-        if words.add(token):
-            numbers += row
-    _check_count(path, layout, words.rows)
-    matrix = np.frombuffer(numbers, "<f4").reshape(len(words.tokens), layout.columns)
-    return matrix.astype(np.float32, copy=False)
+        count += 1
+        yield token, row.tobytes()
 
 
 def _binary_rows(
     path: str | Path, file: BinaryIO, layout: _Layout
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the word and the numbers of each row, as bytes; stop after `layout.rows` rows.
+    """Yield the word of each row of a binary file, and its numbers as little-endian float32.
 
-    Stop earlier at the end of the file, where an incomplete last row is dropped.
+    Stop after `layout.rows` rows, or at the end of the file: an incomplete last row is dropped.
 
     Raises:
         UsageError: No space ends a word within `_LONGEST_WORD` bytes.
@@ -244,12 +223,3 @@ def _binary_rows(
         # word2vec.c ends a row by a newline, which is then the first byte of the next word.
         yield buffer[start:space].lstrip(b"\n"), buffer[numbers : numbers + row_bytes]
         start = numbers + row_bytes
-
-
-def _check_count(path: str | Path, layout: _Layout, rows: int) -> None:
-    """Raise a UsageError if a file has fewer rows than its header announces."""
-    if layout.rows is not None and rows < layout.rows:
-        raise UsageError(
-            f"{path}: ends after {rows} of the {layout.rows} rows that its first line announces"
-            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
-        )

@@ -76,7 +76,7 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             with replacing(path) as temporary, open(temporary, "wb") as file:
                 for unsent in source:
                     file.write(unsent.tobytes())
-                    index.append((len(unsent), _checksum(unsent)))
+                    index.append((len(unsent), zlib.crc32(unsent)))
                     written, unsent = unsent, None
                     yield written
             if progress.error is None:
@@ -119,7 +119,9 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
     """
     try:
         index = np.load(sizes_path)
-        length = path.stat().st_size
+        if index.ndim != 2 or path.stat().st_size != 4 * index[:, 0].sum():
+            raise ValueError(f"{path} has not the size of its blocks")
+        return index
     except FileNotFoundError:
         return None
     except (OSError, ValueError, EOFError) as error:
@@ -127,12 +129,6 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
             "--cache=disk: cannot read %s (%s); the cache is rebuilt", sizes_path, error
         )
         return None
-    if index.ndim != 2 or length != 4 * index[:, 0].sum():
-        logging.warning(
-            "--cache=disk: %s has not the size of its blocks; the cache is rebuilt", path
-        )
-        return None
-    return index
 
 
 def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
@@ -145,12 +141,8 @@ def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
         with open_regular(path) as file:
             for size, checksum in index.tolist():
                 block = np.frombuffer(file.read(4 * size), np.int32)
-                if len(block) != size or _checksum(block) != checksum:
+                if len(block) != size or zlib.crc32(block) != checksum:
                     return
                 yield block
     except (OSError, ValueError) as error:  # ValueError: the file ends inside a number
         logging.warning("--cache=disk: cannot read %s: %s", path, error)
-
-
-def _checksum(block: np.ndarray) -> int:
-    return zlib.crc32(block)

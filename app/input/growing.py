@@ -12,8 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
-from ..text.reading import Progress
+from ..text.blocks import split_documents
 from ..text.tokenize import drop_long_tokens, make_splitter
 from . import token_rows
 from .tokens import encode
@@ -35,39 +34,6 @@ class TextBlock(NamedTuple):
     tokens_M: tf.Tensor
     documents_M: tf.Tensor
     dropped: tf.Tensor
-
-
-@without_autograph
-def make_blocks(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    progress: Progress,
-    first: int,
-) -> tf.data.Dataset:
-    """Return a dataset of a `TextBlock` for each block of a corpus, in order.
-
-    Iterate inside `text.blocks.raise_read_errors(progress)`.
-
-    Args:
-        sources: Paths of the text files.
-        corpus: How to read and split the text.
-        settings: Block size and parallelism.
-        progress: Updated while the files are read.
-        first: Number of blocks to skip.
-    """
-    texts = block_dataset(
-        sources,
-        corpus.documents,
-        corpus.invalid_utf8,
-        progress,
-        settings.block_bytes,
-        settings.readers,
-    )
-    parsed = texts.skip(first).map(
-        make_block_parser(corpus), num_parallel_calls=settings.map_parallelism, deterministic=True
-    )
-    return without_tuning_thread(parsed.prefetch(settings.prefetch))
 
 
 def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:

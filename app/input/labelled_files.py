@@ -123,10 +123,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
         split = make_splitter(config.corpus)
 
         def read_columns(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
-            try:
-                yield from _read_columns(sources[index], config, progress, index)
-            except UsageError as error:  # tf.data would print a traceback of it
-                progress.error = error
+            return _read_columns(sources[index], config, progress, index)
 
         def parse_columns(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
             return _Texts(tf.size(texts_E), *_split_words(split, texts_E), labels_N, owners_N)
@@ -144,14 +141,8 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
             return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
 
         parse_block = parse_text
-        blocks = block_dataset(
-            sources,
-            "line",
-            config.corpus.invalid_utf8,
-            progress,
-            settings.block_bytes,
-            settings.readers,
-        )
+        by_line = dataclasses.replace(config.corpus, documents="line")
+        blocks = block_dataset(sources, by_line, settings, progress)
 
     def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
         texts = parse_block(*block)

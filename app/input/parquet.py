@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -39,8 +38,14 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
         RunError: The file is damaged.
     """
     file = _open(path)
-    with _reading(path):
+    import pyarrow
+
+    try:
         yield from file.iter_batches(columns=list(dict.fromkeys(names)))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise RunError(
+            f"{path} is truncated or corrupt ({_line(error)}); fetch or write it again"
+        ) from error
 
 
 def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
@@ -126,19 +131,6 @@ def _open(path: str) -> ParquetFile:
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(
             f"{path}: not a Parquet file ({_line(error)}); check or rename it"
-        ) from error
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Convert errors of a block that reads a Parquet file to RunError: the file is damaged."""
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        raise RunError(
-            f"{path} is truncated or corrupt ({_line(error)}); fetch or write it again"
         ) from error
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -40,44 +40,8 @@ class Share(NamedTuple):
     number: int = 0
     total: int = 1
 
-    def block(self, position: tf.Tensor) -> tf.Tensor:
-        """Return the number in the corpus of a block of this share.
-
-        Args:
-            position: Position of the block in the share, int64 scalar.
-        """
-        return position * self.total + self.number
-
 
 ALL = Share()
-
-
-def token_blocks(
-    sources: tuple[str, ...],
-    vocabulary: Vocabulary,
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    progress: Progress,
-    share: Share = ALL,
-) -> tf.data.Dataset:
-    """Return a dataset of tokens, one element per block of a share of the corpus.
-
-    Unknown words are dropped, so an element may be empty. Iterate inside
-    `text.blocks.raise_read_errors(progress)`.
-
-    Args:
-        sources: Paths of the text files.
-        vocabulary: Tokens that have an id.
-        corpus: How to read and split the text.
-        settings: Block size and parallelism.
-        progress: Updated while the files are read.
-        share: Blocks to return.
-
-    Returns:
-        Dataset of tokens (M,) int32 (see `input.tokens`).
-    """
-    tokenize = make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
-    return map_blocks(sources, corpus, settings, progress, tokenize, share)
 
 
 @without_autograph
@@ -86,8 +50,9 @@ def map_blocks(
     corpus: CorpusConfig,
     settings: InputConfig,
     progress: Progress,
-    process: Callable[[tf.Tensor], tf.Tensor],
+    process: Callable[[tf.Tensor], Any],
     share: Share = ALL,
+    first: int = 0,
 ) -> tf.data.Dataset:
     """Return a dataset of `process(text)` for each block of a share of the corpus, in order.
 
@@ -99,43 +64,42 @@ def map_blocks(
         corpus: How to read and split the text.
         settings: Block size and parallelism.
         progress: Updated while the files are read.
-        process: Function from the text of a block, a string scalar, to a tensor.
+        process: Function from the text of a block, a string scalar, to tensors, such as the
+            result of `make_block_tokenizer`.
         share: Blocks to return.
+        first: Number of these blocks to skip.
     """
-    blocks = block_dataset(
-        sources,
-        corpus.documents,
-        corpus.invalid_utf8,
-        progress,
-        settings.block_bytes,
-        settings.readers,
-    )
-    return blocks.shard(share.total, share.number).map(
-        process,
-        num_parallel_calls=settings.map_parallelism,
-        deterministic=True,
-        name="tokenize",
+    blocks = block_dataset(sources, corpus, settings, progress)
+    return (
+        blocks.shard(share.total, share.number)
+        .skip(first)
+        .map(
+            process,
+            num_parallel_calls=settings.map_parallelism,
+            deterministic=True,
+            name="tokenize",
+        )
     )
 
 
 def make_block_tokenizer(
-    corpus: CorpusConfig, lookup: Callable[[tf.Tensor], tf.Tensor]
+    corpus: CorpusConfig, vocabulary: Vocabulary
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
         corpus: How to split the text.
-        lookup: Function from words (N,) to ids (N,) int32; negative for unknown words.
+        vocabulary: Tokens that have an id.
 
     Returns:
         Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
-    split = make_splitter(corpus)
+    split, table = make_splitter(corpus), lookup_table(vocabulary)
 
     def tokens(text: tf.Tensor) -> tf.Tensor:
         words = split(split_documents(text, corpus.documents))
-        ids = lookup(words.flat_values)
+        ids = table.lookup(words.flat_values)
         known = ids >= 0
         documents = tf.boolean_mask(words.value_rowids(), known)
         return encode(tf.boolean_mask(ids, known), differs_from_previous(documents))
@@ -164,11 +128,12 @@ def make_epoch_rows(
         seed: Seed of the run.
         share: Blocks that the dataset has.
     """
+    first, total = share
     make_rows = make_block_rows(keep_V, window, settings, seed)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
         return blocks.enumerate().map(
-            lambda position, tokens: make_rows(epoch, share.block(position), tokens),
+            lambda position, tokens: make_rows(epoch, first + position * total, tokens),
             num_parallel_calls=settings.map_parallelism,
             deterministic=True,
             name="rows",

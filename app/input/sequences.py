@@ -19,33 +19,23 @@ import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
 from ..text.blocks import split_documents, without_autograph
-from ..text.reading import Progress
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
 from .tokens import PAD
 
 
-def token_blocks(
-    sources: tuple[str, ...],
-    vocabulary: Vocabulary,
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    progress: Progress,
-    share: pipeline.Share = pipeline.ALL,
-) -> tf.data.Dataset:
-    """Return a dataset of ids (M,) int32, one element per block of a share of the corpus.
+def make_block_tokenizer(
+    corpus: CorpusConfig, vocabulary: Vocabulary
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function from the text of a block to its ids (M,) int32.
 
     Unknown tokens have the id of `<unk>`; too long ones are dropped. `<eos>` follows each document
-    that has a token. Iterate inside `text.blocks.raise_read_errors(progress)`.
+    that has a token.
 
     Args:
-        sources: Paths of the text files.
+        corpus: How to split the text.
         vocabulary: Tokens that have an id, with `<unk>` and `<eos>`.
-        corpus: How to read and split the text.
-        settings: Block size and parallelism.
-        progress: Updated while the files are read.
-        share: Blocks to return.
 
     Raises:
         ValueError: The vocabulary lacks `<unk>` or `<eos>`.
@@ -61,7 +51,7 @@ def token_blocks(
         ends = tf.fill(tf.stack([documents.nrows(), 1]), end)
         return tf.concat([documents, tf.cast(ends, tf.int32)], axis=1).flat_values
 
-    return pipeline.map_blocks(sources, corpus, settings, progress, tokenize_block, share)
+    return tokenize_block
 
 
 def make_epoch_rows(

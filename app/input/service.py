@@ -20,7 +20,7 @@ from ..errors import RunError, UsageError
 from ..text import spans
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.reading import Progress
-from ..text.vocabulary import Vocabulary, lookup_table
+from ..text.vocabulary import Vocabulary
 from . import pipeline, token_rows
 from .block_receiver import BlockReceiver, first_line
 
@@ -76,11 +76,9 @@ def make_block_rows(
         RunError: A file cannot be read, or is not UTF-8 with --invalid_utf8=error.
     """
     settings, corpus = config.input, config.corpus
-    index_N4 = spans.build_index(
-        sources, corpus.documents, corpus.invalid_utf8, settings.block_bytes, settings.readers
-    )
+    index_N4 = spans.build_index(sources, corpus, settings)
     read_text = spans.make_block_reader(sources, index_N4)
-    tokenize = pipeline.make_block_tokenizer(corpus, lookup_table(vocabulary).lookup)
+    tokenize = pipeline.make_block_tokenizer(corpus, vocabulary)
     make_rows = token_rows.make_block_rows(keep_V, config.model.window, settings, config.run.seed)
     return len(index_N4), lambda epoch, number: make_rows(
         epoch, number, tokenize(read_text(number))
@@ -154,7 +152,11 @@ class _EpochReader:
                 if rows_RL is None:
                     missing += 1
                     if missing == 1:
-                        self._warn_of_missing_block(number)
+                        logging.warning(
+                            "the data service at %s has not sent block %d of %d in time; this "
+                            "process makes it, and other late blocks",
+                            *(self._address, number, self._blocks),
+                        )
                     rows_RL = self._make_one(epoch, tf.constant(number, tf.int64)).numpy()
                 yield rows_RL
         finally:
@@ -191,15 +193,6 @@ class _EpochReader:
         )
         dataset = self._numbered_rows(epoch, self._share.number)
         return without_tuning_thread(dataset.apply(distribute))
-
-    def _warn_of_missing_block(self, number: int) -> None:
-        logging.warning(
-            "the data service at %s has not sent block %d of %d in time; this process makes it, "
-            "and other late blocks",
-            self._address,
-            number,
-            self._blocks,
-        )
 
 
 def _why_unreachable(address: str) -> str:

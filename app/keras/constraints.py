@@ -27,6 +27,17 @@ def by_row(constraint: Any) -> bool:
     return isinstance(constraint, keras.constraints.NonNeg)
 
 
+def row_constraint(variable: Any) -> Any:
+    """Return the constraint of a Keras variable (V, D) if it is by row, or None.
+
+    Args:
+        variable: A variable of Keras or TensorFlow.
+    """
+    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
+        return None
+    return variable.constraint if by_row(variable.constraint) else None
+
+
 def constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     """Return a rule that also applies a constraint to the rows that have a gradient.
 

@@ -15,6 +15,8 @@ from .constraints import by_row
 from .table_kinds import TABLES, check_kind
 from .table_variable import TableVariable
 
+_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowEmbedding(keras.layers.Embedding):
@@ -226,10 +228,11 @@ class RowEmbedding(keras.layers.Embedding):
         ids = tf.cast(inputs, tf.int32 if short else tf.int64)
         if not inputs.dtype.is_floating:
             return ids
-        if self.input_dim > _exact_up_to(inputs.dtype):
+        exact = 2 ** _MANTISSA_BITS[inputs.dtype]  # every integer up to it has a number
+        if self.input_dim > exact:
             raise ValueError(
                 f"{self.name}: the ids are {inputs.dtype.name}, which represents every integer "
-                f"only up to {_exact_up_to(inputs.dtype):,}, and the table has {self.input_dim:,} "
+                f"only up to {exact:,}, and the table has {self.input_dim:,} "
                 "rows; pass integers, with keras.Input(..., dtype='int32')"
             )
         message = f"{self.name}: ids must be whole numbers, and some are not"
@@ -244,9 +247,3 @@ def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     # tf.gather would read a whole variable of tf.distribute; its part in this replica is gathered.
     values = values._get() if isinstance(values, tf.distribute.DistributedValues) else values
     return tf.gather(values, ids)
-
-
-def _exact_up_to(dtype: tf.DType) -> int:
-    """Return the number up to which a floating-point dtype represents every integer."""
-    mantissa = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
-    return 2 ** mantissa[dtype]

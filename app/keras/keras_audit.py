@@ -21,6 +21,15 @@ _OPTIMIZERS = {
     "Adagrad": "Adagrad or RowwiseAdagrad",
     "SGD": "SGD",
 }
+# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
+_BY_ROW = (
+    f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
+    f"with an optimizer of {PACKAGE}.keras"
+)
+_REGULARIZED = (
+    f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+)
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
 # Operations made in these files of Keras have a known cause.
 _KERAS = pathlib.PurePath(keras.__file__).parent
 _CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
@@ -202,26 +211,23 @@ class _Causes:
         table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
         files = {frame.filename for frame in touch.frames}
         if _CONSTRAINTS in files:
-            return _constraint(table)
+            return f"the constraint of {table}", _BY_ROW
         if _REGULARIZERS in files:
-            return _regularizer(table)
+            return f"the regularizer of {table}", _REGULARIZED
         scopes = touch.name.split("/")[:-1]
         for optimizer in self._optimizers:
             if _has_scope(optimizer, scopes):
                 return _optimizer(optimizer)
         if _LOSS_SCALE in files:
-            return _optimizer(
-                next(
-                    o
-                    for o in self._optimizers
-                    if isinstance(o, keras.optimizers.LossScaleOptimizer)
-                )
-            )
+            scales = keras.optimizers.LossScaleOptimizer
+            return _optimizer(next(o for o in self._optimizers if isinstance(o, scales)))
         layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
         if layer is not None:
             return _layer(layer, touch)
-        if _GRADIENT in files:
-            return _regularizer(table) if getattr(variable, "regularizer", None) else _sum(table)
+        if _GRADIENT in files and getattr(variable, "regularizer", None):
+            return f"the regularizer of {table}", _REGULARIZED
+        if _GRADIENT in files:  # a sum of gradients that made one dense
+            return f"the gradient of {table}", _SUMMED
         return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
 
     def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
@@ -253,32 +259,6 @@ def _frames_in_step(frames: list[Any]) -> list[Any]:
 
 def _is_keras(path: str) -> bool:
     return path.startswith(str(_KERAS))
-
-
-def _constraint(layer: str) -> tuple[str, str]:
-    """Return the constraint of a layer as a cause, and what to use instead."""
-    return (
-        f"the constraint of {layer}",
-        f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
-        f"with an optimizer of {PACKAGE}.keras",
-    )
-
-
-def _regularizer(layer: str) -> tuple[str, str]:
-    """Return the regularizer of a layer as a cause, and what to use instead."""
-    return (
-        f"the regularizer of {layer}",
-        f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, "
-        "on the rows of the batch",
-    )
-
-
-def _sum(layer: str) -> tuple[str, str]:
-    """Return a sum of gradients that made one dense as a cause, and what to use instead."""
-    return (
-        f"the gradient of {layer}",
-        "the rows of the batch wherever the table is used; one use of the whole makes it dense",
-    )
 
 
 def _optimizer(optimizer: Any) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -25,7 +25,7 @@ class SGD(RowSparse, keras.optimizers.SGD):
         model.compile(app.keras.SGD(0.1, momentum=0.9), loss="mse")
     """
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: SGD, or SGD with momentum, then weight decay."""
         lazy = sgd.momentum(self.momentum, self.nesterov) if self.momentum else sgd.sgd()
         return _decayed(lazy.rule, decay)
@@ -46,7 +46,7 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
         model.compile(app.keras.Adagrad(0.1), loss="mse")
     """
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: Adagrad, then weight decay."""
         return _decayed(adagrad.adagrad(epsilon=self.epsilon).rule, decay)
 
@@ -70,40 +70,15 @@ class RowwiseAdagrad(Adagrad):
 
     has_row_state = True
 
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the accumulators, of one column for tables; do nothing if they exist.
+    def _slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of a slot of a table: one column for the accumulator."""
+        return (table.shape[0], 1) if name == "accumulator" else table.shape
 
-        Args:
-            var_list: The variables to train.
-        """
-        if self.built:
-            return
-        var_list = list(var_list)
-        super(keras.optimizers.Adagrad, self).build(var_list)
-        initial = keras.initializers.Constant(self.initial_accumulator_value)
-        self._accumulators = [
-            self.add_slot(variable, (variable.shape[0], 1), "accumulator", initial)
-            if getattr(variable, "is_table", False)
-            else self.add_variable_from_reference(variable, "accumulator", initial)
-            for variable in var_list
-        ]
-
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: row-wise where the accumulator has one column, else Adagrad."""
-        by_row = adagrad.rowwise_adagrad(epsilon=self.epsilon).rule
-        by_number = adagrad.adagrad(epsilon=self.epsilon).rule
-
-        def rule(
-            rows_UD: tf.Tensor,
-            gradients_UD: tf.Tensor,
-            state: State,
-            rate: tf.Tensor,
-            step: tf.Tensor,
-        ) -> tuple[tf.Tensor, State]:
-            chosen = by_row if state["accumulator"].shape[1] == 1 else by_number
-            return chosen(rows_UD, gradients_UD, state, rate, step)
-
-        return _decayed(rule, decay)
+        columns = self._accumulators[index].shape[1:].num_elements()
+        make = adagrad.rowwise_adagrad if columns == 1 else adagrad.adagrad
+        return _decayed(make(epsilon=self.epsilon).rule, decay)
 
 
 class _LazyAdam(RowSparse):
@@ -142,7 +117,7 @@ class _LazyAdam(RowSparse):
                 for variable in var_list
             ]
 
-    def row_rule(self, decay: float) -> Rule:
+    def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: lazy Adam with weight decay."""
         return adam.lazy_adam(
             self.beta_1, self.beta_2, self.epsilon, self.correct_skipped, self.amsgrad, decay

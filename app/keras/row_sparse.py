@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -12,11 +12,11 @@ import tensorflow as tf
 from .. import __name__ as PACKAGE
 from ..optimizers.base import Rule
 from ..optimizers.row_updates import update_rows
-from ..tables.variable import VariableRows
 from .backend import in_place, require_tensorflow
-from .constraints import by_row, constrained
+from .constraints import constrained, row_constraint
 from .merged import Merged
-from .table_variable import TableRows, TableVariable
+from .row_tables import as_table
+from .table_variable import TableVariable
 from .table_warnings import (
     is_scaled_by_keras,
     variable_bytes,
@@ -36,9 +36,9 @@ class RowSparse:
     are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
     every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
 
-    A subclass defines two methods. `row_rule(decay)` returns the update rule for rows, with the
-    given weight decay. `row_slots(index)` returns the slots of the variable with this index, by the
-    names that the rule uses.
+    A subclass defines two methods. `row_rule(index, decay)` returns the update rule for rows of the
+    variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
+    this variable, by the names that the rule uses.
 
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
@@ -50,7 +50,7 @@ class RowSparse:
 
     has_row_state = False
 
-    row_rule: Callable[[float], Rule]
+    row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -95,7 +95,12 @@ class RowSparse:
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
-        return self.add_slot(reference_variable, reference_variable.shape, name, initializer)
+        shape = self._slot_shape(reference_variable, name)
+        return self.add_slot(reference_variable, shape, name, initializer)
+
+    def _slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of the slot of this name of a table: by default that of the table."""
+        return table.shape
 
     def add_slot(
         self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any
@@ -184,7 +189,7 @@ class RowSparse:
                     stacklevel=2,
                 )
             constraint = getattr(table, "constraint", None)
-            if constraint is not None and not _constraint_by_row(table):
+            if constraint is not None and not row_constraint(table):
                 warnings.warn(
                     f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
                     f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
@@ -203,7 +208,7 @@ class RowSparse:
         # After the update, Keras applies the constraint of each Keras variable to the whole of it.
         # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
         below = [
-            v.value if isinstance(g, tf.IndexedSlices) and _constraint_by_row(v) else v
+            v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
@@ -260,15 +265,11 @@ class RowSparse:
             gradient = Merged.of(gradient, variable)
         index = self._get_variable_index(variable)
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
-        rule = self.row_rule(decay)
-        if constraint := _constraint_by_row(self._trainable_variables[index]):
+        rule = self.row_rule(index, decay)
+        if constraint := row_constraint(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
         own = self._trainable_variables[index]
-        if isinstance(own, TableVariable):
-            table = TableRows(own, self.row_slots(index))
-        else:
-            slots = {name: _Matrix(slot.value) for name, slot in self.row_slots(index).items()}
-            table = _Matrix(variable, slots)
+        table = as_table(own if isinstance(own, TableVariable) else variable, self.row_slots(index))
         update_rows(
             rule,
             table,
@@ -294,25 +295,3 @@ class RowSparse:
                 f"{PACKAGE}.keras.audit(model) finds out why",
                 stacklevel=2,
             )
-
-
-class _Matrix(VariableRows):
-    """A variable of any rank as a table, with each row flattened to a vector."""
-
-    def __init__(self, values: tf.Variable, slots: Mapping[str, VariableRows] | None = None):
-        super().__init__(values)
-        self.slots = slots or {}
-        self.columns = values.shape[1:].num_elements()
-
-    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(super().gather(ids_U), (-1, self.columns))
-
-    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
-
-
-def _constraint_by_row(variable: Any) -> Any:
-    """Return the constraint of a Keras variable (V, D) if it is by row, or None."""
-    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
-        return None
-    return variable.constraint if by_row(variable.constraint) else None

@@ -26,6 +26,7 @@ class _SampledLayer(OutputLayer):
     `samples` is not positive or `sampler` is unknown.
     """
 
+    _own_arguments = ("samples", "sampler", "seed")
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
     def __init__(
@@ -36,10 +37,9 @@ class _SampledLayer(OutputLayer):
         samples: int,
         sampler: str = "log_uniform",
         seed: int | None = None,
-        use_bias: bool = True,
         **options: Any,
     ):
-        super().__init__(vocabulary_size, counts, use_bias, **options)
+        super().__init__(vocabulary_size, counts, **options)
         self.samples, self.sampler, self.seed = samples, sampler, seed
         if samples < 1:
             raise ValueError(f"{self.name}: samples={samples}: give a positive number")
@@ -51,11 +51,6 @@ class _SampledLayer(OutputLayer):
         """Return the sampled loss, and keep the full softmax for evaluation; see `OutputLayer`."""
         self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # reads the same table
         return self._loss(counts_V, columns, self.samples, self.sampler)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
-        own = {"samples": self.samples, "sampler": self.sampler, "seed": self.seed}
-        return super().get_config() | own
 
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None

@@ -21,7 +21,8 @@ from .backend import require_tensorflow
 class OutputLayer(keras.layers.Layer):
     """Predicts one of V words from a hidden vector; see `keras.softmax_layers` for its use.
 
-    A subclass defines `make_loss`, and returns its own arguments from `get_config`.
+    A subclass defines `make_loss`, and names the arguments that it adds in `_own_arguments`: they
+    are attributes of the layer.
 
     Args:
         vocabulary_size: The number of words V.
@@ -34,6 +35,8 @@ class OutputLayer(keras.layers.Layer):
     Raises:
         ValueError: An argument is out of range or of the wrong shape.
     """
+
+    _own_arguments: tuple[str, ...] = ()
 
     def __init__(
         self, vocabulary_size: int, counts: Any = None, use_bias: bool = True, **options: Any
@@ -118,9 +121,8 @@ class OutputLayer(keras.layers.Layer):
         """
         hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
         self._check(hidden.shape, targets.shape, targets.dtype)
-        targets = tf.reshape(
-            targets, tf.shape(hidden)[:-1]
-        )  # fails if the number of targets is wrong
+        # This fails if the number of targets is wrong.
+        targets = tf.reshape(targets, tf.shape(hidden)[:-1])
         if hidden_mask is None:
             losses = self._estimate(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
@@ -188,9 +190,8 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: k={k}: give a positive number")
         hidden_ND, shape = self._vectors(hidden)
         ranks_NK, log_p_NK = inference.top_k(self._output, hidden_ND, k, self._gather())
-        return tuple(
-            values.reshape(*shape, values.shape[1]) for values in (self._ids(ranks_NK), log_p_NK)
-        )
+        shape = [*shape, log_p_NK.shape[1]]
+        return self._ids(ranks_NK).reshape(shape), log_p_NK.reshape(shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer, with counts packed as text."""
@@ -199,6 +200,7 @@ class OutputLayer(keras.layers.Layer):
             "vocabulary_size": self.vocabulary_size,
             "counts": None if counts_V is None else softmax_counts.packed(counts_V),
             "use_bias": self.use_bias,
+            **{name: getattr(self, name) for name in self._own_arguments},
         }
 
     @classmethod
@@ -237,10 +239,9 @@ class OutputLayer(keras.layers.Layer):
         ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
-            targets_N = (
-                ids_N if self._rank_V is None else tf.gather(_in_replica(self._rank_V), ids_N)
-            )
-        return self._extended(hidden), targets_N
+            if self._rank_V is not None:
+                ids_N = tf.gather(_in_replica(self._rank_V), ids_N)
+        return self._extended(hidden), ids_N
 
     def _extended(self, hidden: tf.Tensor) -> tf.Tensor:
         """Return the vectors (N, columns) in the compute dtype, with a column of ones for bias."""

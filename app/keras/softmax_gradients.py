@@ -10,9 +10,9 @@ import tensorflow as tf
 from ..losses import inference, stream
 from ..losses.base import Gather, NormalizedLoss, Predictions
 from ..losses.sampled.sampled import SampledLoss
-from ..tables.row_reads import unique
+from ..tables.row_reads import gather_unique
 from ..tables.variable import VariableRows
-from ..types import HOST, Rows
+from ..types import HOST
 from .merged import Merged
 
 # The tables by name: variables, or tensors in a stateless call of Keras.
@@ -58,13 +58,11 @@ def sampled(
         seed: The seed of the samples, int64 (2,). All targets share the samples.
     """
     targets_N1 = targets_N[:, tf.newaxis]
-    rows = {}
     with tf.device(HOST):  # as `training.gradients` does
         lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
-    for name, ids in lookups.items():
-        ids_U, inverse_N = unique(ids)
-        values_UD = tf.cast(tf.gather(tables[name], ids_U), tf.float32)
-        rows[name] = Rows(values_UD, inverse_N, ids_U)
+    rows = gather_unique(
+        lookups, lambda name, ids_U: tf.cast(tf.gather(tables[name], ids_U), tf.float32)
+    )
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
     return loss.vector_losses(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
 
@@ -99,15 +97,10 @@ def _gradients(
     gather = gather_of(tables)
     seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
     targets_N1 = targets_N[:, tf.newaxis]
-    ids = loss.lookups(targets_N1, tf.size(targets_N), seed)
-    lookups = {name: unique(each) for name, each in ids.items()}
-    values = {name: gather(name, ids_U) for name, (ids_U, _) in lookups.items()}
+    rows = gather_unique(loss.lookups(targets_N1, tf.size(targets_N), seed), gather)
+    values = {name: table_rows.values_UD for name, table_rows in rows.items()}
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch((hidden_ND, values))
-        rows = {
-            name: Rows(values[name], inverse_N, ids_U)
-            for name, (ids_U, inverse_N) in lookups.items()
-        }
         weights_N11 = weights_N[:, tf.newaxis, tf.newaxis]
         predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
         total, parts = loss.loss(predictions, rows)
@@ -123,7 +116,7 @@ def _gradients(
         output_gradients=[tf.ones_like(total), *by_parts],
         unconnected_gradients="zero",
     )
-    by_table = {name: [(lookups[name][0], by_values[name])] for name in values}
+    by_table = {name: [(rows[name].ids_U, by_values[name])] for name in values}
     for part, (_, _, ids_U, by_rows) in zip(parts, streamed, strict=True):
         by_table.setdefault(part.table, []).append((ids_U, by_rows))
     return by_hidden, *(_slices(table, by_table[name]) for name, table in tables.items())

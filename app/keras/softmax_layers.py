@@ -127,6 +127,8 @@ class ClassSoftmax(OutputLayer):
         ValueError: An argument is out of range.
     """
 
+    _own_arguments = ("levels", "rule", "classes", "batch_targets")
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -157,15 +159,6 @@ class ClassSoftmax(OutputLayer):
         """Return the class softmax, with classes made from the counts by `rule`."""
         starts = partition(counts_V, self.levels, self.rule, self.classes, self.batch_targets)
         return ClassSoftmaxLoss(len(counts_V), columns, starts)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
-        return super().get_config() | {
-            "levels": self.levels,
-            "rule": self.rule,
-            "classes": self.classes,
-            "batch_targets": self.batch_targets,
-        }
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -210,6 +203,8 @@ class AdaptiveSoftmax(OutputLayer):
         ValueError: An argument is out of range.
     """
 
+    _own_arguments = ("cutoffs", "divisor", "seed")
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -234,8 +229,3 @@ class AdaptiveSoftmax(OutputLayer):
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the adaptive softmax; without cutoffs the loss chooses them from the counts."""
         return AdaptiveSoftmaxLoss(counts_V, columns, self.cutoffs, self.divisor, self.seed)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
-        own = {"cutoffs": self.cutoffs, "divisor": self.divisor, "seed": self.seed}
-        return super().get_config() | own

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..tables.base import Ids, Slot, Table
+from ..tables.base import Slot, Table
 from ..tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ..tables.dynamic.row_store import RowStore
 from ..tables.row_reads import row_slices, unique
@@ -150,32 +150,6 @@ class TableVariable(keras.Variable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
-
-
-class TableRows:
-    """A table with slots by the names of an update rule, for `optimizers.row_updates`.
-
-    Args:
-        variable: The rows.
-        slots: The slots by the names of the rule.
-    """
-
-    def __init__(self, variable: TableVariable, slots: dict[str, TableVariable]):
-        self.columns = variable.table.columns
-        self._table = variable.table
-        self.slots = {name: slot.table for name, slot in slots.items()}
-
-    def locate(self, ids_U: tf.Tensor) -> Ids:
-        """Locate the rows of the given ids; see `Table.locate`."""
-        return self._table.locate(ids_U)
-
-    def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return the rows of the given ids; see `Table.gather`."""
-        return self._table.gather(ids_U)
-
-    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids; see `Table.assign`."""
-        self._table.assign(ids_U, rows_UD)
 
 
 def _stored(table: Table) -> Table:

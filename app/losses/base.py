@@ -39,7 +39,7 @@ class Predictions(NamedTuple):
     weights_GNM: tf.Tensor
 
 
-class Pairs(NamedTuple):
+class VectorWordPairs(NamedTuple):
     """Predictions as a list of P pairs, each of one hidden vector and one word.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pairs(NamedTuple):
     weights_P: tf.Tensor
 
     @classmethod
-    def from_predictions(cls, predictions: Predictions) -> Pairs:
+    def from_predictions(cls, predictions: Predictions) -> VectorWordPairs:
         """List the pairs of positive weight.
 
         If each group has one vector and one word, all pairs are listed, also those of weight 0, so
@@ -79,7 +79,7 @@ class Pairs(NamedTuple):
                 tf.gather_nd(weights_GNM, indices_P3),
             )
 
-    def select(self, indices: tf.Tensor) -> Pairs:
+    def select(self, indices: tf.Tensor) -> VectorWordPairs:
         """Return the pairs at the given indices of the list.
 
         The result has all hidden vectors, and `owners_P` even if this list has none.
@@ -89,7 +89,8 @@ class Pairs(NamedTuple):
             if owners_P is None:
                 owners_P = tf.range(tf.shape(self.targets_P)[0])
             owners_P, targets_P = tf.gather(owners_P, indices), tf.gather(self.targets_P, indices)
-        return Pairs(self.hidden_ND, owners_P, targets_P, tf.gather(self.weights_P, indices))
+        weights_P = tf.gather(self.weights_P, indices)
+        return VectorWordPairs(self.hidden_ND, owners_P, targets_P, weights_P)
 
 
 class GroupMembers(NamedTuple):
@@ -179,8 +180,8 @@ class Loss(Protocol):
             given with all of its labels at once.
     """
 
-    is_likelihood: bool
-    is_multi_label: bool
+    is_likelihood: bool = False
+    is_multi_label: bool = False
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables to train, by name."""
@@ -188,6 +189,8 @@ class Loss(Protocol):
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the ids that a batch needs, by name of the table, random samples included.
+
+        By default there are none, because all rows are streamed.
 
         Args:
             targets_GM: The ids of the words to predict, int32.
@@ -197,7 +200,7 @@ class Loss(Protocol):
         Returns:
             Ids of any shape. Tables whose rows are streamed are left out.
         """
-        ...
+        return {}
 
     def loss(
         self, predictions: Predictions, rows: dict[str, Rows]
@@ -245,8 +248,11 @@ class NormalizedLoss(Loss, Protocol):
         ...
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return the ids that `exact` needs of the tables that are not streamed, by name."""
-        ...
+        """Return the ids that `exact` needs of the tables that are not streamed, by name.
+
+        By default there are none.
+        """
+        return {}
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """Yield all words in blocks, each word once. Call this in eager mode only.

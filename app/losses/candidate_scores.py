@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def pair_scores(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
+def score_words(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
     """Return the dot product of every vector and every word of its group, (G, N, M).
 
     Args:

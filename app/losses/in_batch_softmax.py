@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.row_reads import sum_rows
-from .pair_losses import PairBatch, PairLoss
+from .user_item_losses import UserItemBatch, UserItemLoss
 
 _TINY = np.finfo(np.float32).tiny  # keeps the logarithm of a probability finite if it rounds to 0
 
 
 @dataclasses.dataclass(frozen=True)
-class InBatchSoftmax(PairLoss):
+class InBatchSoftmax(UserItemLoss):
     """The sum of -log P of each pair's item among the items of the batch.
 
     P is a softmax of inner products. Frequent items are negatives more often than others, so each
@@ -34,7 +34,7 @@ class InBatchSoftmax(PairLoss):
     dtype: tf.DType = tf.float32
     is_in_batch = True
 
-    def loss(self, batch: PairBatch) -> tf.Tensor:
+    def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the sum of the losses of all pairs, a float32 scalar.
 
         The unique items are padded to B, so that shapes are static.

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..tables.row_reads import unique
-from ..types import Rows
+from ..tables.row_reads import gather_unique
 from . import stream
 from .base import Gather, NormalizedLoss, Predictions
 
@@ -28,10 +27,7 @@ def log_probability(
     """
     weights_N11 = tf.ones_like(hidden_ND[:, :1, tf.newaxis], tf.float32)
     predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], weights_N11)
-    rows = {}
-    for name, ids in loss.exact_lookups().items():
-        ids_U, inverse_N = unique(ids)
-        rows[name] = Rows(gather(name, ids_U), inverse_N)
+    rows = gather_unique(loss.exact_lookups(), gather)
     return -tf.add_n([stream.losses(part, gather) for part in loss.exact(predictions, rows)])
 
 

@@ -1,4 +1,4 @@
-"""Negative sampling, where groups of vectors share their samples."""
+"""Negative sampling, where several vectors share their samples."""
 
 from __future__ import annotations
 
@@ -6,52 +6,51 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.base import TableSpec
+from ..tables.initial import Constant
 from ..tables.row_reads import take
 from ..tables.variable import host_variable
 from ..types import Rows
 from . import sampling
-from .base import Part, Predictions
-from .candidate_scores import pair_scores
+from .base import Loss, Part, Predictions
+from .candidate_scores import score_words
 from .logistic import logistic
 
 
-class NegativeSampling:
+class NegativeSampling(Loss):
     """The logistic loss of a word against K samples (Mikolov et al. 2013b, equation 4).
 
-    A group of vectors shares its K samples. This turns a gather for each pair into a matrix product
-    for each group, as Ji et al. 2016 do within one window ("Parallelizing Word2Vec in Shared and
-    Distributed Memory"). Groups should be small: with 128 samples for all 2,048 centres of a step
-    the vectors score worse (data/benchmarks/README.md).
+    Consecutive vectors share a pool of K samples (--group_tokens). This turns a gather for each
+    prediction into a matrix product for each pool, as Ji et al. 2016 do within one window
+    ("Parallelizing Word2Vec in Shared and Distributed Memory"). A pool should have few vectors:
+    with 128 samples for all 2,048 centres of a step the vectors score worse
+    (data/benchmarks/README.md). Pools are independent of the groups of `Predictions`.
 
-    The expected gradient equals word2vec's with `per_pair` negatives for each pair. One thing
+    The expected gradient equals word2vec's with `negatives` samples for each prediction. One thing
     differs: word2vec.c skips a sample that is the word to predict.
 
     Args:
         counts: (V,) occurrences of the words.
         columns: The columns of a vector, D.
         power: Words are drawn in proportion to counts ** power.
-        group: The number of vectors that share samples.
-        samples: The number of samples of a group, K.
-        per_pair: The weight of all K samples together for a vector with one word to predict.
+        sharing: The number of vectors that share a pool.
+        samples: The number of samples of a pool, K.
+        negatives: The weight of all K samples together for a vector with one word to predict.
     """
-
-    is_likelihood = False
-    is_multi_label = False
 
     def __init__(
         self,
         counts: np.ndarray,
         columns: int,
         power: float,
-        group: int,
+        sharing: int,
         samples: int,
-        per_pair: float,
+        negatives: float,
     ):
         self._cumulative_V = host_variable(sampling.cumulative_distribution(counts, power))
         self._power = power
-        self._spec = TableSpec(len(counts), columns, tf.zeros, by_frequency=True)
-        self._group, self._samples = group, samples
-        self._weight = per_pair / samples
+        self._spec = TableSpec(len(counts), columns, Constant(0.0), by_frequency=True)
+        self._sharing, self._samples = sharing, samples
+        self._weight = negatives / samples
 
     def reweigh(self, counts: np.ndarray) -> None:
         """Draw samples by other counts from now on, also in graphs that are already traced.
@@ -68,26 +67,26 @@ class NegativeSampling:
         return {"output": self._spec}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Draw K samples for each group, and return the words to predict, then the samples."""
-        groups = vectors // self._group
-        drawn_GK = sampling.draw_stratified(self._cumulative_V, groups, self._samples, seed)
-        ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_GK, [-1])]
+        """Draw K samples for each pool, and return the words to predict, then the samples."""
+        pools = vectors // self._sharing
+        drawn = sampling.draw_stratified(self._cumulative_V, pools, self._samples, seed)
+        ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """Return the logistic loss of all pairs and of all vectors' samples; there are no parts."""
+        """Return the logistic loss of the words and of the samples; there are no parts."""
         hidden_GND, targets_GM, weights_GNM = predictions
         columns = self._spec.columns
         words_PD, samples_KD = tf.split(
             take(rows["output"], hidden_GND.dtype), [targets_GM.shape.num_elements(), -1]
         )
         words_GMD = tf.reshape(words_PD, (*targets_GM.shape, columns))
-        total = logistic(pair_scores(hidden_GND, words_GMD), weights_GNM, observed=True)
+        total = logistic(score_words(hidden_GND, words_GMD), weights_GNM, observed=True)
 
         scores = tf.matmul(
-            tf.reshape(hidden_GND, (-1, self._group, columns)),
+            tf.reshape(hidden_GND, (-1, self._sharing, columns)),
             tf.reshape(samples_KD, (-1, self._samples, columns)),
             transpose_b=True,
         )
-        weights = tf.reshape(tf.reduce_sum(weights_GNM, axis=2), (-1, self._group, 1))
+        weights = tf.reshape(tf.reduce_sum(weights_GNM, axis=2), (-1, self._sharing, 1))
         return total + logistic(scores, weights * self._weight, observed=False), []

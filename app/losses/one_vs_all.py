@@ -8,15 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.base import TableSpec
+from ..tables.initial import Constant
 from ..types import Rows
-from .base import Gather, Part, Predictions, WordBlock
+from .base import Gather, Loss, Part, Predictions, WordBlock
 
 _TABLE = "output"
 # The most numbers of rows, and the most scores, in memory at once: 32 MB of either.
 _AT_ONCE = 8 << 20
 
 
-class OneVsAll:
+class OneVsAll(Loss):
     """The sum over all labels of -log P if a text has the label, else -log(1 - P).
 
     P = sigmoid(score), as in fastText's `-loss ova` (OneVsAllLoss::forward, src/loss.cc). The
@@ -28,7 +29,6 @@ class OneVsAll:
         columns: The columns of a vector, D.
     """
 
-    is_likelihood = False
     is_multi_label = True
 
     def __init__(self, labels: int, columns: int):
@@ -36,11 +36,7 @@ class OneVsAll:
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each label, all 0 at first."""
-        return {_TABLE: TableSpec(self._labels, self._columns, tf.zeros)}
-
-    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return no ids, since all rows are streamed."""
-        return {}
+        return {_TABLE: TableSpec(self._labels, self._columns, Constant(0.0))}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0 and one part with the whole loss, over all rows; the part is not yet computed.

@@ -25,24 +25,24 @@ def cumulative_distribution(counts: np.ndarray, power: float) -> np.ndarray:
 
 
 def draw_stratified(
-    cumulative_V: tf.Tensor, groups: int, samples: int, seed: tf.Tensor
+    cumulative_V: tf.Tensor, pools: int, samples: int, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Draw K ids for each group by stratified sampling, with repeats, (G, K) int32.
+    """Draw K ids for each pool by stratified sampling, with repeats, (pools, K) int32.
 
-    The distribution is cut into G K equal parts, and one id is drawn from each. The parts of a
-    group are spread evenly over the distribution. Each id is expected as often as with independent
-    draws, but its number varies less from group to group, so sums over negatives have less noise.
+    The distribution is cut into pools x K equal parts, and one id is drawn from each. The parts of
+    a pool are spread evenly over the distribution. Each id is expected as often as with independent
+    draws, but its number varies less from pool to pool, so sums over negatives have less noise.
 
     Args:
         cumulative_V: The cumulative distribution over ids, float64.
-        groups: The number of groups, G.
-        samples: The number of ids of each group, K.
+        pools: The number of pools.
+        samples: The number of ids of each pool, K.
         seed: (2,) integers; the draw is a function of it.
     """
     # The last number may round up to 1, where no id is.
-    points = tf.minimum(draw_strata(groups * samples, seed), _BELOW_1)
+    points = tf.minimum(draw_strata(pools * samples, seed), _BELOW_1)
     ids = tf.searchsorted(cumulative_V, points, side="right")
-    return tf.transpose(tf.reshape(ids, (samples, groups)))
+    return tf.transpose(tf.reshape(ids, (samples, pools)))
 
 
 def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:

@@ -26,15 +26,19 @@ class Labels(NamedTuple):
             a position outside this one.
         weights_M: The weight of each vector, float32.
         first: Whether this is the first tile, a bool or a bool scalar.
+        normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
     """
 
     positions_M: tf.Tensor
     weights_M: tf.Tensor
     first: tf.Tensor | bool = True
+    normalizer_M: tf.Tensor | None = None
 
-    def part(self, start: tf.Tensor, stop: tf.Tensor) -> Labels:
+    def part(self, start: tf.Tensor | None, stop: tf.Tensor | None) -> Labels:
         """Return the labels of the vectors from `start` to `stop`."""
-        return Labels(self.positions_M[start:stop], self.weights_M[start:stop], self.first)
+        normalizer_M = None if self.normalizer_M is None else self.normalizer_M[start:stop]
+        positions_M, weights_M = self.positions_M[start:stop], self.weights_M[start:stop]
+        return Labels(positions_M, weights_M, self.first, normalizer_M)
 
 
 def summed_loss(
@@ -55,16 +59,11 @@ def summed_loss(
     Returns:
         A float32 scalar.
     """
-    chunk_size = _vectors_at_once(rows_UD)
+    labels, chunk_size = labels._replace(normalizer_M=normalizer_M), _vectors_at_once(rows_UD)
 
     def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         def body(value, by_rows, by_hidden, index, start, stop):
-            chunk = _loss_and_gradients(
-                labels.part(start, stop),
-                hidden_MD[start:stop],
-                rows_UD,
-                _slice(normalizer_M, start, stop),
-            )
+            chunk = _loss_and_gradients(labels.part(start, stop), hidden_MD[start:stop], rows_UD)
             return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
 
         array = _chunk_array(hidden_MD, chunk_size, hidden_MD.dtype, hidden_MD.shape[1:])
@@ -78,7 +77,7 @@ def summed_loss(
         value, by_rows, by_hidden = _whole_or_chunks(
             hidden_MD,
             chunk_size,
-            lambda: _loss_and_gradients(labels, hidden_MD, rows_UD, normalizer_M),
+            lambda: _loss_and_gradients(labels, hidden_MD, rows_UD),
             lambda: in_chunks(hidden_MD, rows_UD),
         )
 
@@ -103,12 +102,12 @@ def vector_losses(
         rows_UD: The rows of the tile, float32.
         normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
     """
+    labels = labels._replace(normalizer_M=normalizer_M)
 
     def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         scores_MU = tf.matmul(tf.cast(hidden_MD[start:stop], tf.float32), rows_UD, transpose_b=True)
         chunk = labels.part(start, stop)
-        loss_M, _ = _loss_and_error(scores_MU, chunk, _slice(normalizer_M, start, stop))
-        return loss_M * chunk.weights_M
+        return _loss_and_error(scores_MU, chunk)[0] * chunk.weights_M
 
     return _map_chunks(hidden_MD, rows_UD, score_chunk)
 
@@ -132,15 +131,8 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
     return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(tile_M - greater_M))
 
 
-def _slice(
-    normalizer_M: tf.Tensor | None, start: tf.Tensor | None, stop: tf.Tensor | None
-) -> tf.Tensor | None:
-    """Return the normalizers from `start` to `stop`, or None if there are none."""
-    return None if normalizer_M is None else normalizer_M[start:stop]
-
-
 def _loss_and_gradients(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D).
 
@@ -148,7 +140,7 @@ def _loss_and_gradients(
     """
     block_UD = tf.cast(rows_UD, hidden_MD.dtype)
     scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
-    loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, normalizer_M)
+    loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels)
     error_MU = tf.cast(error_MU, hidden_MD.dtype)
     # Vectors are multiplied by the weights, since scores are more numerous.
     weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
@@ -159,9 +151,7 @@ def _loss_and_gradients(
     )
 
 
-def _loss_and_error(
-    scores_MU: tf.Tensor, labels: Labels, normalizer_M: tf.Tensor | None
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _loss_and_error(scores_MU: tf.Tensor, labels: Labels) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the unweighted loss of each vector, (M,), and its gradient by the scores, (M, U).
 
     The normalizer counts in the first tile only, and the score only in the tile that has the row.
@@ -174,6 +164,7 @@ def _loss_and_error(
     positions_M = tf.clip_by_value(labels.positions_M, 0, rows - 1)
     indices_M2 = tf.stack([tf.range(count), positions_M], axis=1)
     score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
+    normalizer_M = labels.normalizer_M
     if normalizer_M is None:
         share_MU, normalizer_M = _softmax_and_normalizer(scores_MU)
     else:

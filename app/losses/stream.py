@@ -21,6 +21,7 @@ from .base import Gather, Part
 Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]
 # Called for each block as visit(ids_U, labels, hidden_MD, rows_UD, carry_M).
 _Visit = Callable[..., Sequence[tf.Tensor]]
+_SCALAR = tf.TensorSpec([], tf.float32)
 
 
 def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
@@ -41,7 +42,7 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
             update(part.table, ids_U, rows_UD, by_rows)
         return value, by_hidden
 
-    value, by_hidden = _visit_blocks(part, gather, visit, [_scalar(), _vectors(part)])
+    value, by_hidden = _visit_blocks(part, gather, visit, [_SCALAR, _vectors(part)])
     return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype)
 
 
@@ -63,7 +64,7 @@ def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
 
     ids = tf.TensorSpec([None], tf.int32)
     value, by_hidden, ids_U, by_rows = _visit_blocks(
-        part, gather, visit, [_scalar(), _vectors(part)], [ids, _vectors(part)]
+        part, gather, visit, [_SCALAR, _vectors(part)], [ids, _vectors(part)]
     )
     return value, _sum_by_vector(part, by_hidden), ids_U, by_rows
 
@@ -226,11 +227,6 @@ def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:
         return values
     vectors = tf.shape(part.hidden_ND)[0]
     return tf.math.unsorted_segment_sum(values, part.members.vectors_P, vectors)
-
-
-def _scalar() -> tf.TensorSpec:
-    """Return the spec of a float32 scalar."""
-    return tf.TensorSpec([], tf.float32)
 
 
 def _vectors(part: Part) -> tf.TensorSpec:

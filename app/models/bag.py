@@ -11,8 +11,8 @@ from ..losses.base import Loss, Predictions
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows
-from .base import Outcome
-from .words import draw_seed, initial_seed, loss_outcome
+from .base import Outcome, apply_loss
+from .seeds import draw_seed, initial_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Bag:
             weights_B1M = bags.weights_BM[:, tf.newaxis]
         predictions = Predictions(hidden_BD[:, tf.newaxis], bags.labels_BM, weights_B1M)
         real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
-        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(real_B))
+        return apply_loss(self.output, predictions, rows, tf.reduce_sum(real_B))
 
 
 def mean(rows: Rows, bags: Bags) -> tf.Tensor:

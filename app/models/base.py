@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from ..losses.base import Part
+from ..losses.base import Loss, Part, Predictions
 from ..tables.base import TableSpec
 from ..types import Batch, Rows
 
@@ -68,3 +68,18 @@ class Model(Protocol):
             An `Outcome`, or a tuple of only its first two fields, total and examples.
         """
         ...
+
+
+def apply_loss(
+    loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
+) -> Outcome:
+    """Apply a loss to predictions, and return the outcome of the batch, without new states.
+
+    Args:
+        loss: The loss.
+        predictions: Hidden vectors, words and weights.
+        rows: The rows of the loss's lookups, by name of the table.
+        examples: The number of examples, a float32 scalar.
+    """
+    total, parts = loss.loss(predictions, rows)
+    return Outcome(tf.convert_to_tensor(total, tf.float32), examples, parts)

@@ -7,43 +7,24 @@ import dataclasses
 import tensorflow as tf
 
 from ..input.tokens import decode
-from ..losses.base import Loss, Predictions
-from ..tables.base import TableSpec
+from ..losses.base import Predictions
 from ..tables.row_reads import take
 from ..types import Batch, Rows
-from .base import Outcome
-from .window import pairs
-from .words import draw_seed, input_table, loss_outcome
+from .base import Outcome, apply_loss
+from .seeds import draw_seed
+from .window import draw_contexts
+from .word_model import WordModel
 
 
 @dataclasses.dataclass(frozen=True)
-class Cbow:
+class Cbow(WordModel):
     """A model that predicts a word from the words around it (Mikolov et al. 2013a, section 3.1).
 
     The hidden vector is the mean of the context's vectors, as in word2vec.c and in gensim with
     `cbow_mean=1`. All means of a row are one product of the band of pairs and the row's vectors.
     The gradient of a mean is divided among its words. word2vec.c and gensim give each word the
     whole gradient, which is not the gradient of any loss (Irsoy et al. 2021).
-
-    Attributes:
-        size: The number of words, V.
-        dim: The columns of a word's vector, D.
-        window: The most tokens between a centre and a word of its context.
-        output: The loss by which a vector predicts words.
-        seed: The seed of the initial values.
-        dtype: The dtype of the matrix products.
     """
-
-    size: int
-    dim: int
-    window: int
-    output: Loss
-    seed: int
-    dtype: tf.DType = tf.float32
-
-    def tables(self) -> dict[str, TableSpec]:
-        """Return the specs of the table `input`, the contexts' vectors, and the loss's tables."""
-        return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids of all L tokens of each row, and the ids that the loss needs."""
@@ -56,9 +37,9 @@ class Cbow:
         """Return the loss of all centres that have a context, and the number of these centres."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
-        context_sizes_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
-        mean_BTL = tf.cast(tf.math.divide_no_nan(pairs_BTL, context_sizes_BT1), self.dtype)
+        contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
+        context_sizes_BT1 = tf.reduce_sum(contexts_BTL, axis=2, keepdims=True)
+        mean_BTL = tf.cast(tf.math.divide_no_nan(contexts_BTL, context_sizes_BT1), self.dtype)
 
         contexts_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.matmul(mean_BTL, tf.reshape(contexts_ND, (size, length, self.dim)))
@@ -69,7 +50,7 @@ class Cbow:
             self._centres(tokens.ids),
             tf.reshape(weights_BT1, (-1, 1, 1)),
         )
-        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
+        return apply_loss(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
 
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         """Return the ids in the middle of each row, without `window` on both sides, (B T, 1)."""

@@ -1,4 +1,4 @@
-"""Matrix factorization, and the interface of functions that score a user and an item.
+"""Matrix factorization, and the base class of scorers, which score a user and an item.
 
 A scorer first turns the row of each user and of each item into a code of E numbers, each by itself.
 Then it scores pairs of codes. So the work on a row is done once, however many pairs it is in.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -18,18 +18,26 @@ from ..tables.base import TableSpec
 Kernels = Mapping[str, tf.Tensor]
 
 
-class Scorer(Protocol):
+class Scorer:
     """Scores a user and an item from their rows.
 
+    The methods here are of a scorer whose codes are the rows, and whose scores are inner products
+    of codes. A subclass overrides the methods in which it differs.
+
     Attributes:
-        columns: The columns of a user's row, and the columns of an item's row.
+        dim: The columns of a row, D.
         inner: Whether a score is the inner product of the two codes.
         biased: Whether the last number of an item's row is its bias.
     """
 
-    columns: tuple[int, int]
-    inner: bool
-    biased: bool
+    dim: int
+    inner: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """The columns of a user's row, and the columns of an item's row; both D by default."""
+        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the specs of the scorer's own small tables, by name; every step reads all rows.
@@ -37,7 +45,7 @@ class Scorer(Protocol):
         Args:
             seed: The seed of the run.
         """
-        ...
+        return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of users, (N, E) float32.
@@ -46,7 +54,7 @@ class Scorer(Protocol):
             rows_ND: The rows of N users, float32.
             kernels: All rows of the tables of `kernels`.
         """
-        ...
+        return rows_ND
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes of items, (N, E) float32.
@@ -55,7 +63,7 @@ class Scorer(Protocol):
             rows_ND: The rows of N items, float32.
             kernels: All rows of the tables of `kernels`.
         """
-        ...
+        return rows_ND
 
     def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the score of each user and the item beside it, (N,) float32.
@@ -65,7 +73,7 @@ class Scorer(Protocol):
             items_NE: The codes of N items.
             kernels: All rows of the tables of `kernels`.
         """
-        ...
+        return tf.reduce_sum(users_NE * items_NE, axis=1)
 
     def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the score of every user and every item, (M, V) float32.
@@ -75,26 +83,11 @@ class Scorer(Protocol):
             items_VE: The codes of V items.
             kernels: All rows of the tables of `kernels`.
         """
-        ...
-
-
-class InnerProduct:
-    """The base class of scorers whose scores are inner products of codes."""
-
-    inner: ClassVar[bool] = True
-    biased: ClassVar[bool] = False
-
-    def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the inner products of pairs."""
-        return tf.reduce_sum(users_NE * items_NE, axis=1)
-
-    def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return all inner products."""
         return tf.matmul(users_ME, items_VE, transpose_b=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class MatrixFactorization(InnerProduct):
+class MatrixFactorization(Scorer):
     """The score u v + b_u + b_v (Koren, Bell & Volinsky 2009, equation 4).
 
     The paper's mean rating is added by the model. A bias is the last number of its row. The codes
@@ -113,10 +106,6 @@ class MatrixFactorization(InnerProduct):
         """The columns of a user's row and of an item's row: D each, or D + 1 with biases."""
         return self.dim + self.biased, self.dim + self.biased
 
-    def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return no tables."""
-        return {}
-
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes (u, b_u, 1), or the rows as they are if there are no biases."""
         return _append_column(rows_ND, 1.0) if self.biased else rows_ND
@@ -129,7 +118,7 @@ class MatrixFactorization(InnerProduct):
 
 
 @dataclasses.dataclass(frozen=True)
-class ItemBiased(InnerProduct):
+class ItemBiased(Scorer):
     """The score u v + t b_v or cos(u, v) + t b_v, for a softmax over items.
 
     With a bias, the vector of an item need not say how popular the item is. There is no bias of
@@ -151,10 +140,6 @@ class ItemBiased(InnerProduct):
     def columns(self) -> tuple[int, int]:
         """The columns of a user's row, D, and of an item's row, D + 1 with the bias."""
         return self.dim, self.dim + 1
-
-    def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return no tables."""
-        return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes (u, t)."""

@@ -16,8 +16,8 @@ from ..tables.initial import Uniform
 from ..tables.row_reads import take
 from ..types import HOST, Batch, Rows
 from . import recurrent
-from .base import Outcome
-from .words import draw_seed, initial_seed, loss_outcome
+from .base import Outcome, apply_loss
+from .seeds import draw_seed, initial_seed
 
 # The largest initial number of a word vector, as in keras.layers.Embedding.
 _LIMIT = 0.05
@@ -108,9 +108,7 @@ class LanguageModel:
         state_BS = tf.ensure_shape(rows["state"].values_UD, (self.streams, None))
         predictions, state_BS = self.predictions(batch.data, rows, state_BS)
         count = tf.reduce_sum(predictions.weights_GNM)
-        return loss_outcome(self.output, predictions, rows, count)._replace(
-            state={"state": state_BS}
-        )
+        return apply_loss(self.output, predictions, rows, count)._replace(state={"state": state_BS})
 
     def predictions(
         self, tokens_BL: tf.Tensor, rows: dict[str, Rows], state_BS: tf.Tensor

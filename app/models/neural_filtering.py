@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
-from .factorization import InnerProduct, Kernels
-from .words import initial_seed
+from .factorization import Kernels, Scorer
+from .seeds import initial_seed
 
 
 @dataclasses.dataclass(frozen=True)
-class Gmf(InnerProduct):
+class Gmf(Scorer):
     """Generalized matrix factorization (section 3.2): the score h (u * v), where h has D weights.
 
     Attributes:
@@ -22,11 +23,6 @@ class Gmf(InnerProduct):
     """
 
     dim: int
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of a user's row and of an item's row, both D."""
-        return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the spec of the table `products`, which holds h, (D, 1)."""
@@ -36,13 +32,9 @@ class Gmf(InnerProduct):
         """Return h * u, so that a score is an inner product."""
         return rows_ND * kernels["products"][:, 0]
 
-    def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the rows as they are."""
-        return rows_ND
-
 
 @dataclasses.dataclass(frozen=True)
-class Mlp:
+class Mlp(Scorer):
     """A multilayer perceptron over the rows of a user and an item, concatenated (section 3.3).
 
     The product of the first layer's kernel and the concatenated rows is the sum of two products,
@@ -52,19 +44,11 @@ class Mlp:
     Attributes:
         dim: The columns of a row, D.
         layers: The units of each layer. The units of the last one give the score.
-        inner: Always False.
-        biased: Always False.
     """
 
     dim: int
     layers: tuple[int, ...]
-    inner: bool = False
-    biased: bool = False
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The columns of a user's row and of an item's row, both D."""
-        return self.dim, self.dim
+    inner: ClassVar[bool] = False
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
         """Return the spec of a kernel (inputs + 1, units) for each layer; its last row is the bias.
@@ -106,7 +90,7 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuMf:
+class NeuMf(Scorer):
     """The sum of GMF and MLP (section 3.4).
 
     The two share no columns: a row has the columns of GMF, then the columns of the MLP. Neither is
@@ -115,14 +99,11 @@ class NeuMf:
     Attributes:
         gmf: Generalized matrix factorization.
         mlp: The multilayer perceptron.
-        inner: Always False.
-        biased: Always False.
     """
 
     gmf: Gmf
     mlp: Mlp
-    inner: bool = False
-    biased: bool = False
+    inner: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[int, int]:

@@ -7,15 +7,15 @@ import math
 
 import tensorflow as tf
 
-from ..input.pairs import Pairs
-from ..losses.pair_losses import PairBatch, PairLoss
+from ..input.user_item_pairs import UserItemPairs
+from ..losses.user_item_losses import UserItemBatch, UserItemLoss
 from ..tables.base import TableSpec
 from ..tables.initial import LastColumn, Uniform
 from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
 from .factorization import Scorer
-from .words import draw_seed, initial_seed
+from .seeds import draw_seed, initial_seed
 
 # The initial length of a vector, about, for any number of columns. It matters little: NDCG@20 of
 # LastFM is .203 with 0.5, and .201 with the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section
@@ -25,7 +25,7 @@ _LENGTH = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Recommender:
-    """A model that learns from pairs of a user and an item (see `input.pairs.Pairs`).
+    """A model that learns from pairs of a user and an item (see `UserItemPairs`).
 
     Attributes:
         users: The rows of the table of users.
@@ -41,7 +41,7 @@ class Recommender:
     users: int
     items: int
     scorer: Scorer
-    pair_loss: PairLoss
+    pair_loss: UserItemLoss
     seed: int
     row_l2: float = 0.0
 
@@ -63,7 +63,7 @@ class Recommender:
 
         K items are drawn for each pair, by a seed of the step, if the loss has K negatives.
         """
-        pairs: Pairs = batch.data
+        pairs: UserItemPairs = batch.data
         items = pairs.items
         if self.pair_loss.negatives:
             count, seed = items.shape[0] * self.pair_loss.negatives, draw_seed(batch, "negatives")
@@ -79,13 +79,13 @@ class Recommender:
 
         The sum of the weights is the number of examples.
         """
-        pairs: Pairs = batch.data
+        pairs: UserItemPairs = batch.data
         kernels = {  # the unique rows of a range of ids are all rows, in order
             name: tf.ensure_shape(rows[name].values_UD, (spec.rows, spec.columns))
             for name, spec in self.scorer.kernels(self.seed).items()
         }
         users_BD = take(rows["users"], tf.float32)
-        pair_batch = PairBatch(
+        pair_batch = UserItemBatch(
             self.scorer.encode_users(users_BD, kernels),
             rows["items"],
             pairs.ratings,

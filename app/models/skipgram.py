@@ -7,42 +7,23 @@ import dataclasses
 import tensorflow as tf
 
 from ..input.tokens import decode
-from ..losses.base import Loss, Predictions
-from ..tables.base import TableSpec
+from ..losses.base import Predictions
 from ..tables.row_reads import take
 from ..types import Batch, Rows
-from .base import Outcome
-from .window import pairs
-from .words import draw_seed, input_table, loss_outcome
+from .base import Outcome, apply_loss
+from .seeds import draw_seed
+from .window import draw_contexts
+from .word_model import WordModel
 
 
 @dataclasses.dataclass(frozen=True)
-class SkipGram:
+class SkipGram(WordModel):
     """A model that predicts the words around a word (Mikolov et al. 2013a, section 3.2).
 
     A batch has rows of T centres, with `window` more tokens on both sides. Each row is a group of
     predictions: its T centres predict all of its L tokens, under a mask of the pairs. This does
     more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is not.
-
-    Attributes:
-        size: The number of words, V.
-        dim: The columns of a word's vector, D.
-        window: The most tokens between a centre and a word of its context.
-        output: The loss by which a vector predicts words.
-        seed: The seed of the initial values.
-        dtype: The dtype of the matrix products.
     """
-
-    size: int
-    dim: int
-    window: int
-    output: Loss
-    seed: int
-    dtype: tf.DType = tf.float32
-
-    def tables(self) -> dict[str, TableSpec]:
-        """Return the specs of the table `input`, the centres' vectors, and the loss's tables."""
-        return {"input": input_table(self.size, self.dim, self.seed), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids of the T centres of each row, and the ids that the loss needs.
@@ -57,12 +38,12 @@ class SkipGram:
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs of a centre and a word of its context, and their number.
 
-        The reach of each centre is drawn by the seed of the step (see `models.window.pairs`).
+        The reach of each centre is drawn by the seed of the step (see `window.draw_contexts`).
         """
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        pairs_BTL = pairs(tokens, self.window, draw_seed(batch, "window"))
+        contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
         centres_ND = take(rows["input"], self.dtype)
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
-        predictions = Predictions(hidden_BTD, tokens.ids, pairs_BTL)
-        return loss_outcome(self.output, predictions, rows, tf.reduce_sum(pairs_BTL))
+        predictions = Predictions(hidden_BTD, tokens.ids, contexts_BTL)
+        return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts_BTL))

@@ -1,4 +1,4 @@
-"""The pairs of a centre and a context word in rows of tokens."""
+"""The context of each centre in rows of tokens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import tensorflow as tf
 from ..input.tokens import Decoded
 
 
-def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
-    """Draw the reach of each centre, and return a mask of the pairs of a centre and a token.
+def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
+    """Draw the reach of each centre, and return a mask of the tokens of its context.
 
     The reach of each centre is drawn from 1 to `window` tokens to either side, as in word2vec.c.
     A context never holds the centre itself, padding, or tokens of another document.
@@ -19,20 +19,20 @@ def pairs(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
         seed: (2,) integers; the draw is a function of it.
 
     Returns:
-        (B, T, L) float32: 1 where centre t and token l of a row are a pair, else 0.
+        (B, T, L) float32: 1 where token l of a row is in the context of centre t, else 0.
     """
     batch, length = tokens.ids.shape
     centres = length - 2 * window
     reach_BT = tf.random.stateless_uniform((batch, centres), seed, 1, window + 1, tf.int32)
-    return _pair_mask(tokens.real, tokens.document, reach_BT)
+    return _context_mask(tokens.real, tokens.document, reach_BT)
 
 
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
-def _pair_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each pair of a centre and a token of its context, else 0, (B, T, L) float32.
+def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
+    """Return 1 for each token of a centre's context, else 0, (B, T, L) float32.
 
-    The T centres are the middle of the L tokens. A pair has two different tokens of one document,
-    neither of them padding, at most the reach of the centre apart.
+    The T centres are the middle of the L tokens. A centre and a token of its context are different
+    tokens of one document, neither of them padding, at most the reach of the centre apart.
 
     Args:
         real_BL: Whether each position has a token, bool.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
@@ -78,12 +78,21 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     train(kept[0])  # compiles the function
     first, later = _measure_input(job, seconds)
     cycle = itertools.cycle(kept)
-    alone = _measure_rate(lambda: train(next(cycle)), seconds)
+    alone, _ = _measure_rate(lambda: train(next(cycle)), seconds)
     with closing(job.data.batches(range(_MANY_EPOCHS), 0)) as batches:
         for _ in range(_BATCHES):
             train(next(batches)[1])
-        timed = _TimedBatches(batches)
-        both = _measure_rate(lambda: train(next(timed)), seconds)
+        waited = 0.0
+
+        def train_next() -> None:
+            """Train on the next batch, and add the time of the wait for it to `waited`."""
+            nonlocal waited
+            asked = time.perf_counter()
+            _, batch = next(batches)
+            waited += time.perf_counter() - asked
+            train(batch)
+
+        both, spent = _measure_rate(train_next, seconds)
     speeds = {"input": later * words, "step": alone * words}
     bound, faster = sorted(speeds, key=lambda name: speeds[name])
     return Live(
@@ -91,7 +100,7 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
         input=later * words,
         step=alone * words,
         both=both * words,
-        waiting=timed.share(),
+        waiting=waited / spent,
         bytes_per_word=sum(_bytes(tensor) for tensor in tf.nest.flatten(kept[0])) / words,
         bound=bound,
         ratio=speeds[faster] / speeds[bound],
@@ -131,23 +140,6 @@ def text(rates: Live, unit: str) -> str:
     )
 
 
-class _TimedBatches:
-    """An iterator of batches that adds up the time spent waiting for them."""
-
-    def __init__(self, batches: Iterator[tuple[int, tf.Tensor]]):
-        self._batches, self._waited, self._began = batches, 0.0, time.perf_counter()
-
-    def __next__(self) -> tf.Tensor:
-        began = time.perf_counter()
-        _, batch = next(self._batches)
-        self._waited += time.perf_counter() - began
-        return batch
-
-    def share(self) -> float:
-        """Return the time spent waiting, as a share of the time since construction."""
-        return self._waited / (time.perf_counter() - self._began)
-
-
 def _measure_input(job: Job, seconds: float) -> tuple[float, float]:
     """Return the batches a second of the input alone, in the first epoch and in later epochs.
 
@@ -170,10 +162,11 @@ def _measure_input(job: Job, seconds: float) -> tuple[float, float]:
     return first or other, other or first
 
 
-def _measure_rate(call: Callable[[], object], seconds: float) -> float:
-    """Return the calls a second of a function, measured for some seconds."""
+def _measure_rate(call: Callable[[], object], seconds: float) -> tuple[float, float]:
+    """Call a function for some seconds; return the calls a second, and the seconds it took."""
     began, calls = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         call()
         calls += 1
-    return calls / (time.perf_counter() - began)
+    spent = time.perf_counter() - began
+    return calls / spent, spent

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..types import PHASES
 from .profiles import Event, on_stream
-from .threads import by_thread, nested
 
 INPUT = "input"
 
@@ -75,9 +74,9 @@ def collect_work(events: Sequence[Event]) -> Work:
     on_devices = any(on_stream(event) for event in events)
     for thread in by_thread([event for event in events if on_stream(event) == on_devices]):
         for event, outer, own_time in nested(thread):
-            operation = _innermost((*outer, event))
-            if operation is not None:
-                key = _key(operation)
+            innermost = _innermost((*outer, event))
+            if innermost is not None:
+                operation, key = innermost
                 times[key] += own_time / 1e6
                 counts[key] += operation is event
                 computing += 0 if key[2] == INPUT else own_time
@@ -94,17 +93,18 @@ def collect_work(events: Sequence[Event]) -> Work:
     return Work(heaviest, dict(parts), starting / ((starting + computing) or 1.0))
 
 
-def _innermost(stack: Sequence[Event]) -> Event | None:
-    """Return the innermost operation in a stack of nested events, outermost first.
+def _innermost(stack: Sequence[Event]) -> tuple[Event, tuple[str, str, str]] | None:
+    """Return the innermost operation in a stack of nested events, outermost first, and its key.
 
-    Return None if there is none, or if the innermost part of the stack is a wait of an iterator or
-    the executor's work after an operation.
+    Return None if there is none, or if the innermost part of the stack is a call of an iterator, in
+    which a thread waits for another, or the executor's work after an operation.
     """
     for event in reversed(stack):
-        if event.name == _AFTERWARDS or _is_wait(event):
+        if event.name == _AFTERWARDS or event.name.startswith(_ITERATOR):
             return None
-        if _name_and_type(event):
-            return event
+        key = _key(event)
+        if key is not None:
+            return event, key
     return None
 
 
@@ -112,29 +112,19 @@ def _is_input(event: Event) -> bool:
     return event.thread.startswith(_INPUT_THREADS)
 
 
-def _is_wait(event: Event) -> bool:
-    """Return whether the event is a call of an iterator, in which a thread waits for another."""
-    return event.name.startswith(_ITERATOR)
+def _key(event: Event) -> tuple[str, str, str] | None:
+    """Return the name (without the numbers of copies), the type and the part of an operation.
 
-
-def _name_and_type(event: Event) -> tuple[str, str] | None:
-    """Return the name and the type of an event's operation; None if it is no operation.
-
-    A wait of an iterator is none.
+    Return None if the event is no operation.
     """
     if event.name == _ASYNCHRONOUS:
-        return event.args.get("name", ""), event.args.get("kernel_type", "")
-    # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
-    label = event.args.get("long_name") or event.args.get("tf_op") or ""
-    name, colon, kind = label.rpartition(":")
-    return (name, kind) if colon and not _is_wait(event) else None
-
-
-def _key(event: Event) -> tuple[str, str, str]:
-    """Return the name (without the numbers of copies), the type and the part of an operation."""
-    operation = _name_and_type(event)
-    assert operation is not None
-    name, kind = operation
+        name, kind = event.args.get("name", ""), event.args.get("kernel_type", "")
+    else:
+        # NAME:TYPE is in `long_name` for the host and in `tf_op` for kernels of a GPU.
+        label = event.args.get("long_name") or event.args.get("tf_op") or ""
+        name, colon, kind = label.rpartition(":")
+        if not colon:
+            return None
     name = re.sub(r"_\d+(?=/|$)", "", name).removeprefix(_CALL)
     return name, kind, INPUT if _is_input(event) else _phase(name)
 
@@ -147,3 +137,45 @@ def _phase(name: str) -> str:
     first = name.partition("/")[0]
     first = "gradient" if first == "gradient_tape" else first
     return first if first in PHASES else ""
+
+
+def by_thread(events: Sequence[Event]) -> list[list[Event]]:
+    """Group events by process and thread, and sort each group by time.
+
+    Args:
+        events: Events in any order.
+
+    Returns:
+        The events of each thread; an outer event comes before the events within it.
+    """
+    threads: dict[tuple[str, str], list[Event]] = collections.defaultdict(list)
+    for event in events:
+        threads[event.process, event.thread].append(event)
+    return [
+        sorted(thread, key=lambda event: (event.start, -event.length))
+        for thread in threads.values()
+    ]
+
+
+def nested(events: Sequence[Event]) -> Iterator[tuple[Event, tuple[Event, ...], float]]:
+    """Yield each event of a thread, with the events that enclose it and its own time.
+
+    Args:
+        events: The events of a thread, in the order of `by_thread`.
+
+    Yields:
+        The event, the events that enclose it (outermost first), and the microseconds of the event
+        without the events within it.
+    """
+    own_times = [event.length for event in events]
+    outer: list[int] = []  # numbers of the events around the current one, outermost first
+    stacks = []
+    for number, event in enumerate(events):
+        while outer and events[outer[-1]].start + events[outer[-1]].length <= event.start:
+            outer.pop()
+        if outer:
+            own_times[outer[-1]] -= event.length
+        stacks.append(tuple(events[index] for index in outer))
+        outer.append(number)
+    for event, stack, time in zip(events, stacks, own_times, strict=True):
+        yield event, stack, max(time, 0.0)

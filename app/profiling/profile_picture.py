@@ -32,11 +32,9 @@ def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:
     Raises:
         RunError: The file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # optional
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # optional
 
     figure = Figure(figsize=(8, 1.1 + 0.75 * len(bars)), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     longest = max(diagnosis.milliseconds for _, diagnosis in bars)
     for row, (name, diagnosis) in enumerate(bars):

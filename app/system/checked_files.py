@@ -32,11 +32,16 @@ def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
             value has another shape.
         RunError: The file cannot be read.
     """
-    data = _content(path, _JSON_BYTES)
-    if data is None:
-        if optional:
-            return None
-        raise missing(path)
+    with reading(Path(path)):
+        try:
+            with open(path, "rb") as file:
+                data = file.read(_JSON_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            if optional:
+                return None
+            raise
+    if len(data) > _JSON_BYTES:
+        raise damaged(path, f"it is longer than {_JSON_BYTES:,} bytes")
     try:
         value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -93,10 +98,8 @@ def read_bytes(path: str | Path) -> bytes:
         DamagedError: There is no such file.
         RunError: The file cannot be read.
     """
-    data = _content(path)
-    if data is None:
-        raise missing(path)
-    return data
+    with reading(Path(path)):
+        return Path(path).read_bytes()
 
 
 def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
@@ -111,19 +114,14 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
         RunError: The file cannot be read.
     """
     number = 0
-    try:
-        with open(path, "rb") as file:
-            while line := file.readline(longest + 1):
-                number += 1
-                if len(line) > longest:
-                    raise damaged(path, f"line {number} is longer than {longest:,} bytes")
-                if not line.endswith(b"\n"):
-                    raise damaged(path, "its last line is cut short")
-                yield line
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise missing(path) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with reading(Path(path)), open(path, "rb") as file:
+        while line := file.readline(longest + 1):
+            number += 1
+            if len(line) > longest:
+                raise damaged(path, f"line {number} is longer than {longest:,} bytes")
+            if not line.endswith(b"\n"):
+                raise damaged(path, "its last line is cut short")
+            yield line
     if not number:
         raise damaged(path, "it is empty")
 
@@ -168,7 +166,8 @@ def reading(path: Path) -> Iterator[None]:
         is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         if is_missing and failed.is_relative_to(path):
             raise missing(failed) from error
-        raise _unreadable(failed, error) from error
+        reason = error.strerror or error
+        raise RunError(f"cannot read {failed}: {reason}; mend that and run this again") from error
 
 
 def list_folder(folder: Path, prefix: str = "") -> list[Path]:
@@ -192,28 +191,3 @@ def list_folder(folder: Path, prefix: str = "") -> list[Path]:
             f"cannot read {folder}: {error.strerror}; make it readable, or choose another --workdir"
         ) from error
     return [folder / name for name in sorted(names) if name.startswith(prefix)]
-
-
-def _content(path: str | Path, limit: int | None = None) -> bytes | None:
-    """Return the bytes of a file, or None if there is no file.
-
-    Raises:
-        DamagedError: The file is longer than `limit` bytes.
-        RunError: The file cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(-1 if limit is None else limit + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if limit is not None and len(data) > limit:
-        raise damaged(path, f"it is longer than {limit:,} bytes")
-    return data
-
-
-def _unreadable(path: str | Path, error: OSError) -> RunError:
-    """Return the error for a file that the system refuses to read."""
-    reason = error.strerror or error
-    return RunError(f"cannot read {path}: {reason}; mend that and run this again")

@@ -1,4 +1,4 @@
-"""Control of the output of a command to the terminal."""
+"""Output to the terminal: notes of libraries are hidden, and tables have aligned columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 @contextlib.contextmanager
@@ -29,3 +29,15 @@ def hide_stderr() -> Iterator[None]:
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+
+
+def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
+    """Return the rows of a table as lines of text, in columns of equal width.
+
+    Args:
+        rows: The cells of each row; all rows are of equal length.
+        alignments: A character for each column: `<` for left, `>` for right.
+    """
+    widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    specs = [f"{side}{width}" for side, width in zip(alignments, widths, strict=True)]
+    return ["  ".join(map(format, row, specs)).rstrip() for row in rows]

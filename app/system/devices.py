@@ -1,16 +1,15 @@
-"""The devices of a run: their names, their threads, and the dtype of their products."""
+"""The devices of a run: their names, and the dtype of their products."""
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import tensorflow as tf
-from absl import logging
 
 from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
+from .host_memory import read_field
 
-_PRODUCTS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 # The names in /proc/cpuinfo (Linux) of the instructions that multiply bfloat16.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
@@ -26,7 +25,8 @@ def name(settings: RunConfig) -> str:
     Raises:
         UsageError: --device is not a device of this machine.
     """
-    devices = [device.name.removeprefix("/physical_device:") for device in _physical_devices()]
+    known = [device for kind in ("CPU", "GPU") for device in tf.config.list_physical_devices(kind)]
+    devices = [device.name.removeprefix("/physical_device:") for device in known]
     if not settings.device:
         return next((device for device in devices if device.startswith("GPU")), "CPU:0")
     chosen = settings.device.lstrip("/").removeprefix("device:").upper()
@@ -34,40 +34,6 @@ def name(settings: RunConfig) -> str:
     if chosen not in devices:
         raise UsageError(f"--device={settings.device}: not here; choose from {', '.join(devices)}")
     return chosen
-
-
-def use_machine(settings: RunConfig) -> None:
-    """Set the number of TensorFlow's threads, and let it take GPU memory as needed; check --device.
-
-    Operations run side by side on all cores. Each of them uses --intra_op_threads threads. If that
-    is 0: all cores for a language model, else a quarter of the cores, and at most
-    TF_NUM_INTRAOP_THREADS. If TensorFlow has run an operation before, nothing is set, and a warning
-    is logged.
-
-    Args:
-        settings: The settings of the run.
-
-    Raises:
-        UsageError: --device is not a device of this machine.
-    """
-    cores = os.cpu_count() or 1
-    # The operations of a step take 0.1 ms, which is too little to share: it is fastest to run each
-    # operation on one core (2 cores, 2,048 tokens a step: 1.4 ms, shared 2.0). The operations of a
-    # language model depend on each other and are larger (4,096 tokens, 300 units, the cell alone:
-    # 99 ms, shared 70).
-    usual = cores if settings.task == "language_model" else max(1, cores // 4)
-    # TensorFlow's own variable is an upper bound, for processes that share a machine.
-    limit = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    usual = min(usual, int(limit)) if limit.isdecimal() and int(limit) else usual
-    threads = settings.intra_op_threads or usual
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(cores)
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-    except RuntimeError as error:
-        logging.warning("--intra_op_threads=%d is ignored: %s", settings.intra_op_threads, error)
-    name(settings)
 
 
 def shard_devices(config: Config) -> list[str]:
@@ -102,7 +68,7 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
             GPU (NVIDIA from Ampere on) or this machine's CPU has instructions for it.
     """
     if settings.compute_dtype != "auto":
-        return _PRODUCTS[settings.compute_dtype]
+        return tf.as_dtype(settings.compute_dtype)
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
@@ -112,12 +78,4 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
 
 def _processor_flags() -> set[str]:
     """Return the features of the first CPU in /proc/cpuinfo; empty if they are not known."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((set(line.split()) for line in file if line.startswith("flags")), set())
-    except OSError:
-        return set()  # not Linux
-
-
-def _physical_devices() -> list[tf.config.PhysicalDevice]:
-    return tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
+    return set((read_field(Path("/proc/cpuinfo"), "flags") or "").split())

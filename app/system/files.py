@@ -69,54 +69,49 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
     return os.fdopen(descriptor, "rb")
 
 
-def read_lines(
-    path: str | Path, content: str, longest: int = LONGEST_LINE
-) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first.
 
     Args:
         path: The file, which is not decompressed.
         content: The content that the file should have, for messages.
-        longest: The longest allowed line, in bytes.
 
     Yields:
         The number of a line, from 1, and the line with its line break.
 
     Raises:
-        UsageError: The file cannot be read, is a folder or a device, or has a longer line.
+        UsageError: The file cannot be read, is a folder or a device, or has a line of more than
+            `LONGEST_LINE` bytes.
     """
     try:
         with open_stream(path) as file:
-            yield from bounded_lines(file, path, content, longest)
+            yield from bounded_lines(file, path, content)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}; give a file of {content}"
         ) from error
 
 
-def bounded_lines(
-    file: BinaryIO, name: str | Path, content: str, longest: int = LONGEST_LINE
-) -> Iterator[tuple[int, bytes]]:
+def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of an open file, without a byte-order mark.
 
     Args:
         file: The open file.
         name: The name of the file, for messages.
         content: The content that the file should have, for messages.
-        longest: The most bytes that a line may have.
 
     Yields:
         The number of each line, from 1, and the line with its line break.
 
     Raises:
-        UsageError: A line is longer.
+        UsageError: A line has more than `LONGEST_LINE` bytes.
     """
-    number = 0
-    while line := file.readline(longest + 1):
-        number += 1
-        if len(line) > longest:
+    lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE:
             raise UsageError(
-                f"{name}, line {number}: longer than {longest:,} bytes; give a file of {content}"
+                f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; give a file of "
+                f"{content}"
             )
         yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 

@@ -6,21 +6,11 @@ import os
 from pathlib import Path
 
 # For control groups of version 2 and of version 1: the folder, the files of the limit and of the
-# usage, and the fields in memory.stat for cached files (the kernel's admin-guide, cgroup-v2.rst and
-# cgroup-v1/memory.rst).
+# usage, and the prefix of the fields in memory.stat for cached files (the kernel's admin-guide,
+# cgroup-v2.rst and cgroup-v1/memory.rst).
 _GROUPS = (
-    (
-        Path("/sys/fs/cgroup"),
-        "memory.max",
-        "memory.current",
-        ("inactive_file", "active_file"),
-    ),
-    (
-        Path("/sys/fs/cgroup/memory"),
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        ("total_inactive_file", "total_active_file"),
-    ),
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ""),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
 
 
@@ -37,12 +27,13 @@ def free_bytes() -> int:
     """
     available = read_field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else memory_bytes()
-    for folder, limit, used, file_fields in _GROUPS:
+    for folder, limit, used, prefix in _GROUPS:
         limit_text = (_read_text(folder / limit) or "max").strip()
         if limit_text != "max":
             usage = int(_read_text(folder / used) or 0)
             lines = (_read_text(folder / "memory.stat") or "").splitlines()
             pairs = (line.split() for line in lines)
+            file_fields = {f"{prefix}inactive_file", f"{prefix}active_file"}
             cached = sum(int(count) for name, count in pairs if name in file_fields)
             free = min(free, int(limit_text) - max(usage - cached, 0))
     return free

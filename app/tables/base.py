@@ -106,8 +106,8 @@ class Table(Protocol):
             ids_U: Ids (U,), or a result of this method, to be returned unchanged.
 
         Returns:
-            The ids to give to `gather` and `assign`. A table that stores its rows by id
-            returns the ids as they are.
+            The ids to give to `gather` and `assign`. A table in a variable returns the ids as they
+            are.
         """
         ...
 

@@ -196,7 +196,7 @@ class CachedTable(tf.Module):
         return sum(table._cache.bytes() for table in self._with_slots().values())
 
     def is_finite(self) -> bool:
-        """Return whether every number of the cached rows is finite; no other row is read."""
+        """Return whether every number of the cached rows is finite; slots are not read."""
         return self._cache.is_finite()
 
     def layout(self) -> Layout:

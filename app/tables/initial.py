@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -56,7 +57,7 @@ class Uniform:
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
         """Return the values of a whole table, (V, D) float32, made in one buffer."""
-        return _uniform_table(tf.range(shape[0], dtype=tf.int64), shape[1], self.limit, self.seed)
+        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows.
@@ -86,8 +87,7 @@ class LastColumn:
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
         """Return the values of a whole table, (V, D) float32."""
-        others = self.others((shape[0], shape[1] - 1))
-        return tf.concat([others, self.last_V[:, tf.newaxis]], axis=1)
+        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be indices of `last_V`; see `Uniform.rows`."""
@@ -130,6 +130,26 @@ def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> 
     return tf.gather(initial(shape), ids_U)
 
 
+def all_rows(initial: Any, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
+    """Return the values of a whole table, made by id in one buffer.
+
+    Args:
+        initial: Initial values with a method `rows`.
+        shape: The shape of the table, (V, D).
+        dtype: The dtype of the result.
+    """
+
+    # XLA makes one loop of this, which holds nothing but the result. The ids are an argument: from
+    # constant ids TensorFlow would first compute all values, only to see whether to keep them.
+    @tf.function(autograph=False, jit_compile=True)
+    def make(ids_V: tf.Tensor) -> tf.Tensor:
+        return tf.cast(initial.rows(ids_V, shape[1]), dtype)
+
+    ids_V = tf.range(shape[0], dtype=tf.int64)
+    # A device of another machine runs an XLA function only inside another function.
+    return tf.function(make, autograph=False).get_concrete_function(ids_V)(ids_V)
+
+
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
     """Return the FarmHash of each string, as TensorFlow computes it.
 
@@ -140,13 +160,6 @@ def fingerprints(strings: tf.Tensor) -> tf.Tensor:
         Numbers of the same shape, int64, at least 0.
     """
     return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
-
-
-def _uniform_table(ids_V: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
-    """Return the same rows as `_hash_rows`, compiled by XLA."""
-    # XLA makes one loop of this, which holds nothing but the result.
-    compiled = tf.function(_hash_rows, autograph=False, jit_compile=True)
-    return compiled.get_concrete_function(ids_V, columns, limit, seed)(ids_V)
 
 
 def _hash_rows(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:

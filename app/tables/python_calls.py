@@ -21,7 +21,8 @@ def call_python(
 ) -> tf.Tensor | None:
     """Add an operation to the graph that calls a Python function of arrays each time it runs.
 
-    If the function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
+    TensorFlow runs the calls of one tf.function in the order in which they were traced. If the
+    function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
     operation.
 
     Args:

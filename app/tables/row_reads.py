@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -45,6 +45,22 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     with tf.device(HOST):
         ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
         return ids_U, inverse_N
+
+
+def gather_unique(
+    lookups: Mapping[str, tf.Tensor], gather: Callable[[str, tf.Tensor], tf.Tensor]
+) -> dict[str, Rows]:
+    """Return the rows of the given ids, each row once, by the name of the table.
+
+    Args:
+        lookups: Ids of any shape, by the name of the table.
+        gather: Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
+    """
+    rows = {}
+    for name, ids in lookups.items():
+        ids_U, inverse_N = unique(ids)
+        rows[name] = Rows(gather(name, ids_U), inverse_N, ids_U)
+    return rows
 
 
 def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
-from .initial import Constant, Initial, Uniform
+from .initial import Constant, Initial, initial_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class ShardedTable(tf.Module):
                 shard.assign(rows_M, rows_MD)
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make the optimizer state of each row in its shard; see `Table.add_slots`."""
+        """Make the optimizer state of each row in its shard; see `RoundedTable.add_slots`."""
         for shard in self.parts:
             shard.add_slots(slots)
         self._gather_slots()
@@ -194,36 +194,21 @@ def make(
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
-        values, shard_seed = _shard_values(initial, plan, shard), seed + (shard << 32)
+        values = initial if isinstance(initial, Constant) else _ShardValues(initial, plan, shard)
+        shard_seed = seed + (shard << 32)
         with tf.device(device):
             parts.append(DeviceTable(plan.size(shard), columns, values, seed=shard_seed, **options))
     return ShardedTable(parts, plan)
-
-
-def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
-    """Return a function that makes the initial values of one shard.
-
-    If values cannot be made by id, it makes the whole table and keeps the rows of the shard.
-    """
-    if initial is tf.zeros or isinstance(initial, Constant):
-        return initial
-    if hasattr(initial, "rows"):
-        return _ShardValues(initial, plan, shard)
-    return lambda shape: tf.gather(
-        initial((plan.rows, shape[1])), plan.ids(shard, tf.range(shape[0]))
-    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _ShardValues:
     """The initial values of a shard, made by id: row r of the shard has the values of its id."""
 
-    initial: Uniform
+    initial: Initial
     plan: ShardingPlan
     shard: int
 
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        return self.rows(tf.range(shape[0], dtype=tf.int64), shape[1])
-
     def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
-        return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)
+        ids_U = self.plan.ids(self.shard, rows_U)
+        return initial_rows(self.initial, ids_U, (self.plan.rows, columns))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-import numpy as np
 import tensorflow as tf
 
-from ..build import outputs
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError, UsageError
 from ..evaluation import closing, score_report
 from ..exporting import projector
 from ..input.tokens import PAD
-from ..losses.base import Loss
 from ..tables.base import Table
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
@@ -32,7 +29,7 @@ def make_data(
     batches: Batches,
     epoch_size: int,
     batch_unit: str,
-    empty: tf.Tensor | None = None,
+    micro_batch: tf.TensorSpec | None = None,
 ) -> TrainingData:
     """Return the batches of a task on running text, with the facts that the training loop needs.
 
@@ -43,12 +40,16 @@ def make_data(
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
         batch_unit: The unit of --batch_tokens, for the banner.
-        empty: A micro-batch of padding, or None (see `TrainingData`).
+        micro_batch: The spec of a micro-batch of one step, for `TrainingData.empty`; None if every
+            process makes whole batches.
     """
+    steps, empty = config.input.steps_per_call, None
+    if micro_batch is not None:
+        empty = tf.fill((steps, *micro_batch.shape), PAD)
     return TrainingData(
         batches=batches,
         expected_batches=text.batches,
-        steps_per_batch=config.input.steps_per_call,
+        steps_per_batch=steps,
         epoch_size=epoch_size,
         batch_unit=batch_unit,
         empty=empty,
@@ -58,33 +59,15 @@ def make_data(
     )
 
 
-def make_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
-    """Return the loss of --loss over the words of a vocabulary.
-
-    Args:
-        config: The configuration of the run.
-        counts_V: Occurrences of each word, (V,), descending.
-        columns: Length of the vectors that are scored against words.
-
-    Raises:
-        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
-    """
-    targets = config.input.micro_tokens
-    return outputs.make_loss(
-        config.model, outputs.OutputSpec(counts_V, columns, targets, config.run.seed)
-    )
-
-
-def make_empty_batch(config: Config, halo: int) -> tf.Tensor:
-    """Return a micro-batch (S, B, L) int32 of `PAD` only, for a process that has no text left.
+def micro_batch_spec(config: Config, halo: int) -> tf.TensorSpec:
+    """Return the spec of a micro-batch of one step: tokens (B, L) int32.
 
     Args:
         config: The configuration of the run.
         halo: The number of context tokens beside the T tokens of a row, L - T.
     """
-    settings = config.input
-    rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens + halo
-    return tf.fill((settings.steps_per_call, rows, length), PAD)
+    rows, length = config.input.micro_tokens // config.input.row_tokens, config.input.row_tokens
+    return tf.TensorSpec([rows, length + halo], tf.int32)
 
 
 class VectorEvaluator(Evaluator):
@@ -137,14 +120,10 @@ def _about(text: Text, config: Config) -> list[tuple[str, str]]:
     if text.vocabulary is NO_VOCABULARY:
         size = "grows with the text"
     elif not config.vocabulary.vocab:  # a given vocabulary counts other text
-        size += f", {_count_known_words(text) / text.words:.1%} of it"
+        tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
+        known = counts.sum() - (counts[tokens.index(UNK)] if UNK in tokens else 0)
+        size += f", {known / text.words:.1%} of it"
     return [
         ("corpus", f"{text.words:,} words in {len(text.sources)} file(s)"),
         ("vocabulary", size),
     ]
-
-
-def _count_known_words(text: Text) -> int:
-    """Return the number of words of the corpus that have an id of their own."""
-    tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
-    return int(counts.sum()) - (int(counts[tokens.index(UNK)]) if UNK in tokens else 0)

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..errors import RunError
+from ..config import CorpusConfig, InputConfig
+from ..errors import RunError, UsageError
 from . import reading
 
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
@@ -19,15 +20,13 @@ without_autograph = tf.autograph.experimental.do_not_convert
 
 def block_dataset(
     sources: tuple[str, ...],
-    documents: str,
-    invalid_utf8: str,
+    corpus: CorpusConfig,
+    settings: InputConfig,
     progress: reading.Progress,
-    block_bytes: int = reading.BLOCK_BYTES,
-    readers: int = 4,
 ) -> tf.data.Dataset:
     """Return a dataset of the `reading.blocks` of every source, string scalars.
 
-    Files are read only when the dataset is iterated. The blocks of `readers` sources are taken in
+    Files are read only when the dataset is iterated. The blocks of --readers sources are taken in
     turn. The order depends only on the arguments. No document continues in another block: a
     document longer than a block becomes documents of a block each, cut at white space. That loses
     the word pairs across the cut, at most window (window + 1) per block; a MiB of text has about a
@@ -38,17 +37,17 @@ def block_dataset(
 
     Args:
         sources: Paths of the files.
-        documents: Value of --documents: "line", "file" or "none".
-        invalid_utf8: Value of --invalid_utf8: "replace" or "error".
+        corpus: How to divide the text into documents, and what to do with invalid UTF-8.
+        settings: Largest size of a block, and number of sources to read at a time.
         progress: State of these sources; updated while they are read.
-        block_bytes: Largest size of a block.
-        readers: Number of sources to read at a time.
     """
+    how = corpus.documents, corpus.invalid_utf8, settings.block_bytes
 
     def read(index: int) -> Iterator[bytes]:
-        return reading.blocks(sources[index], documents, invalid_utf8, block_bytes, progress, index)
+        return reading.blocks(sources[index], *how, progress, index)
 
-    return interleave_sources(len(sources), read, tf.TensorSpec([], tf.string), progress, readers)
+    signature = tf.TensorSpec([], tf.string)
+    return interleave_sources(len(sources), read, signature, progress, settings.readers)
 
 
 @without_autograph
@@ -61,7 +60,8 @@ def interleave_sources(
 ) -> tf.data.Dataset:
     """Return a dataset of the elements of each source, from `readers` sources in turn.
 
-    A RunError of `read` is put into `progress`. It ends the dataset early and without a message.
+    A RunError or UsageError of `read` is put into `progress`. It ends the dataset early and without
+    a message.
 
     Args:
         sources: Number of sources.
@@ -78,7 +78,7 @@ def interleave_sources(
                 if progress.error is not None:
                     return
                 yield item
-        except RunError as error:
+        except (RunError, UsageError) as error:
             progress.error = error
 
     def make_source(index: tf.Tensor) -> tf.data.Dataset:

@@ -1,4 +1,7 @@
-"""Names that may have blanks, such as labels, users and items: counting them, and their files."""
+"""Names that may have blanks (labels, users, items): counts, and files that only a run writes.
+
+Tokens of text, which have no white space, are in `text.vocabulary`; a user may write their file.
+"""
 
 from __future__ import annotations
 

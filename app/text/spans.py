@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from ..config import CorpusConfig, InputConfig
 from ..system.files import opener
 from . import reading
 from .blocks import interleave_sources, raise_read_errors
@@ -28,7 +29,7 @@ def is_cuttable(path: str) -> bool:
 
 
 def build_index(
-    sources: tuple[str, ...], documents: str, invalid_utf8: str, block_bytes: int, readers: int
+    sources: tuple[str, ...], corpus: CorpusConfig, settings: InputConfig
 ) -> np.ndarray:
     """Read the whole text, and return the positions of its blocks, (N, 4) int64.
 
@@ -38,25 +39,23 @@ def build_index(
 
     Args:
         sources: Paths of the files.
-        documents: Value of --documents.
-        invalid_utf8: Value of --invalid_utf8.
-        block_bytes: Largest size of a block.
-        readers: Number of sources to read at a time.
+        corpus: How to divide the text into documents, and what to do with invalid UTF-8.
+        settings: Largest size of a block, and number of sources to read at a time.
 
     Raises:
-        RunError: A source cannot be read, or it is not UTF-8 and `invalid_utf8` is "error".
+        RunError: A source cannot be read, or it is not UTF-8 with --invalid_utf8=error.
     """
     progress = reading.Progress.make(sources)
 
     def read(source: int) -> Iterator[list[int]]:
         """Yield the position of each block of a source."""
-        path = sources[source]
-        for offset, text in reading.raw_blocks(path, documents, block_bytes, progress, source):
-            _, replaced = reading.to_valid_utf8(text, invalid_utf8, path, offset)
+        path, size = sources[source], settings.block_bytes
+        for offset, text in reading.raw_blocks(path, corpus.documents, size, progress, source):
+            _, replaced = reading.to_valid_utf8(text, corpus.invalid_utf8, path, offset)
             yield [source, offset, len(text), replaced]
 
     signature = tf.TensorSpec([4], tf.int64)
-    positions = interleave_sources(len(sources), read, signature, progress, readers)
+    positions = interleave_sources(len(sources), read, signature, progress, settings.readers)
     with raise_read_errors(progress):
         return np.array(list(positions.as_numpy_iterator()), np.int64).reshape(-1, 4)
 

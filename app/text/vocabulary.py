@@ -1,4 +1,7 @@
-"""The vocabulary of a run, most frequent token first, and its file."""
+"""The tokens of a text by descending count, and their file, which a user may write (--vocab).
+
+Names that may have blanks, such as labels and users, have files of their own: see `text.names`.
+"""
 
 from __future__ import annotations
 

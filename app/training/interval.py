@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
 from .job import Job
 from .profile_hooks import Item
-
-# See `Runner.totals`.
-Totals = Callable[[Sequence[Any]], tuple[float, float]]
+from .runner import Runner
 
 
 class Interval:
@@ -25,15 +23,15 @@ class Interval:
         job: What is trained.
         epochs: The number of epochs of the whole run.
         position: Where the run is.
-        totals: Returns the summed loss and number of examples of some calls.
+        runner: Makes the steps.
 
     Attributes:
         losses: The results of `Runner.run_steps` since the last logged step.
         step: The last logged step.
     """
 
-    def __init__(self, job: Job, epochs: int, position: Position, totals: Totals):
-        self._job, self._epochs, self._totals = job, epochs, totals
+    def __init__(self, job: Job, epochs: int, position: Position, runner: Runner):
+        self._job, self._epochs, self._runner = job, epochs, runner
         self._before = position.seconds
         self._began = time.perf_counter()
         self._start(position)
@@ -85,7 +83,7 @@ class Interval:
         Raises:
             RunError: The loss is not finite.
         """
-        total, examples = self._totals(self.losses)
+        total, examples = self._runner.totals(self.losses)
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))

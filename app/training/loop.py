@@ -70,11 +70,17 @@ def train(
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     expect_batches(position, job)
     set_micro_batches(position, job)
+    metrics: Metrics | Quiet = Quiet()
+    display: Display | Quiet = Quiet()
+    if runner.chief:
+        metrics = Metrics(workdir.metrics, workdir.tensorboard, position.step)
+        batches, done = position.batches, round(position.done * position.batches)
+        display = Display(settings.epochs * batches, done, job.data.unit)
     with (
         asked_to_stop() as stop,
         closing(staging),
-        closing(_metrics(workdir, position, runner)) as metrics,
-        closing(_display(settings.epochs, position, job, runner)) as display,
+        closing(metrics),
+        closing(display),
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
         closing(Scoring(runner.is_asynchronous and not settings.patience)) as scoring,
     ):
@@ -101,7 +107,7 @@ class _Loop:
     scoring: Scoring
 
     def __post_init__(self) -> None:
-        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner.totals)
+        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
         self.is_audited = not (self.settings.audit and self.runner.chief)
@@ -257,18 +263,3 @@ class _Loop:
             position.best, position.since = score, 0
             if self.runner.chief:
                 self.best.save(position)
-
-
-def _metrics(workdir: Workdir, position: Position, runner: Runner) -> Metrics | Quiet:
-    """Return the writer of metrics; outside of the chief, one that does nothing."""
-    if not runner.chief:
-        return Quiet()
-    return Metrics(workdir.metrics, workdir.tensorboard, position.step)
-
-
-def _display(epochs: int, position: Position, job: Job, runner: Runner) -> Display | Quiet:
-    """Return the display of the progress; outside of the chief, one that does nothing."""
-    if not runner.chief:
-        return Quiet()
-    batches = position.batches
-    return Display(epochs * batches, round(position.done * batches), job.data.unit)

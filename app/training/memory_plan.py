@@ -90,14 +90,14 @@ def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> li
     return [
         Item(f"{name}: hot rows", f"{pinned:,} rows", place, pinned * row_bytes(parts)),
         Item(
-            f"{name}: staged rows",
+            f"{name}: cached rows",
             f"{size.unpinned:,} rows",
             place,
             size.unpinned * row_bytes(parts),
         ),
         # One for the steps, and one for the chunk that is prepared meanwhile.
-        Item(f"{name}: maps of ids", f"{rows:,} ids", HOST, 2 * 4 * rows),
-        Item(f"{name}: rows on their way", f"{size.loaded:,} rows", HOST, size.loaded * moved),
+        Item(f"{name}: cache maps", f"{rows:,} ids", HOST, 2 * 4 * rows),
+        Item(f"{name}: prefetched rows", f"{size.loaded:,} rows", HOST, size.loaded * moved),
     ]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import tensorflow as tf
@@ -111,16 +110,13 @@ class Display:
 
     def __init__(self, batches: int, done: int, unit: str):
         self._unit = unit
-        self._bar = (
-            tqdm.tqdm(total=batches, initial=done, unit="call", desc="training", dynamic_ncols=True)
-            if sys.stderr.isatty()
-            else None
-        )
+        options = {"unit": "call", "desc": "training", "dynamic_ncols": True}
+        is_hidden = not sys.stderr.isatty()  # the methods of the bar then do nothing
+        self._bar = tqdm.tqdm(total=batches, initial=done, disable=is_hidden, **options)
 
     def advance(self) -> None:
         """Count one more batch."""
-        if self._bar is not None:
-            self._bar.update()
+        self._bar.update()
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """Show the metrics of an interval: beside the bar, or as a line of the log.
@@ -136,9 +132,8 @@ class Display:
             f"loss {values['loss']:.4f}{perplexity}, rate {values['learning_rate']:.4f}, "
             f"waiting for input {values['input_wait']:.1%}"
         )
-        if self._bar is not None:
-            self._bar.set_postfix_str(text)
-        else:
+        self._bar.set_postfix_str(text)
+        if self._bar.disable:
             minutes, seconds = divmod(round(values["seconds_left"]), 60)
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
 
@@ -150,13 +145,12 @@ class Display:
             values: The scores by name.
         """
         text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
-        with tqdm.tqdm.external_write_mode() if self._bar is not None else nullcontext():
+        with tqdm.tqdm.external_write_mode():
             logging.info("step %d: %s", step, text)
 
     def close(self) -> None:
         """Close the bar and leave it on the screen."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
 
 class Quiet:

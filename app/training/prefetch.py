@@ -8,8 +8,8 @@ time, so that a row is always written back before it is read again.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
-import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -87,36 +87,14 @@ class _Chunk(NamedTuple):
         items: The batches with their epochs.
         plans: The rows to evict and to load before them, by table.
         loaded: The values of the rows to load, by table (see `CachedTable.load`).
-        looked_up: The number of ids that the steps look up.
-        missed: The number of unique ids among them that are not in the cache.
+        counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
+            of unique ids among them that are not in the cache.
     """
 
     items: list[tuple[int, Any]]
     plans: dict[str, CachePlan]
     loaded: dict[str, dict[str, tf.Tensor]]
-    looked_up: int = 0
-    missed: int = 0
-
-
-@dataclasses.dataclass
-class _Counts:
-    """The counts since the last metrics.
-
-    Attributes:
-        looked_up: The number of ids that the steps look up.
-        missed: The number of misses.
-        bytes: The bytes loaded and evicted.
-        stalled: The seconds in which the steps waited for rows.
-        steps: The number of steps.
-        began: The time at which the counts began.
-    """
-
-    looked_up: int = 0
-    missed: int = 0
-    bytes: int = 0
-    stalled: float = 0.0
-    steps: int = 0
-    began: float = dataclasses.field(default_factory=time.perf_counter)
+    counts: dict[str, int]
 
 
 class Prefetcher(InPlace):
@@ -159,7 +137,10 @@ class Prefetcher(InPlace):
         self._maps: dict[str, CacheMap] = {}
         self._calls: list[_Call] = []  # the next calls, whose ids are known
         self._writes: list[concurrent.futures.Future] = []
-        self._counts = _Counts()
+        # Since the last metrics: ids that were looked up, misses, steps, bytes loaded and evicted,
+        # and the seconds in which the steps waited for rows.
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._began = time.perf_counter()  # the time of the last metrics
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "prefetch")
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
@@ -182,10 +163,8 @@ class Prefetcher(InPlace):
             if not chunk.items:
                 return
             step += len(chunk.items) * self._steps
-            self._counts.steps += len(chunk.items) * self._steps
-            self._counts.looked_up += chunk.looked_up
-            self._counts.missed += chunk.missed
-            self._counts.stalled += time.perf_counter() - began
+            self._counts.update(chunk.counts, steps=len(chunk.items) * self._steps)
+            self._counts["stalled"] += time.perf_counter() - began  # type: ignore[assignment]
             following = self._thread.submit(self._make_chunk, batches, step)
             yield from chunk.items
 
@@ -207,12 +186,12 @@ class Prefetcher(InPlace):
             staged_bytes: The bytes loaded and evicted in a step.
             stage_stall: The fraction of the time in which the steps waited for rows.
         """
-        counts, self._counts = self._counts, _Counts()
-        seconds = max(self._counts.began - counts.began, 1e-9)
+        counts, began, now = self._counts, self._began, time.perf_counter()
+        self._counts, self._began = collections.Counter(), now
         return {
-            "stage_hit_rate": 1 - counts.missed / max(counts.looked_up, 1),
-            "staged_bytes": counts.bytes / max(counts.steps, 1),
-            "stage_stall": counts.stalled / seconds,
+            "stage_hit_rate": 1 - counts["missed"] / max(counts["looked_up"], 1),
+            "staged_bytes": counts["bytes"] / max(counts["steps"], 1),
+            "stage_stall": counts["stalled"] / max(now - began, 1e-9),
         }
 
     def close(self) -> None:
@@ -226,7 +205,7 @@ class Prefetcher(InPlace):
             evicted = table.apply(plan, chunk.loaded[name])
             self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
             rows = len(plan.evicted_ids_N) + len(plan.loaded_ids_M)
-            self._counts.bytes += rows * table.row_bytes()
+            self._counts["bytes"] += rows * table.row_bytes()
 
     def _check_writes(self) -> None:
         """Raise the error of a finished write of evicted rows, if there is one; wait for none."""
@@ -250,7 +229,7 @@ class Prefetcher(InPlace):
                 break
             self._calls.append(self._look_up(item, step + len(self._calls) * self._steps))
         if not self._calls:
-            return _Chunk([], {}, {})
+            return _Chunk([], {}, {}, {})
         for count in range(len(self._calls), 0, -1):
             ids = _join_ids(self._calls[:count])
             plans = {name: cache_map.plan(ids[name]) for name, cache_map in self._maps.items()}
@@ -264,8 +243,8 @@ class Prefetcher(InPlace):
             missed += len(cache_map.misses(ids[name]))
             cache_map.apply(plans[name], ids[name])
             loaded[name] = self._cached[name].load(plans[name].loaded_ids_M)
-        looked_up = sum(call.looked_up for call in calls)
-        return _Chunk([call.item for call in calls], plans, loaded, looked_up, missed)
+        counts = {"looked_up": sum(call.looked_up for call in calls), "missed": missed}
+        return _Chunk([call.item for call in calls], plans, loaded, counts)
 
     def _look_up(self, item: tuple[int, Any], step: int) -> _Call:
         """Return the lookups of a batch; `step` is the number of steps before it."""

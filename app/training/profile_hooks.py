@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from ..errors import UsageError
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"
 
-_USUAL_CALLS = 101  # the median of so many calls is the usual time
+_USUAL_CALLS = 101  # the median of so many calls before a call is the usual time
 _KNOWN_CALLS = 20  # the usual time is known after so many calls
 _SLOW_CALLS = 3  # the median of so many calls is the recent time; one may be a checkpoint
 _RECORDED_CALLS = 20  # the length of a recording once calls are slow
@@ -73,12 +74,12 @@ class Profiler:
 
     def __init__(self, settings: RunConfig, folder: Path):
         self._windows = windows(settings.profile_steps)
-        self._slow = _Slowness(settings.profile_on_slow) if settings.profile_on_slow else None
+        self._slow = settings.profile_on_slow  # 0 after a profile of slow calls
+        self._times: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
         self._folder = folder
         self._began = self._now = 0  # the first and the current step of a recording
-        self._stop: int | None = (
-            None  # the step at which the recording ends; None while there is none
-        )
+        # The step at which the recording ends; None while there is none.
+        self._stop: int | None = None
         self._named = 0  # the time in seconds that names the last profile
         self._compiled = False
 
@@ -118,9 +119,7 @@ class Profiler:
                 logging.info(
                     "profile of steps %d to %d recorded; read it with: "
                     f"python -m {PACKAGE}.profile --workdir=%s",
-                    self._began,
-                    self._now,
-                    self._folder.parent,
+                    *(self._began, self._now, self._folder.parent),
                 )
 
     def _start_or_stop(self, step: int) -> None:
@@ -137,13 +136,15 @@ class Profiler:
 
         `seconds` is the time of the call, and `call` its number of steps.
         """
-        assert self._slow is not None
-        usual, recent = self._slow.add_call(seconds)
-        if usual:
+        is_known = len(self._times) >= _KNOWN_CALLS
+        usual = statistics.median(self._times) if is_known else math.inf
+        self._times.append(seconds)
+        recent = statistics.median([*self._times][-_SLOW_CALLS:])
+        if recent > self._slow * usual:
             logging.warning(
                 "step %d: calls take %.3g s, usually %.3g; recording a profile", step, recent, usual
             )
-            self._slow = None  # one such profile is enough
+            self._slow = 0.0  # one such profile is enough
             self._record(step, step + _RECORDED_CALLS * call)
 
     def _record(self, step: int, stop: int) -> None:
@@ -171,24 +172,3 @@ class Profiler:
             self._windows = []  # recording would fail again at every call
             reason = str(error).splitlines()[0]
             logging.warning("the profile cannot be recorded; the run goes on: %s", reason)
-
-
-class _Slowness:
-    """Detects when calls take `factor` times as long as usual."""
-
-    def __init__(self, factor: float):
-        self._factor = factor
-        self._usual: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
-        self._recent: collections.deque[float] = collections.deque(maxlen=_SLOW_CALLS)
-
-    def add_call(self, seconds: float) -> tuple[float, float]:
-        """Add the time of a call; return the usual and the recent time if slow, else zeros.
-
-        Times are medians in seconds. The result is zeros, too, for the first 20 calls.
-        """
-        known = len(self._usual) >= _KNOWN_CALLS
-        usual = statistics.median(self._usual) if known else 0.0
-        self._usual.append(seconds)
-        self._recent.append(seconds)
-        recent = statistics.median(self._recent)
-        return (usual, recent) if known and recent > self._factor * usual else (0.0, 0.0)

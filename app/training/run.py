@@ -21,7 +21,7 @@ from pathlib import Path
 from absl import logging
 
 from .. import __name__ as PACKAGE
-from ..build import strategies
+from ..build import strategies, threads
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
 from ..config import Config, RunConfig, checks
@@ -29,7 +29,6 @@ from ..config.settings import by_name
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, UsageError
-from ..system import devices
 from ..tasks import all_tasks
 from . import banner, loop, profile_hooks, progress
 from .job import Job
@@ -58,7 +57,7 @@ def train_and_evaluate(config: Config, workdir: str | Path) -> str:
     config, hosts = dataclasses.replace(config, run=settings), None
     if not settings.plan_only:  # a plan is made without the other processes
         hosts = parse_tf_config(settings.strategy, os.environ.get("TF_CONFIG"))
-    devices.use_machine(settings)
+    threads.use_machine(settings)
     # --plan_only reads the workdir, if one is given, and writes nothing there.
     place = Workdir(settings.workdir or os.devnull)
     try:

@@ -36,6 +36,15 @@ def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
     assert all(spec.rows >= 1 for spec in loss.tables().values())
 
 
+@pytest.mark.parametrize("name", outputs.LOSSES)
+def test_losses_with_one_row_for_each_word(name):
+    sizes = list(rows(make(loss=name)).values())
+    if name in outputs.ROW_PER_WORD:
+        assert sizes == [WORDS]
+    elif name not in ("negative_sampling", "nce"):  # no losses of a classifier
+        assert sizes != [WORDS]
+
+
 def test_flags_of_class_softmax():
     (starts,) = classes.partition(COUNTS, 2, "fewest_rows", 0, TARGETS)
     assert rows(make(loss="class_softmax")) == {"output": WORDS, "classes": len(starts) - 1}

@@ -169,7 +169,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.make_staging(cache_sizes, model, tables, settings, devices)
+    brought = storage.make_staging(cache_sizes, model, tables, settings, devices[0])
     assert isinstance(brought, Prefetcher if flags["table"] == "host" else InPlace)
     brought.close()
 

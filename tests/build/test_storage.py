@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import dynamic_rows, placing, storage, updates
+from app.build import dynamic_rows, placing, storage
 from app.checkpoints import stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
-from app.config import Config, OptimizerConfig, TableConfig
+from app.config import Config, TableConfig
 from app.errors import RunError, UsageError
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable
@@ -37,7 +37,7 @@ def config(rows):
 
 
 def rows_of(rows):
-    return dynamic_rows.rows_for_ids(SPECS, updates.make_optimizer(OptimizerConfig()), config(rows))
+    return dynamic_rows.rows_for_ids(SPECS, config(rows))
 
 
 def made(rows):

@@ -50,9 +50,9 @@ def test_a_choice_that_does_not_exist(name):
 @pytest.mark.parametrize(
     ("name", "least"),
     [
-        (name, field.metadata["minimum"])
+        (name, field.metadata["bounds"][0])
         for name, field in settings.fields().items()
-        if field.metadata["minimum"] is not None and not field.metadata["numbers"]
+        if field.metadata["bounds"] and not field.metadata["numbers"]
     ],
 )
 def test_a_number_that_is_too_small(name, least):
@@ -179,19 +179,18 @@ def test_what_a_setting_belongs_to_exists():
 def test_every_number_has_both_bounds():
     for name, field in [*settings.fields().items(), *BENCH_FIELDS]:
         if type(field.default) in (int, float):
-            bounds = field.metadata
-            most = bounds["below"] if bounds["maximum"] is None else bounds["maximum"]
-            assert None not in (bounds["minimum"], most), name
-            assert bounds["minimum"] <= field.default <= most, name
-            assert all(bounds["minimum"] <= value <= most for value in bounds["by_task"].values())
+            least, most = field.metadata["bounds"]
+            defaults = field.default, *field.metadata["by_task"].values()
+            assert all(least <= value <= most for value in defaults), name
 
 
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        (name, field.metadata["maximum"])
+        (name, field.metadata["bounds"][1])
         for name, field in settings.fields().items()
-        if field.metadata["maximum"] is not None and not field.metadata["numbers"]
+        if field.metadata["bounds"]
+        and not (field.metadata["half_open"] or field.metadata["numbers"])
     ],
 )
 def test_a_number_that_is_too_large(name, most):

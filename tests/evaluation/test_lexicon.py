@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.errors import UsageError
-from app.evaluation.lexicon import first_row, make_lexicon, protocol, unit_rows
+from app.evaluation.lexicon import first_row, make_lexicon, unit_rows
 
 
 def test_folding_gives_a_word_to_its_most_frequent_spelling(make_vectors):
@@ -19,15 +19,15 @@ def test_folding_gives_a_word_to_its_most_frequent_spelling(make_vectors):
 def test_restrict_keeps_the_first_words_and_the_protocol_says_so(make_vectors):
     words = make_lexicon(make_vectors(["a", "b", "c"]), restrict=2)
     assert first_row(words, "c") is None
-    assert "first 2 of 3 words" in protocol(words)
-    assert "all 3 words" in protocol(make_lexicon(make_vectors(["a", "b", "c"]), restrict=9))
+    assert "first 2 of 3 words" in words.protocol
+    assert "all 3 words" in make_lexicon(make_vectors(["a", "b", "c"]), restrict=9).protocol
 
 
 def test_a_vector_without_direction_makes_its_word_unknown(make_vectors):
     matrix = [[1, 0], [0, 0], [np.nan, 1], [np.inf, 1], [3e38, 3e38], [0, 1e-30]]
     words = make_lexicon(make_vectors("abcdef", matrix))
     assert words.words == ["a", "e", "f"]
-    assert "3 words with a zero or non-finite vector" in protocol(words)
+    assert "3 words with a zero or non-finite vector" in words.protocol
     np.testing.assert_allclose(np.linalg.norm(unit_rows(words, slice(None)), axis=1), 1, rtol=1e-6)
 
 

@@ -219,9 +219,10 @@ def read(paths, vocabulary=VOCABULARY, corpus=None, **settings):
     """The blocks of files as lists of (word, first of its document)."""
     sources = tuple(map(str, paths))
     progress = Progress.make(sources)
-    blocks = pipeline.token_blocks(
-        sources, vocabulary, corpus or CorpusConfig(), InputConfig(**settings), progress
-    )
+    corpus = corpus or CorpusConfig()
+    tokenize = pipeline.make_block_tokenizer(corpus, vocabulary)
+    blocks = pipeline.map_blocks(sources, corpus, InputConfig(**settings), progress, tokenize)
+    del tokenize
     gc.collect()  # what the dataset needs must not hang on this function's caller
     with raise_read_errors(progress):
         return [
@@ -270,7 +271,8 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     path.write_text("the cat sat\non the mat\n" * 100)
     sources = (str(path),)
     progress = Progress.make(sources)
-    blocks = pipeline.token_blocks(sources, VOCABULARY, CorpusConfig(), SHUFFLED, progress)
+    tokenize = pipeline.make_block_tokenizer(CorpusConfig(), VOCABULARY)
+    blocks = pipeline.map_blocks(sources, CorpusConfig(), SHUFFLED, progress, tokenize)
     keep = token_rows.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
     found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
     with raise_read_errors(progress):

@@ -123,7 +123,8 @@ def test_text_becomes_ids_of_all_its_tokens(tmp_path):
 
     def words(documents):
         corpus = CorpusConfig(documents=documents)
-        blocks = sequences.token_blocks((str(path),), VOCABULARY, corpus, InputConfig(), progress)
+        tokenize = sequences.make_block_tokenizer(corpus, VOCABULARY)
+        blocks = pipeline.map_blocks((str(path),), corpus, InputConfig(), progress, tokenize)
         with raise_read_errors(progress):
             (ids,) = blocks.as_numpy_iterator()
         return " ".join(TOKENS[token] for token in ids)

@@ -107,8 +107,7 @@ def value(name: str, is_small: bool = False) -> st.SearchStrategy[str]:
     is_small: only numbers with which a run ends soon.
     """
     field = settings.fields()[name]
-    bounds = [field.metadata[key] for key in ("minimum", "maximum", "below")]
-    minimum, *most = [bound for bound in bounds if bound is not None] or [0]
+    minimum, *most = field.metadata["bounds"] or [0]
     if isinstance(field.default, bool):
         return st.sampled_from(["true", "false", "1", "", "maybe"])
     if isinstance(field.default, (int, float)):

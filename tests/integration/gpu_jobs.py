@@ -163,6 +163,6 @@ def waits(report) -> set[tuple[str, str]]:
 
 def check(report, expected) -> None:
     assert not report.lacking
-    assert waits(report) == expected
+    assert waits(report) == expected, waits(report)
     for function in report.compiled.values():
         assert "ENTRY" in gpu.lowered(function)

@@ -16,12 +16,12 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app.build import strategies
+from app.build import strategies, threads
 from app.checkpoints import checkpoint
 from app.checkpoints.workdir import Workdir
 from app.config import Config, checks, settings
 from app.distributed.cluster_spec import parse_tf_config
-from app.system import devices, ports
+from app.system import ports
 from app.tasks import all_tasks
 from app.training import loop, progress
 from app.training.run import check_flags
@@ -44,7 +44,7 @@ CASES = {
     "padding": {**SAMPLES, "block_bytes": 1 << 20, "optimizer": "adagrad"},
     "rounded": {**SAMPLES, "table_dtype": "bfloat16", "rounding": "stochastic"},
     "tree": {**TEXT, "model": "cbow", "loss": "hierarchical_softmax"},
-    "language_model": {**TEXT, "task": "language_model", "window": 5, "units": 8},
+    "language_model": {**TEXT, "task": "language_model", "window": 5, "hidden": 8},
     "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
     "recommend": {"task": "recommend", "dim": 8, "batch_tokens": 64},
 }
@@ -62,7 +62,7 @@ def main() -> None:
         config = made(*run.split(","))
         strategy = config.run.strategy
         if not runners:
-            devices.use_machine(config.run)
+            threads.use_machine(config.run)
         if strategy not in runners:
             runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])

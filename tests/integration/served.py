@@ -13,10 +13,10 @@ from unittest import mock
 
 import numpy as np
 
+from app.build import threads
 from app.checkpoints import checkpoint, stored
 from app.config import Config
 from app.distributed import parameter_server
-from app.system import devices
 from app.training.runner import Runner
 from tests import in_process
 from tests.integration import replicas
@@ -29,7 +29,7 @@ def main() -> None:
     """All runs."""
     runs = [run.split(",") for run in sys.argv[2:]]
     configs = [_in_long_calls(case, replicas.made(case, *rest)) for case, *rest in runs]
-    devices.use_machine(configs[0].run)
+    threads.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
     with mock.patch.object(parameter_server, "rendezvous"):
         coordinator = parameter_server.Coordinator(configs[0], hosts)
@@ -55,7 +55,7 @@ def assert_same(workdir: pathlib.Path, other: pathlib.Path) -> None:
     assert trained
     for name in trained:
         for slot in ("", *_slots(one, name)):
-            rows, others = (stored.StoredTable(path, name).read(slot) for path in (one, two))
+            rows, others = (stored.read_rows(path, name, slot) for path in (one, two))
             np.testing.assert_allclose(others, rows, 1e-5, 1e-5, err_msg=f"{name} {slot}")
 
 

@@ -50,9 +50,7 @@ def launch() -> None:
     from app.cli import flags
     from app.distributed import local_cluster
 
-    local_cluster.Trial = functools.partial(
-        local_cluster.Trial, module="tests.integration.stand_in"
-    )
+    local_cluster.MODULE = "tests.integration.stand_in"
     sys.argv = ["cluster", *sys.argv[2:]]
     command.define()
     flags.run(command.main, arguments=True)

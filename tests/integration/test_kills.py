@@ -18,7 +18,7 @@ import time
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
-from app.checkpoints.stored import StoredTable
+from app.checkpoints.stored import read_rows
 from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
@@ -137,8 +137,7 @@ def result(workdir):
     layouts = json.loads((newest / "tables.json").read_text())
     for name, layout in layouts.items():
         if layout["kind"] == "file":
-            table = StoredTable(newest, name)
-            found[name] = [table.read(slot).tobytes() for slot in ("", "accumulator")]
+            found[name] = [read_rows(newest, name, slot).tobytes() for slot in ("", "accumulator")]
         elif layout["kind"] == "dynamic":
             files = [path for path in (newest / name).rglob("*") if path.is_file()]
             found |= {str(path.relative_to(newest)): path.read_bytes() for path in files}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
-from app.checkpoints.stored import StoredTable
+from app.checkpoints.stored import read_rows
 from tests.integration.commands import (
     ROOT,
     done,
@@ -67,7 +67,7 @@ def train(workdir, pairs, *more):
 
 def rows(workdir):
     return {
-        name: StoredTable(list_checkpoints(workdir / "checkpoints")[0], name).read()
+        name: read_rows(list_checkpoints(workdir / "checkpoints")[0], name)
         for name in ("users", "items")
     }
 

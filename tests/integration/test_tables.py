@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
-from app.checkpoints.stored import StoredTable
+from app.checkpoints.stored import read_rows
 from tests.integration.commands import (
     done,
     refusal,
@@ -24,8 +24,9 @@ def rows(workdir):
     """All rows and slots of the newest checkpoint, whatever kind its tables are of."""
     found = {}
     for name in ("input", "output"):
-        stored = StoredTable(list_checkpoints(workdir / "checkpoints")[0], name)
-        found |= {name: stored.read(), f"{name}.accumulator": stored.read("accumulator")}
+        newest = list_checkpoints(workdir / "checkpoints")[0]
+        found[name] = read_rows(newest, name)
+        found[f"{name}.accumulator"] = read_rows(newest, name, "accumulator")
     return found
 
 
@@ -98,5 +99,5 @@ def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
     command = train(tmp_path / "run", corpus, *flags)
     ended = done(tmp_path, *command, "--table=host")
     assert not (tmp_path / "run").exists()
-    for word in ("input: hot rows", "output: staged rows", "activations", "total"):
+    for word in ("input: hot rows", "output: cached rows", "activations", "total"):
         assert word in ended.out

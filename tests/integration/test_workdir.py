@@ -71,7 +71,7 @@ def test_other_text_in_the_middle_of_a_run(tmp_path, workdir):
     other = write_corpus(tmp_path / "other.txt", seed=5)
     line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={other}"))
     assert line.endswith(
-        f"--corpus={other} is not the text that --workdir={workdir} is in the middle of; "
+        f"--corpus={other} is not what --workdir={workdir} was made with; "
         "give that, or a new --workdir"
     )
     assert contents(workdir) == before

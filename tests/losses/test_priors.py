@@ -21,6 +21,8 @@ def shares_at_first(**flags):
     loss = outputs.make_loss(ModelConfig(**flags), wanted)
     tables = toy.make_tables(loss)
     priors = loss.priors(COUNTS)
+    assert priors.keys() <= tables.keys()
+    assert sum(map(len, priors.values())) == sum(tables[name].rows for name in priors)
     for name, table in tables.items():
         if "projection" not in name:
             prior_V = priors.get(name, np.zeros(table.rows, np.float32))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.pairs import Pairs
+from app.input.user_item_pairs import UserItemPairs
 from app.losses.in_batch_softmax import InBatchSoftmax, log_expected
-from app.losses.pair_losses import Bpr, SquaredError
+from app.losses.user_item_losses import Bpr, SquaredError
 from app.models.factorization import ItemBiased, MatrixFactorization
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
 from app.models.recommender import Recommender
@@ -27,7 +27,7 @@ SCORERS = {
     "mlp": Mlp(DIM, (5, 3)),
     "neumf": NeuMf(Gmf(DIM), Mlp(DIM, (5, 3))),
 }
-PAIRS = Pairs(
+PAIRS = UserItemPairs(
     np.array([0, 1, 1, 2, 2, 2], np.int32),
     np.array([3, 3, 4, 0, 8, 8], np.int32),
     np.array([5, 1, 2, 4, 3, 3], np.float32),
@@ -52,7 +52,7 @@ def recommender(name, loss, row_l2=0.0):
 
 
 def batch():
-    return Batch(Pairs(*map(tf.constant, PAIRS)), tf.constant([1, 2], tf.int64))
+    return Batch(UserItemPairs(*map(tf.constant, PAIRS)), tf.constant([1, 2], tf.int64))
 
 
 def values(model, seed=0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +11,7 @@ import tensorflow as tf
 from app.input.tokens import PAD
 from app.losses import sampling
 from app.losses.negative_sampling import NegativeSampling
-from app.models.words import draw_seed, input_table
+from app.models.seeds import draw_seed
 from app.tables.row_reads import unique
 from app.types import Rows
 from tests.reference.batches import (
@@ -143,13 +145,15 @@ def test_tables_start_as_word2vecs(name):
 
 
 def test_initial_values_are_a_function_of_the_seed():
-    one, same, other = (input_table(4, 3, seed).initial((4, 3)).numpy() for seed in (1, 1, 2))
+    model = make_model("skipgram", COUNTS)
+    specs = [dataclasses.replace(model, seed=seed).tables()["input"] for seed in (1, 1, 2)]
+    one, same, other = (spec.initial((4, 3)).numpy() for spec in specs)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
 
 
 def test_negatives_follow_the_counts():
-    loss = NegativeSampling(COUNTS, DIM, 0.75, group=4, samples=SAMPLES, per_pair=1)
+    loss = NegativeSampling(COUNTS, DIM, 0.75, sharing=4, samples=SAMPLES, negatives=1)
     targets = tf.zeros((4 * 2000, 1), tf.int32)
     drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
     assert drawn.shape == (2000 * SAMPLES,)

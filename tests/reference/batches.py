@@ -8,9 +8,9 @@ import tensorflow as tf
 from app.input.tokens import PAD, decode
 from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
+from app.models.seeds import draw_seed
 from app.models.skipgram import SkipGram
-from app.models.window import pairs
-from app.models.words import draw_seed
+from app.models.window import draw_contexts
 from app.types import Batch
 from tests.reference import words
 
@@ -40,7 +40,7 @@ def make_batch(tokens_BL, step=0, seed=1):
 def reach_of(batch):
     """How far the model's centres look, (B, T), as seen in a row without ends."""
     open_BL = decode(tf.ones_like(batch.data))
-    mask_BTL = pairs(open_BL, WINDOW, draw_seed(batch, "window")).numpy()
+    mask_BTL = draw_contexts(open_BL, WINDOW, draw_seed(batch, "window")).numpy()
     return mask_BTL.sum(axis=2).astype(int) // 2
 
 

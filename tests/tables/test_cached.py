@@ -74,7 +74,8 @@ def test_too_many_ids_for_the_cache(cache_map):
 
 def make_backing(dtype=tf.float32):
     slots = {"accumulator": Slot(1, 0.5)}
-    return DeviceTable(ROWS, COLUMNS, Uniform(1.0, 5), dtype, "stochastic", seed=3, slots=slots)
+    options = {"rounding": "stochastic", "seed": 3}
+    return DeviceTable(ROWS, COLUMNS, Uniform(1.0, 5), dtype, slots, **options)
 
 
 def change(table, ids, number):

@@ -88,9 +88,8 @@ halves = pytest.mark.parametrize("dtype", HALVES)
 
 
 def make_half(dtype=tf.bfloat16, rounding="stochastic", **options):
-    return DeviceTable(
-        300, 20, tf.ones, dtype, rounding, slots={"moment": Slot(20, 0.0)}, **options
-    )
+    slots = {"moment": Slot(20, 0.0)}
+    return DeviceTable(300, 20, tf.ones, dtype, slots, rounding=rounding, **options)
 
 
 @halves

@@ -15,7 +15,7 @@ from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tasks import all_tasks
 from app.tasks.language_model import language_model_job
-from app.tasks.words import words_job
+from app.tasks.words import words_data, words_job
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from app.tasks.words import words_job
         ("cell", language_model_job.CELLS),
         ("optimizer", updates.OPTIMIZERS),
         ("table", storage.TABLES),
+        ("cache", words_data.CACHES),
     ],
 )
 def test_every_choice_has_a_class(name, classes):

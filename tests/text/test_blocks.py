@@ -5,6 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 
+from app.config import CorpusConfig, InputConfig
 from app.errors import RunError
 from app.text import blocks, reading
 
@@ -18,9 +19,14 @@ def write(tmp_path, **texts: bytes) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def make_dataset(sources, progress, documents="line", **settings):
+    corpus = CorpusConfig(documents=documents)
+    return blocks.block_dataset(sources, corpus, InputConfig(**settings), progress)
+
+
 def read(sources, documents="line", **settings):
     progress = reading.Progress.make(sources)
-    dataset = blocks.block_dataset(sources, documents, "replace", progress, **settings)
+    dataset = make_dataset(sources, progress, documents, **settings)
     with blocks.raise_read_errors(progress):
         return list(dataset.as_numpy_iterator()), progress
 
@@ -36,7 +42,7 @@ def test_one_source_gives_its_blocks_as_they_are(tmp_path):
 
 def test_the_dataset_is_of_string_scalars(tmp_path):
     sources = write(tmp_path, a=b"a", b=b"b")
-    dataset = blocks.block_dataset(sources, "file", "error", reading.Progress.make(sources))
+    dataset = make_dataset(sources, reading.Progress.make(sources), "file")
     assert dataset.element_spec == tf.TensorSpec([], tf.string)
 
 
@@ -64,7 +70,7 @@ def test_a_damaged_source_is_reported_in_its_own_words_alone(tmp_path, capfd):
 def test_one_failing_source_stops_the_others(tmp_path):
     sources = (*write(tmp_path, good=b"words\n" * 10_000), str(tmp_path / "gone.txt"))
     progress = reading.Progress.make(sources)
-    dataset = blocks.block_dataset(sources, "line", "replace", progress, block_bytes=64)
+    dataset = make_dataset(sources, progress, block_bytes=64)
     assert len(list(dataset)) < 100
     with pytest.raises(RunError, match="gone.txt"), blocks.raise_read_errors(progress):
         raise KeyError("what a consumer may make of too little data")
@@ -73,7 +79,7 @@ def test_one_failing_source_stops_the_others(tmp_path):
 def test_replaced_sequences_are_those_of_the_last_pass(tmp_path):
     sources = write(tmp_path, a=b"\xff \xff\n", b=b"fine\n", c=b"\xfe\n")
     progress = reading.Progress.make(sources)
-    dataset = blocks.block_dataset(sources, "line", "replace", progress)
+    dataset = make_dataset(sources, progress)
     for _ in range(2):
         list(dataset)
         assert progress.replaced == [2, 0, 1]

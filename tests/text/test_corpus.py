@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from app.config import CorpusConfig
+from app.config import CorpusConfig, InputConfig
 from app.errors import UsageError
 from app.text import blocks, corpus, docstrings, download, reading
 
@@ -167,7 +167,8 @@ def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
     expected = corpus.fingerprint(sources)["contents"]
     for size, readers in ((64, 1), (1000, 2)):
         progress = reading.Progress.make(sources, hashed=True)
-        found = blocks.block_dataset(sources, "line", "replace", progress, size, readers)
+        settings = InputConfig(block_bytes=size, readers=readers)
+        found = blocks.block_dataset(sources, CorpusConfig(), settings, progress)
         assert len(list(found)) > 50
         assert corpus.hash_contents(progress) == expected
     assert corpus.fingerprint(sources[::-1])["contents"] != expected

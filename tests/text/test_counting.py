@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig, VocabularyConfig
+from app.config import CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
 from app.text import counting
 
@@ -19,9 +19,20 @@ def write(tmp_path, name: str, data: str | bytes) -> str:
     return str(path)
 
 
-def count(*sources, corpus=None, block_bytes=1 << 20, **settings):
-    settings = VocabularyConfig(**{"min_count": 1, **settings})
-    return counting.count(sources, CorpusConfig(**corpus or {}), settings, block_bytes=block_bytes)
+def count_tokens(*sources, corpus=None, close=False, block_bytes=1 << 20, entries=1 << 20):
+    settings = InputConfig(block_bytes=block_bytes)
+    return counting.count_tokens(sources, CorpusConfig(**corpus or {}), settings, entries, close)
+
+
+def count(*sources, min_count=1, max_vocab_size=0, close=False, **settings):
+    limits = VocabularyConfig(min_count=min_count, max_vocab_size=max_vocab_size)
+    return counting.select_tokens(*count_tokens(*sources, close=close, **settings), limits, close)
+
+
+def recount(vocabulary, source, close=False):
+    tally, total = count_tokens(source, close=close)
+    corpus = CorpusConfig(corpus="b.txt")
+    return counting.look_up_counts(tally, total, vocabulary, corpus, close), total
 
 
 @pytest.fixture
@@ -59,7 +70,7 @@ def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
     text = "\n".join(" ".join([*frequent, *rare[i : i + 200]]) for i in range(0, 4000, 200))
     source = write(tmp_path, "a.txt", text)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        found = count(source, block_bytes=4096, vocab_memory_entries=1000)
+        found = count(source, block_bytes=4096, entries=1000)
     assert len(found.tokens) <= 1000
     assert found.total == 24 * 500 - 4 * 500 + 4000
     assert set(frequent) <= set(found.tokens)
@@ -111,8 +122,7 @@ def test_a_damaged_source_stops_the_count(tmp_path):
 def test_other_text_is_counted_for_a_vocabulary(tmp_path):
     vocabulary = count(write(tmp_path, "a.txt", "b b b a a \u00e9"))
     source = write(tmp_path, "b.txt", "\u00e9 b \u00e9 x\ny b")
-    settings = VocabularyConfig(min_count=5)  # which is for choosing words, and they are chosen
-    counts, total = counting.recount(vocabulary, (source,), CorpusConfig(), settings)
+    counts, total = recount(vocabulary, source)
     assert vocabulary.tokens == ["b", "a", "\u00e9"]
     assert (counts.tolist(), counts.dtype, total) == ([2, 0, 2], np.int64, 6)
 
@@ -121,12 +131,11 @@ def test_a_vocabulary_without_a_token_of_the_text_is_refused(tmp_path):
     vocabulary = count(write(tmp_path, "a.txt", "a b"))
     source = write(tmp_path, "b.txt", "x y z")
     with pytest.raises(UsageError, match="^--corpus=b.txt: none of its 3 tokens is in the vocabul"):
-        counting.recount(vocabulary, (source,), CorpusConfig(corpus="b.txt"), VocabularyConfig())
+        recount(vocabulary, source)
 
 
-def closed(*sources, corpus=None, **settings):
-    settings = VocabularyConfig(**{"min_count": 1, **settings})
-    return counting.count(sources, CorpusConfig(**corpus or {}), settings, close=True)
+def closed(*sources, **settings):
+    return count(*sources, close=True, **settings)
 
 
 def test_a_closed_vocabulary_has_an_id_for_every_token(tmp_path):
@@ -156,9 +165,7 @@ def test_marks_in_the_text_are_taken_for_what_they_stand_for(tmp_path):
 def test_a_closed_vocabulary_counts_other_text(tmp_path):
     vocabulary = closed(write(tmp_path, "a.txt", "a a a b b\n"))
     other = write(tmp_path, "b.txt", "b b x <unk>\ny b\n")
-    counts, total = counting.recount(
-        vocabulary, (other,), CorpusConfig(), VocabularyConfig(), close=True
-    )
+    counts, total = recount(vocabulary, other, close=True)
     assert dict(zip(vocabulary.tokens, counts.tolist(), strict=True)) == {
         "a": 0,
         "b": 3,
@@ -168,15 +175,14 @@ def test_a_closed_vocabulary_counts_other_text(tmp_path):
     assert total == counts.sum() == 8
     with pytest.raises(UsageError, match="none of its 3 tokens is in the vocabulary"):
         strange = write(tmp_path, "c.txt", "<unk> x\n")
-        counting.recount(vocabulary, (strange,), CorpusConfig(), VocabularyConfig(), close=True)
+        recount(vocabulary, strange, close=True)
 
 
 @pytest.mark.parametrize("close", [False, True])
 def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, close):
     source = write(tmp_path, "a.txt", b"word " + b"\0" * 5000 + b"\nword " + b"x" * 1001 + b"\n")
-    settings = VocabularyConfig(min_count=1)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        found = counting.count((source,), CorpusConfig(), settings, close=close)
+        found = count(source, close=close)
     assert [token for token in found.tokens if not token.startswith("<")] == ["word"]
     assert found.total == (4 if close else 2)
     assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1

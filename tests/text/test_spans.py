@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.config import CorpusConfig, InputConfig
 from app.errors import RunError
 from app.text import blocks, reading, spans
 
@@ -35,6 +36,11 @@ def random_sources(folder, draw, damaged):
     )
 
 
+def index_of(sources, documents, size, invalid_utf8="replace"):
+    corpus = CorpusConfig(documents=documents, invalid_utf8=invalid_utf8)
+    return spans.build_index(sources, corpus, InputConfig(block_bytes=size))
+
+
 @pytest.mark.parametrize("documents", ["line", "file"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged):
@@ -42,9 +48,10 @@ def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged)
     for size, readers in ((64, 2), (200, 4), (1 << 20, 9)):
         sources = random_sources(tmp_path, draw, damaged)
         progress = reading.Progress.make(sources)
-        dataset = blocks.block_dataset(sources, documents, "replace", progress, size, readers)
+        settings = CorpusConfig(documents=documents), InputConfig(block_bytes=size, readers=readers)
+        dataset = blocks.block_dataset(sources, *settings, progress)
         expected = list(dataset.as_numpy_iterator())
-        index = spans.build_index(sources, documents, "replace", size, readers)
+        index = spans.build_index(sources, *settings)
         text = tf.function(spans.make_block_reader(sources, index))
         assert [text(tf.constant(number, tf.int64)).numpy() for number in range(len(index))] == (
             expected
@@ -58,25 +65,25 @@ def test_what_is_not_utf8_is_replaced_as_python_does(tmp_path):
     heads = [0x41, 0x80, 0xBF, 0xC1, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF, 0xA0, 0x90]
     data = b"\n".join(bytes(draw.choices(heads, k=draw.randrange(12))) for _ in range(5000))
     sources = (write(tmp_path, "a.txt", data),)
-    index = spans.build_index(sources, "line", "replace", 1 << 20, 1)
+    index = index_of(sources, "line", 1 << 20, "replace")
     found = spans.make_block_reader(sources, index)(tf.constant(0, tf.int64)).numpy()
     assert found == data.decode(errors="replace").encode()
 
 
 def test_no_text_has_no_blocks(tmp_path):
     sources = (write(tmp_path, "a.txt", b""), write(tmp_path, "b.txt", b"\xef\xbb\xbf"))
-    assert spans.build_index(sources, "line", "replace", 64, 4).shape == (0, 4)
+    assert index_of(sources, "line", 64, "replace").shape == (0, 4)
 
 
 def test_what_is_not_utf8_can_be_refused(tmp_path):
     sources = (write(tmp_path, "a.txt", b"fine\n"), write(tmp_path, "b.txt", b"word \xff"))
     with pytest.raises(RunError, match=r"b.txt: byte 0xff at offset 5 is not UTF-8; convert"):
-        spans.build_index(sources, "line", "error", 64, 4)
+        index_of(sources, "line", 64, "error")
 
 
 def test_a_source_that_has_changed_is_an_error(tmp_path):
     sources = (write(tmp_path, "a.txt", b"some words\n" * 20),)
-    text = spans.make_block_reader(sources, spans.build_index(sources, "line", "replace", 64, 1))
+    text = spans.make_block_reader(sources, index_of(sources, "line", 64, "replace"))
     write(tmp_path, "a.txt", b"other")
     with pytest.raises(tf.errors.OpError):
         text(tf.constant(3, tf.int64))

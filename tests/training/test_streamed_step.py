@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -40,7 +41,8 @@ def on_the_cpu():
 
 def make_job(name, levels=2, tile=0, dtype=tf.float32, slots=None):
     starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
-    loss = ClassSoftmax(SIZE, DIM, starts, tile)
+    with mock.patch("app.losses.classes.levels._TILE", DIM * tile or 8 << 20):
+        loss = ClassSoftmax(SIZE, DIM, starts)
     model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype)
     random = np.random.default_rng(0)
     inputs_VD = random.normal(size=(SIZE, DIM)).astype(np.float32)

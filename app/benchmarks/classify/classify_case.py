@@ -37,25 +37,21 @@ from ..harness.report import Measure, Result
 from ..harness.trainer import OURS, Peer
 
 MEASURES = (
-    Measure("accuracy", "accuracy", ".4f", better="higher", by_difference=True),
+    report.score_measure("accuracy", ".4f", drawn=True),
     Measure("examples_per_second", "examples/s of training", ",.0f", better="higher"),
-    Measure("later_examples_per_second", "examples/s, once compiled", ",.0f", better="higher"),
+    Measure(
+        "later_examples_per_second", "examples/s, once compiled", ",.0f", 1, "higher", drawn=True
+    ),
     Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
     Measure("train_seconds", "training loop, s", ",.2f", better="lower"),
-    Measure("beyond_import_seconds", "training without the import, s", ",.2f", better="lower"),
+    Measure(
+        "beyond_import_seconds", "training without the import, s", ",.2f", 1, "lower", drawn=True
+    ),
     Measure("total_seconds", "end to end, s", ",.2f", better="lower"),
     Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
-    Measure("peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower"),
-)
-_DRAWN = (
-    "accuracy",
-    "later_examples_per_second",
-    "beyond_import_seconds",
-    "peak_bytes_above_import",
+    trainer.ABOVE_IMPORT,
 )
 _KINDS = {1: "words", 2: "pairs"}  # short names for the titles of panels
-# A side with fewer examples than this share has not trained on the texts.
-_ENOUGH = 0.9
 _FIXED = {
     "task": "classify",
     "tokenizer": "whitespace",
@@ -101,14 +97,14 @@ class Times(NamedTuple):
 
     Attributes:
         train_seconds: The seconds of the training loop.
-        later: The examples after the first report, and their seconds; None with one report.
-            Of fastText, all examples and seconds.
+        later_speed: The examples a second after the first report; None with one report. Of
+            fastText, those of the whole training.
         trained: The time and memory of the process that trains.
         predicted: The time and memory of the process that predicts.
     """
 
     train_seconds: float
-    later: tuple[float, float] | None
+    later_speed: float | None
     trained: processes.Usage
     predicted: processes.Usage
 
@@ -123,13 +119,12 @@ def run(options: ClassifyOptions) -> Result:
         UsageError: A peer, a text or a flag is not possible.
         RunError: A side failed, or Lexrow trained on too few examples.
     """
-    sides = [OURS, *trainer.peers(options.peers, _PEERS, "classify")]
-    lengths = numbers("word_ngrams", options.word_ngrams, "words")
+    sides = trainer.sides(options.peers, _PEERS, "classify")
+    lengths = numbers(options.word_ngrams)
     fixed = {*_shared(options, 1, 0), *_FIXED, "corpus", "workdir"}
     train_flags = trainer.flags(options.train_flags, fixed)
     texts = labelled_corpora.read(options.corpus, options.labelled)
-    described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
-    bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
+    described, bare = trainer.measure_imports(sides, _PEERS)
     names = {f"{side}, {length}": (side, length) for length in lengths for side in sides}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         kept = Path(options.keep or scratch)
@@ -151,22 +146,17 @@ def run(options: ClassifyOptions) -> Result:
         )
         for length in lengths
     }
-    settings = {
-        "epochs": options.epochs,
-        "dim": options.dim,
-        "train_flags": train_flags,
-        "fasttext_rate": options.fasttext_rate,
-    }
+    settings = {name: getattr(options, name) for name in ("epochs", "dim", "fasttext_rate")}
+    settings |= {"train_flags": train_flags}
     figures = {
         "texts": len(texts),
         "imports": {side: usage._asdict() for side, usage in bare.items()},
         "word_ngrams": {length: report.sides_record(table) for length, table in by_length.items()},
     }
-    drawn = [measure for measure in MEASURES if measure.key in _DRAWN]
     panels = [
         panel
         for length, table in by_length.items()
-        for panel in report.make_panels(table, drawn, f"{_KINDS.get(length, length)}: {{}}")
+        for panel in report.make_panels(table, f"{_KINDS.get(length, length)}: {{}}")
     ]
     title = (
         f"{len(texts):,} texts, a tenth held out, epochs {options.epochs}, dim {options.dim}; "
@@ -192,11 +182,7 @@ def _lexrow(job: Job) -> Times:
         log = job.folder / "train.log"
         trained, metrics = trainer.train("classify", job.train_flags, settings, log)
         wanted = job.split.examples * job.settings["epochs"]
-        if metrics[-1]["examples"] < _ENOUGH * wanted:
-            raise RunError(
-                f"{OURS} trained on {metrics[-1]['examples']:,} examples, not on {wanted:,}, so "
-                "its speed means nothing; --keep=DIR keeps its log"
-            )
+        trainer.check_count(OURS, metrics[-1]["examples"], wanted, "examples")
         predicted = trainer.run(
             [f"{PACKAGE}.predict"],
             {"workdir": workdir},
@@ -204,9 +190,8 @@ def _lexrow(job: Job) -> Times:
             job.split.test,
             job.predictions,
         )
-    first, last = metrics[0], metrics[-1]
-    later = [last[name] - first[name] for name in ("examples", "train_seconds")]
-    return Times(last["train_seconds"], tuple(later) if later[1] else None, trained, predicted)
+    speed = trainer.later_speed(metrics, "examples")
+    return Times(metrics[-1]["train_seconds"], speed, trained, predicted)
 
 
 def _fasttext(job: Job) -> Times:
@@ -234,12 +219,11 @@ def _fasttext(job: Job) -> Times:
     tokens = len(job.split.train.read_bytes().split()) + job.split.examples
     seconds = tokens * job.settings["epochs"] / (int(speeds[-1]) * settings["thread"])
     examples = job.split.examples * job.settings["epochs"]
-    return Times(seconds, (examples, seconds), trained, predicted)
+    return Times(seconds, examples / seconds, trained, predicted)
 
 
 SIDES = {OURS: _lexrow, "fasttext": _fasttext}
 _PEERS = {"fasttext": Peer("fasttext", "fasttext-wheel")}
-_LIBRARIES = {OURS: "tensorflow", "fasttext": "fasttext"}
 
 
 def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
@@ -250,7 +234,7 @@ def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
     return {
         "accuracy": accuracy(job.predictions, split.labels),
         "examples_per_second": split.examples * epochs / times.train_seconds,
-        "later_examples_per_second": times.later and times.later[0] / times.later[1],
+        "later_examples_per_second": times.later_speed,
         "words_per_second": split.words * epochs / times.train_seconds,
         "train_seconds": times.train_seconds,
         "beyond_import_seconds": times.trained.seconds - bare.seconds,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from ...errors import UsageError
 from ...system.files import replacing
 from ...text.reading import blocks
 
@@ -13,19 +16,23 @@ from ...text.reading import blocks
 LINE_WORDS = 1000
 
 
-def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
+def write(
+    sources: Sequence[str], path: Path, longest: int = LINE_WORDS, most: float = math.inf
+) -> int:
     """Write the words of a corpus in order, a block of text in memory at a time.
 
     Args:
         sources: The files to read.
         path: The file to write.
         longest: The most words of a line. A longer line becomes several.
+        most: The number of words after which no further line is written.
 
     Returns:
         The number of words.
 
     Raises:
-        RunError: A source cannot be read, or the file cannot be written. `path` is then unchanged.
+        UsageError: There is no word. `path` is unchanged after any error.
+        RunError: A source cannot be read, or the file cannot be written.
     """
     words = 0
     with (
@@ -35,7 +42,28 @@ def write(sources: Sequence[str], path: Path, longest: int = LINE_WORDS) -> int:
         for line in read(sources, longest):
             file.write(" ".join(line) + "\n")
             words += len(line)
+            if words >= most:
+                break
+        if not words:
+            raise UsageError(
+                f"--corpus={','.join(sources)}: no word in these files; give files with text"
+            )
     return words
+
+
+def record(
+    sources: Sequence[str], path: Path, words: int, longest: int = LINE_WORDS
+) -> dict[str, Any]:
+    """Return a description of a file of lines for JSON.
+
+    Args:
+        sources: The files whose words it has.
+        path: The file.
+        words: The number of its words.
+        longest: The most words of a line.
+    """
+    names = [Path(source).name for source in sources]
+    return {"files": names, "words": words, "bytes": path.stat().st_size, "line_words": longest}
 
 
 def read(sources: Sequence[str], longest: int) -> Iterator[list[str]]:

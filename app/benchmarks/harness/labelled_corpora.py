@@ -101,7 +101,7 @@ def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
 def _words(flag: str, files: str) -> list[list[str]]:
     """Return the words of each line of the files of a flag, without empty lines."""
     sources = corpus.resolve(CorpusConfig(corpus=files), flag)
-    return [words for words in corpus_lines.read(sources, sys.maxsize) if words]
+    return list(corpus_lines.read(sources, sys.maxsize))
 
 
 def _parse(words: list[str]) -> Text:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,29 @@ def line(machine: dict[str, Any]) -> str:
         f"{'; '.join([machine['processor'], *machine['accelerators']])}; {machine['cores']} cores, "
         f"{machine['memory_bytes'] / 2**30:.0f} GiB; {machine['system']}; {versions}"
     )
+
+
+@contextlib.contextmanager
+def watching(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function in a thread, again and again until the end of the block.
+
+    Args:
+        look: The function.
+        seconds: The time between two calls.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def missing_memory(needed: float, share: float = 1.0) -> str | None:

@@ -1,29 +1,11 @@
-"""Check the options of a benchmark, and parse their comma-separated values."""
+"""Parse the comma-separated values of options."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 
-from ...config.setting import fault
-from ...config.settings import MOST_ROWS, is_whole_number
+from ...config import settings
 from ...errors import UsageError
-from .options import Options
-
-
-def check(options: Options) -> None:
-    """Check the values of the options.
-
-    Args:
-        options: The options of a case.
-
-    Raises:
-        UsageError: A value is not possible.
-    """
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if wrong := fault(field, value):
-            raise UsageError(f"--{field.name}={value}: {wrong}")
 
 
 def chosen(flag: str, value: str, known: Collection[str], noun: str) -> list[str]:
@@ -46,25 +28,14 @@ def chosen(flag: str, value: str, known: Collection[str], noun: str) -> list[str
     return names
 
 
-def numbers(flag: str, value: str, noun: str, least: int = 1) -> list[int]:
+def numbers(value: str) -> list[int]:
     """Return the whole numbers in a comma-separated value in ascending order, each once.
 
     Args:
-        flag: The flag, for messages.
-        value: Its value; an empty one gives an empty list.
-        noun: A word for the counted things.
-        least: The least number. The greatest is `MOST_ROWS`.
-
-    Raises:
-        UsageError: An item is no whole number, too small or too large.
+        value: The value of an option, which `Options` has checked; an empty one gives an empty
+            list.
     """
-    for item in items(value):
-        if not (is_whole_number(item) and int(item) >= least):
-            raise UsageError(
-                f"--{flag}={value}: {item} is no number of {noun}; give at least {least}"
-                f" and at most {MOST_ROWS}"
-            )
-    return sorted({int(item) for item in items(value)})
+    return sorted(set(settings.numbers(value)))
 
 
 def items(value: str) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...config import setting
+from ...config.setting import fault, setting
 from ...config.settings import MOST_ROWS, fields
+from ...errors import UsageError
 
 
 def _as_in_training(name: str) -> object:
@@ -23,22 +24,40 @@ def _folder(what: str) -> str:
     return setting("", f"A folder in which to keep {what}.", path=True)
 
 
+def _peers(default: str, what: str = "") -> str:
+    return setting(default, f"Comma-separated peers to run beside Lexrow{what}; empty runs none.")
+
+
 def _count(default: int, help: str, maximum: int = 1_000_000) -> int:
-    return setting(default, help, minimum=1, maximum=maximum)
+    return setting(default, help, bounds=(1, maximum))
+
+
+def _numbers(
+    default: str, help: str, least: int = 1, most: int = MOST_ROWS, required: bool = False
+) -> str:
+    """Return a field for comma-separated whole numbers; see `option_values.numbers`."""
+    field = setting(default, help, bounds=(least, most), numbers=int)
+    return dataclasses.field(default=default, metadata=field.metadata | {"required": required})
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The settings of all cases."""
+    """The settings of all cases. A UsageError is raised for a value that is not possible."""
 
     repeats: int = _count(1, "Runs of each side; the report has their medians.", 1000)
     json: str = setting("", "Write every number to this file.", path=True)
     plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).", path=True)
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_checked = value != "" or field.metadata.get("required", True)
+            if is_checked and (wrong := fault(field, value)):
+                raise UsageError(f"--{field.name}={value}: {wrong}")
+
     def measured(self) -> dict[str, Any]:
         """Return the settings by name, without `json` and `plot`, the files of the results."""
-        values = dataclasses.asdict(self)
-        return {name: values[name] for name in values if name not in ("json", "plot")}
+        return {name: value for name, value in vars(self).items() if name not in ("json", "plot")}
 
     def count_runs(self, noun: str = "run") -> str:
         """Return the words for the number of runs of a side, such as `one run`, for a title.
@@ -64,7 +83,7 @@ class WordsOptions(Options):
     window: int = _as_in_training("window")
     epochs: int = _as_in_training("epochs")
     min_count: int = _as_in_training("min_count")
-    peers: str = setting("gensim", "Comma-separated peers to run beside Lexrow; empty runs none.")
+    peers: str = _peers("gensim")
     train_flags: str = _train_flags()
     keep: str = _folder("the vectors and logs of every run")
 
@@ -77,17 +96,16 @@ class SparseOptions(Options):
         "sgd,momentum,adagrad,rowwise_adagrad,ftrl,lazy_adam,lazy_adamw",
         "Comma-separated optimizers to compare; empty compares none.",
     )
-    peers: str = setting(
+    peers: str = _peers(
         "hand,keras,keras_jit",
-        "Comma-separated peers to run beside Lexrow: a gather and scatter by hand (hand), stock "
-        "Keras (keras), stock Keras with jit_compile (keras_jit), and TensorFlow's Adam with a "
-        "dense gradient (dense, with lazy_adam); empty runs none.",
+        ": a gather and scatter by hand (hand), stock Keras (keras), stock Keras with jit_compile "
+        "(keras_jit), and TensorFlow's Adam with a dense gradient (dense, with lazy_adam)",
     )
     # The sizes of keras issue 4365.
     rows: int = _count(793_471, "Rows of the table.", MOST_ROWS)
     dim: int = _count(512, "Columns of the table.")
     steps: int = _count(100, "Steps in a timed block; a slow side makes fewer.")
-    vocabularies: str = setting(
+    vocabularies: str = _numbers(
         "100000,1000000,8000000",
         "Comma-separated numbers of rows of further tables (128 columns), for which the step of "
         "Lexrow is compared; empty compares none.",
@@ -103,8 +121,7 @@ class PipelineOptions(Options):
     example_epochs: int = setting(
         10,
         "Epochs of the classifier; the first is not timed.",
-        minimum=2,
-        maximum=1_000_000,
+        bounds=(2, 1_000_000),
     )
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
@@ -112,10 +129,10 @@ class PipelineOptions(Options):
     words: int = _count(2_000_000, "Most words of the corpus to convert to ids.", 10**12)
     epochs: int = _as_in_training("epochs")
     train_flags: str = _train_flags()
-    peers: str = setting(
+    peers: str = _peers(
         "naive,prefetch,parallel,generator,map",
-        "Comma-separated peers to run beside Lexrow: three inputs of the classifier (naive, "
-        "prefetch, parallel) and two from text to ids (generator, map); empty runs none.",
+        ": three inputs of the classifier (naive, prefetch, parallel) and two from text to ids "
+        "(generator, map)",
     )
 
 
@@ -129,17 +146,20 @@ class SoftmaxOptions(Options):
         "Comma-separated losses to measure: those of --loss, and the class softmax with other "
         "rules for its classes or with three levels.",
     )
-    peers: str = setting(
+    peers: str = _peers(
         "dense,copies",
-        "Comma-separated peers to run beside Lexrow: a dense full softmax (dense), and a class "
-        "softmax in which every target gathers its own copy of its class (copies); empty runs "
-        "none.",
+        ": a dense full softmax (dense), and a class softmax in which every target gathers its "
+        "own copy of its class (copies)",
     )
-    vocabularies: str = setting(
+    vocabularies: str = _numbers(
         "10000,100000,1000000,10000000",
         "Comma-separated sizes of the vocabulary; words are drawn by Zipf's law.",
+        least=2,
+        required=True,
     )
-    targets: str = setting("400,40000", "Comma-separated numbers of targets in a step.")
+    targets: str = _numbers(
+        "400,40000", "Comma-separated numbers of targets in a step.", required=True
+    )
     dim: int = _count(300, "Hidden units.")
     compute_dtype: str = setting(
         "float32",
@@ -157,15 +177,17 @@ class TablesOptions(Options):
         "device,host,disk,sharded,dynamic,bfloat16",
         "Comma-separated kinds of table to measure; empty measures none.",
     )
-    peers: str = setting(
+    peers: str = _peers(
         "naive,torch",
-        "Comma-separated peers to run beside Lexrow: a table in numpy whose rows are moved at each "
-        "step (naive), and torch (if installed, with lazy_adam); empty runs none.",
+        ": a table in numpy whose rows are moved at each step (naive), and torch (if installed, "
+        "with lazy_adam)",
     )
     optimizers: str = setting("lazy_adam,rowwise_adagrad", "Comma-separated optimizers to measure.")
-    hot_shares: str = setting(
+    hot_shares: str = _numbers(
         "1,10,50,100",
         "Comma-separated shares of the host table in the cache on the device, in percent.",
+        least=0,
+        most=100,
     )
     rows: int = _count(1_000_000, "Rows of the table.", MOST_ROWS)
     dim: int = _count(100, "Columns of the table.")
@@ -190,17 +212,16 @@ class ClassifyOptions(Options):
         "text in each line.",
         path=True,
     )
-    word_ngrams: str = setting("1,2", "Comma-separated values of --word_ngrams.")
+    word_ngrams: str = _numbers("1,2", "Comma-separated values of --word_ngrams.", required=True)
     dim: int = _as_in_training("dim")
     epochs: int = _as_in_training("epochs")
     fasttext_rate: float = setting(
         0.5,
         "The learning rate of fastText. Its default of 0.1 is too low for few texts; its tutorial "
         "uses 0.1 to 1.",
-        minimum=1e-6,
-        maximum=1e3,
+        bounds=(1e-6, 1e3),
     )
-    peers: str = setting("fasttext", "Comma-separated peers to run beside Lexrow; empty runs none.")
+    peers: str = _peers("fasttext")
     train_flags: str = _train_flags()
     keep: str = _folder("the texts, predictions and logs of all runs")
 
@@ -215,11 +236,10 @@ class RecommendOptions(Options):
     alpha: float = setting(
         10.0,
         "The confidence of ALS in a pair. Its default of 1 scores badly; Hu et al. 2008 use 40.",
-        minimum=0,
-        maximum=1e6,
+        bounds=(0, 1e6),
     )
-    top: str = setting("10,20", "Comma-separated lengths k of the scored lists.")
-    peers: str = setting("als,bpr", "Comma-separated peers to run beside Lexrow; empty runs none.")
+    top: str = _numbers("10,20", "Comma-separated lengths k of the scored lists.", required=True)
+    peers: str = _peers("als,bpr")
     train_flags: str = _train_flags()
     keep: str = _folder("the vectors and logs of all runs")
 
@@ -231,10 +251,8 @@ class AdamOptions(Options):
     users: int = _count(5_000_000, "Rows of the table.", MOST_ROWS)
     dim: int = _count(64, "Columns of the table.")
     pairs: int = _count(4096, "Ids in a step.", 2**24)
-    peers: str = setting(
-        "dense,keras",
-        "Comma-separated peers to run beside Lexrow: TensorFlow's Adam with a dense gradient "
-        "(dense), and stock Keras (keras); empty runs none.",
+    peers: str = _peers(
+        "dense,keras", ": TensorFlow's Adam with a dense gradient (dense), and stock Keras (keras)"
     )
 
 
@@ -247,29 +265,31 @@ class ScalingOptions(Options):
     epochs: int = _as_in_training("epochs")
     min_count: int = _as_in_training("min_count")
     batch_tokens: int = _as_in_training("batch_tokens")
-    workers: str = setting(
+    workers: str = _numbers(
         "1,2", "Comma-separated numbers of workers; empty runs one process only."
     )
     servers: int = setting(
-        2, "Parameter servers; 0 runs no --strategy=parameter_server.", minimum=0, maximum=1000
+        2, "Parameter servers; 0 runs no --strategy=parameter_server.", bounds=(0, 1000)
     )
-    vocabularies: str = setting(
+    vocabularies: str = _numbers(
         "100000,1000000,10000000",
         "Comma-separated numbers of rows, for which the bytes that replicas exchange are compared; "
         "empty compares none.",
+        least=2,
     )
     columns: int = _count(16, "Columns of these tables.")
-    modelled: str = setting(
+    modelled: str = _numbers(
         "2,4,8,16",
         "Comma-separated numbers of workers on machines of their own, whose speed a model "
         "predicts; empty predicts none.",
+        least=2,
     )
-    gigabits: str = setting("1,10,25,100", "Comma-separated speeds of their links, in Gbit/s.")
+    gigabits: str = _numbers("1,10,25,100", "Comma-separated speeds of their links, in Gbit/s.")
     message_us: float = setting(
         0.0,
-        "Microseconds of an empty message between them; 0 stands for 1,400.",
-        minimum=0,
-        maximum=1e9,
+        "Microseconds of an empty message between them; 0 stands for 1,400, as was once measured "
+        "between two processes on two cores of an AMD EPYC.",
+        bounds=(0, 1e9),
     )
     train_flags: str = _train_flags("all sides")
     keep: str = _folder("the workdirs and logs of all runs")

@@ -52,8 +52,7 @@ def draw(panels: Sequence[Panel | Lines], title: str, caption: str, path: str) -
         UsageError: The path is a folder or a device.
         RunError: The file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # optional
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # optional
 
     # There is no panel if all sides were left out. Four panels are two rows of two.
     columns = 2 if len(panels) == 4 else min(_COLUMNS, max(1, len(panels)))
@@ -63,7 +62,6 @@ def draw(panels: Sequence[Panel | Lines], title: str, caption: str, path: str) -
     sides = max((len(panel.values) for panel in barred), default=_LINES_HEIGHT)
     size = (3.6 * columns, rows * (0.75 + 0.36 * sides) + 0.9)  # inches
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
     if any(len(runs) > 1 for panel in barred for runs in panel.runs.values()):
         caption = f"Dots: single runs. {caption}"

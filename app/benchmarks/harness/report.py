@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...system.console import aligned
 from . import machine
 from .trials import compare, medians
 
@@ -24,6 +25,7 @@ class Measure(NamedTuple):
         per: The unit in which people read it.
         better: `higher`, `lower`, or empty where neither is better.
         by_difference: Whether two sides are compared by difference, not by ratio.
+        drawn: Whether pictures show it.
     """
 
     key: str
@@ -32,6 +34,7 @@ class Measure(NamedTuple):
     per: float = 1.0
     better: str = ""
     by_difference: bool = False
+    drawn: bool = False
 
 
 class Row(NamedTuple):
@@ -50,6 +53,11 @@ class Row(NamedTuple):
     median: dict[str, float | None]
     left_out: str | None
     job: dict[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The row for JSON: the settings of the side, `left_out`, `runs` and `median`."""
+        return self.job | {"left_out": self.left_out, "runs": self.runs, "median": self.median}
 
 
 class Table(NamedTuple):
@@ -129,6 +137,17 @@ class Result:
     notes: Sequence[str] = ()
 
 
+def score_measure(name: str, spec: str = ".3f", drawn: bool = False) -> Measure:
+    """Return the measure of a score: higher is better, and sides are compared by difference.
+
+    Args:
+        name: Its name in the runs and for people.
+        spec: The format of the value.
+        drawn: Whether pictures show it.
+    """
+    return Measure(name, name, spec, better="higher", by_difference=True, drawn=drawn)
+
+
 def make_row(
     name: str,
     runs: list[dict[str, Any]],
@@ -167,6 +186,18 @@ def make_table(
     return Table(title, measures, [ours, *peers], compared)
 
 
+def ratio(measure: Measure, row: Row | None, other: Row | None) -> float | None:
+    """Return the median of a row over that of another; None if either is missing.
+
+    Args:
+        measure: The measure.
+        row: The first side, or None.
+        other: The second side, or None.
+    """
+    value, base = (own and own.median[measure.key] for own in (row, other))
+    return value / base if value is not None and base else None
+
+
 def sides_record(table: Table) -> dict[str, Any]:
     """Return a table of `make_table` for JSON.
 
@@ -178,29 +209,17 @@ def sides_record(table: Table) -> dict[str, Any]:
     return {"sides": sides, "compared": compared}
 
 
-def row_record(row: Row) -> dict[str, Any]:
-    """Return a row for JSON: the settings of the side, `left_out`, `runs` and `median`.
-
-    Args:
-        row: The row.
-    """
-    return row.job | {"left_out": row.left_out, "runs": row.runs, "median": row.median}
-
-
-def make_panels(
-    table: Table, measures: Sequence[Measure], title: str = "{}", ours: int = 1, log: bool = False
-) -> list[Panel]:
-    """Return a panel for each measure that a side has; a side without it has no bar.
+def make_panels(table: Table, title: str = "{}", ours: int = 1, log: bool = False) -> list[Panel]:
+    """Return a panel for each `drawn` measure that a side has; a side without it has no bar.
 
     Args:
         table: The sides.
-        measures: The measures to draw.
         title: The title, with `{}` for the title of the measure.
         ours: The number of rows that are Lexrow's, which come first.
         log: Whether the scale is logarithmic.
     """
     panels = []
-    for measure in measures:
+    for measure in (measure for measure in table.measures if measure.drawn):
         rows = [row for row in table.rows if row.median[measure.key] is not None]
         first = sum(row in table.rows[:ours] for row in rows)
         values = {row.name: row.median[measure.key] for row in rows}
@@ -249,10 +268,11 @@ def table_text(table: Table) -> str:
     for name, first, second in table.compared:
         both = compare(first.median, second.median)
         lines.append([name, *(_comparison(m, both.get(m.key)) for m in shown)])
-    turned = [list(column) for column in zip(*lines, strict=True)]
-    text = min(aligned(lines), aligned(turned), key=_width)
+    turned = list(zip(*lines, strict=True))
+    # Widths within the limit are equal, so that the first form is then taken.
+    text = min(_aligned(lines), _aligned(turned), key=lambda own: max(_WIDTH, *map(len, own)))
     left_out = [f"left out: {row.name}: {row.left_out}" for row in table.rows if row.left_out]
-    return "\n".join([*filter(None, [table.title]), text, *left_out])
+    return "\n".join([*filter(None, [table.title]), *text, *left_out])
 
 
 def show(measure: Measure, value: float | None) -> str:
@@ -265,25 +285,9 @@ def show(measure: Measure, value: float | None) -> str:
     return "n/a" if value is None else format(value / measure.per, measure.spec)
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Return the cells of a table as text, the first column to the left, the others to the right.
-
-    Args:
-        lines: The cells of each line; all lines are of equal length.
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def _width(text: str) -> int:
-    """Return the longest line's number of characters, but at least `_WIDTH`."""
-    return max(_WIDTH, *map(len, text.split("\n")))
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the cells of a table as lines, the first column to the left, the others right."""
+    return aligned(lines, "<" + ">" * (len(lines[0]) - 1))
 
 
 def _comparison(measure: Measure, compared: Mapping[str, float | None] | None) -> str:

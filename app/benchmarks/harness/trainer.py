@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -11,11 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
-from ...errors import UsageError
+from ...errors import RunError, UsageError
 from ...system import processes
+from . import machine, programs
 from .option_values import chosen
+from .report import Measure
 
 OURS = "lexrow"
+# Only the last batch may be missing. More are possible: the last batch of a worker of gensim has
+# 10,000 words, some of which the next worker also reads.
+_ENOUGH = 0.9
+# The peak memory of a process, less that of a process that only imports the library.
+ABOVE_IMPORT = Measure(
+    "peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower", drawn=True
+)
 
 
 class Peer(NamedTuple):
@@ -30,8 +40,8 @@ class Peer(NamedTuple):
     package: str
 
 
-def peers(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
-    """Return the peers to run in the order of the flag, each once.
+def sides(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
+    """Return `OURS` and the peers to run in the order of the flag, each once.
 
     Args:
         value: The value of --peers.
@@ -46,21 +56,31 @@ def peers(value: str, known: Mapping[str, Peer], case: str) -> list[str]:
         if importlib.util.find_spec(known[name].module) is None:
             package = known[name].package
             raise UsageError(f"--peers={value}: {name} is not installed; pip install {package}")
-    return names
+    return [OURS, *names]
 
 
-def packages(names: Sequence[str], known: Mapping[str, Peer]) -> list[str]:
-    """Return the installed packages of some peers, each once, as `importlib.metadata` names them.
+def measure_imports(
+    names: Sequence[str], known: Mapping[str, Peer]
+) -> tuple[dict[str, Any], dict[str, processes.Usage]]:
+    """Return a description of the machine with the libraries of the sides, and their imports.
 
     Args:
-        names: The peers.
+        names: The sides, `OURS` first.
         known: All peers by name.
 
+    Returns:
+        The result of `machine.describe`; and for each side, the time and memory of a process that
+        only imports its library.
+
     Raises:
-        KeyError: No installed package has the module of a peer.
+        RunError: A library cannot be imported.
     """
+    modules = {OURS: "tensorflow"} | {name: known[name].module for name in names[1:]}
     providers = importlib.metadata.packages_distributions()
-    return list(dict.fromkeys(providers[known[name].module][0] for name in names))
+    packages = dict.fromkeys(providers[modules[name]][0] for name in names[1:])
+    described = machine.describe(["tensorflow", "numpy", *packages])
+    usages = {module: programs.import_usage(module) for module in set(modules.values())}
+    return described, {name: usages[module] for name, module in modules.items()}
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:
@@ -86,6 +106,25 @@ def flags(value: str, fixed: Collection[str]) -> list[str]:
                 f"--train_flags={value}: --{name} is for the benchmark to set; leave it out here"
             )
     return arguments
+
+
+def check_count(side: str, count: float, wanted: int, noun: str) -> None:
+    """Check that a side has trained on the whole text.
+
+    Args:
+        side: The name of the side.
+        count: The words or examples of all its epochs.
+        wanted: The number that it was to train on.
+        noun: The word for what is counted.
+
+    Raises:
+        RunError: The count is below 90 % of the wanted one.
+    """
+    if count < _ENOUGH * wanted:
+        raise RunError(
+            f"{side} trained on {count:,} {noun}, not on the {wanted:,} of the text and its epochs,"
+            " so its speed means nothing; --keep=DIR keeps its log"
+        )
 
 
 def train(
@@ -144,16 +183,31 @@ def run(
     return processes.run(program[0], arguments, log, input, output)
 
 
-def input_wait(rows: Sequence[Mapping[str, float]], start: float = 0.0) -> float:
-    """Return the share of the training time since `start` in which steps waited for input.
+def later_speed(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Return how much a count grows in a second of training after the first row; None for one row.
 
     Args:
-        rows: The rows of metrics.jsonl, all with `input_wait`, a share of the time since the row
-            before, and `train_seconds`.
-        start: The training seconds before the first row.
+        rows: The rows of metrics.jsonl, all with the count and `train_seconds`.
+        name: The name of the count.
     """
-    waited, previous = 0.0, start
-    for row in rows:
-        waited += row["input_wait"] * (row["train_seconds"] - previous)
-        previous = row["train_seconds"]
-    return waited / (previous - start)
+    first, last = rows[0], rows[-1]
+    seconds = last["train_seconds"] - first["train_seconds"]
+    return (last[name] - first[name]) / seconds if seconds else None
+
+
+def mean_between(
+    rows: Sequence[Mapping[str, float]], name: str, by: str, start: float = 0.0
+) -> float | None:
+    """Return the mean of a value of metrics.jsonl, or None if a row lacks it.
+
+    Args:
+        rows: The rows. The value of a row is the mean since the row before.
+        name: The name of the value.
+        by: The name of a count that grows from row to row, over which the mean is.
+        start: The count before the first row.
+    """
+    if any(name not in row for row in rows):
+        return None
+    ends = [start, *(row[by] for row in rows)]
+    steps = zip(rows, itertools.pairwise(ends), strict=True)
+    return sum(row[name] * (end - begin) for row, (begin, end) in steps) / (ends[-1] - start)

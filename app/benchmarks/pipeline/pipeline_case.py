@@ -34,18 +34,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...config import CorpusConfig
-from ...errors import RunError, UsageError
+from ...errors import RunError
 from ...text import corpus
 from ..harness import corpus_lines, machine, programs, report, trainer, trials
 from ..harness.option_values import chosen
 from ..harness.options import PipelineOptions
 from ..harness.report import Measure, Panel, Result, Table
 
-SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher")
-WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher")
+SPEED = Measure("examples_per_second", "examples/s", ",.0f", better="higher", drawn=True)
+WORDS = Measure("words_per_second", "words/s", ",.0f", better="higher", drawn=True)
 WAITING = Measure("waiting", "waiting for input", ".1%", better="lower")
 FIRST = Measure("first_seconds", "first, with tracing, s", ",.2f", better="lower")
 # Part -> the measures of its sides.
@@ -80,22 +80,6 @@ _LINE_WORDS = 20
 _LOG_SECONDS = 1
 
 
-class Text(NamedTuple):
-    """The text that is converted to ids.
-
-    Attributes:
-        file: The file of lines.
-        words: The number of its words.
-        bytes: Its size.
-        vocabulary: The file for the vocabulary; it exists once the side `trainer` has run.
-    """
-
-    file: Path
-    words: int
-    bytes: int
-    vocabulary: Path
-
-
 def run(options: PipelineOptions) -> Result:
     """Run every side `options.repeats` times.
 
@@ -118,19 +102,21 @@ def run(options: PipelineOptions) -> Result:
     described = machine.describe(["tensorflow", "keras", "tensorflow-text", "numpy"])
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         folder = Path(scratch)
-        text = _text(sources, options, folder)
+        file, vocabulary = folder / "corpus.txt", folder / "vocab.tsv"
+        words = corpus_lines.write(sources, file, _LINE_WORDS, options.words)
+        sizes = corpus_lines.record(sources, file, words, _LINE_WORDS)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
             """Run a side in its own process, with seed `repeat + 1` where it has one."""
             if side == "trainer":
-                return _train(options, train_flags, repeat, text)
+                return _train(options, train_flags, repeat, vocabulary)
             job: dict[str, Any] = {"side": side}
             if part_of[side] == "classifier":
                 job |= {"examples": options.examples, "epochs": options.example_epochs}
                 job |= {"seed": repeat + 1}
             else:
-                job |= {"text": str(text.file), "words": text.words}
-                job |= {"tokenizer": options.tokenizer, "vocabulary": str(text.vocabulary)}
+                job |= {"text": str(file), "words": words}
+                job |= {"tokenizer": options.tokenizer, "vocabulary": str(vocabulary)}
             return programs.run(f"pipeline, {side}", f"pipeline.pipeline_{part_of[side]}", job)[0]
 
         runs = trials.alternate(list(part_of), options.repeats, run_one)
@@ -140,18 +126,13 @@ def run(options: PipelineOptions) -> Result:
         for part, sides in parts.items()
     }
     figures = {
-        "corpus": {
-            "files": [Path(source).name for source in sources],
-            "words": text.words,
-            "bytes": text.bytes,
-            "line_words": _LINE_WORDS,
-        },
+        "corpus": sizes,
         **{part: report.sides_record(table) for part, table in tables.items()},
     }
     settings = options.measured() | {"train_flags": train_flags}
     del settings["corpus"]
     title = (
-        f"Input pipelines: {options.examples:,} examples, {text.words:,} words of text "
+        f"Input pipelines: {options.examples:,} examples, {words:,} words of text "
         f"({options.tokenizer}); {options.count_runs()} a side"
     )
     panels = _make_panels(tables)
@@ -160,16 +141,13 @@ def run(options: PipelineOptions) -> Result:
 
 def _make_panels(tables: dict[str, Table]) -> list[Panel]:
     """Return the panels of examples/s and words/s, then one of the waiting of all sides."""
-    speeds = report.make_panels(tables["classifier"], [SPEED], "classifier: {}", log=True)
-    speeds += report.make_panels(tables["text"], [WORDS], "text to ids: {}", ours=2, log=True)
-    waiting = [
-        panel
-        for part in ("trainer", "classifier")
-        for panel in report.make_panels(tables[part], [WAITING])
+    rows = [*tables["trainer"].rows, *tables["classifier"].rows]
+    waiting = Table("", [WAITING._replace(drawn=True)], rows)
+    return [
+        *report.make_panels(tables["classifier"], "classifier: {}", log=True),
+        *report.make_panels(tables["text"], "text to ids: {}", ours=2, log=True),
+        *report.make_panels(waiting, ours=2),
     ]
-    values = {side: value for panel in waiting for side, value in panel.values.items()}
-    runs = {side: own for panel in waiting for side, own in panel.runs.items()}
-    return [*speeds, Panel(WAITING, values, runs, ours=len(waiting))]
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
@@ -180,40 +158,15 @@ def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
     return shared | {"vocab": "", "cache": "none", "task": "words", "seed": repeat + 1}
 
 
-def _text(sources: Sequence[str], options: PipelineOptions, folder: Path) -> Text:
-    """Write about the first `options.words` words of the corpus as plain lines of up to 20 words.
-
-    The last line is whole. Raises UsageError if there is no word.
-    """
-    file = folder / "corpus.txt"
-    if not corpus_lines.write(sources, file, _LINE_WORDS):
-        raise UsageError(f"--corpus={options.corpus}: no word in these files; give files with text")
-    words = _cut(file, options.words)
-    return Text(file, words, file.stat().st_size, folder / "vocab.tsv")
-
-
-def _cut(file: Path, words: int) -> int:
-    """Cut a file after the line that has word number `words`; return the number of words left.
-
-    A file with fewer words stays as it is.
-    """
-    kept = 0
-    with open(file, "r+b") as text:
-        while kept < words and (line := text.readline()):
-            kept += len(line.split(b" "))
-        text.truncate(text.tell())
-    return kept
-
-
 def _train(
-    options: PipelineOptions, train_flags: list[str], repeat: int, text: Text
+    options: PipelineOptions, train_flags: list[str], repeat: int, vocabulary: Path
 ) -> dict[str, Any]:
-    """Run app.train on the whole corpus, and copy its vocabulary to `text.vocabulary`."""
+    """Run app.train on the whole corpus, and copy its vocabulary."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         flags = [f"--log_seconds={_LOG_SECONDS}", *train_flags]
         settings = {"workdir": workdir, **_shared(options, repeat)}
-        _, metrics = trainer.train("words", flags, settings, text.file.with_name("log"))
-        text.vocabulary.write_bytes((Path(workdir) / "vocab.tsv").read_bytes())
+        _, metrics = trainer.train("words", flags, settings, vocabulary.with_name("log"))
+        vocabulary.write_bytes((Path(workdir) / "vocab.tsv").read_bytes())
     return steady(metrics)
 
 
@@ -226,11 +179,8 @@ def steady(metrics: Sequence[dict[str, float]]) -> dict[str, float | None]:
     Returns:
         `words_per_second` and `waiting` (a share), both None if there is one row only.
     """
-    first, last = metrics[0], metrics[-1]
-    if len(metrics) == 1:
-        return {"words_per_second": None, "waiting": None}
-    speed = (last["words"] - first["words"]) / (last["train_seconds"] - first["train_seconds"])
-    waiting = trainer.input_wait(metrics[1:], first["train_seconds"])
+    speed, start = trainer.later_speed(metrics, "words"), metrics[0]["train_seconds"]
+    waiting = speed and trainer.mean_between(metrics[1:], "input_wait", "train_seconds", start)
     return {"words_per_second": speed, "waiting": waiting}
 
 

@@ -5,6 +5,7 @@ An embedding of 1,000 x 100, the mean over 20 tokens, a sigmoid; Adam, binary cr
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -15,15 +16,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ...build import threads
 from ...config import RunConfig
 from ...optimizers.adam import lazy_adam
-from ...system import devices
 from ...tables.base import TableSpec
-from ...tables.device import DeviceTable
 from ...tables.row_reads import take
 from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
+from ..harness.measured_steps import fit_seconds, make_tables
 from . import pipeline_examples
 from .pipeline_examples import BATCH, VOCABULARY, WORDS, Examples
 
@@ -145,12 +146,9 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
     This is the fastest choice of Lexrow. On two cores, one step in a call made 40,000 examples/s,
     16 steps 78,000, and with the trainer's threads 147,000.
     """
-    devices.use_machine(RunConfig())
+    threads.use_machine(RunConfig())
     model = Bag(seed)
-    tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=lazy_adam().slots)
-        for name, spec in model.tables().items()
-    }
+    tables = make_tables(model, lazy_adam())
     train = train_function(model, tables, lazy_adam(), seed)
     calls = math.ceil(len(examples.texts) / (_STEPS * BATCH))
     rate = tf.constant(RATE)
@@ -172,46 +170,27 @@ def _ours(examples: Examples, epochs: int, seed: int) -> Trained:
     return Trained(seconds, share, vectors_VD, head_E[:DIM], head_E[DIM])
 
 
-def _in_fit(make: Callable[[Examples], tf.data.Dataset]) -> Callable[..., Trained]:
-    """Return a function that trains the classifier by keras.fit on the batches of `make`.
+def _in_fit(
+    examples: Examples, epochs: int, seed: int, make: Callable[[Examples], tf.data.Dataset]
+) -> Trained:
+    """Train the classifier of Keras by keras.fit on the batches of `make`.
 
-    The function is called as `_ours`. It measures the waiting in three further epochs, after it has
-    read the trained weights.
+    The waiting is measured in three further epochs, after the trained weights are read.
     """
-
-    def side(examples: Examples, epochs: int, seed: int) -> Trained:
-        """Train the classifier of Keras in keras.fit; see `_in_fit`."""
-        uniform, glorot = _initial(seed)
-        model = keras.Sequential(
-            [
-                keras.Input((WORDS,), dtype="int32"),
-                keras.layers.Embedding(VOCABULARY, DIM, uniform),
-                keras.layers.GlobalAveragePooling1D(),
-                keras.layers.Dense(1, activation="sigmoid", kernel_initializer=glorot),
-            ]
-        )
-        model.compile(keras.optimizers.Adam(RATE), "binary_crossentropy", metrics=["accuracy"])
-        batches = make(examples)
-        seconds = _fit(model, batches, epochs)
-        vectors_VD, weights_D1, bias = model.get_weights()
-        waiting = _waiting(model, batches)
-        return Trained(seconds, waiting, vectors_VD, weights_D1[:, 0], float(bias[0]))
-
-    return side
-
-
-def _fit(model: keras.Model, batches: tf.data.Dataset, epochs: int) -> list[float]:
-    """Train by keras.fit with its usual progress bar, and return the seconds of each epoch."""
-    ends: list[float] = []
-
-    def mark(*_: Any) -> None:
-        ends.append(time.perf_counter())
-
-    clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)
-    model.fit(
-        batches, epochs=epochs, callbacks=[clock], shuffle=False
-    )  # fit cannot shuffle a dataset
-    return np.diff(ends).tolist()
+    uniform, glorot = _initial(seed)
+    model = keras.Sequential(
+        [
+            keras.Input((WORDS,), dtype="int32"),
+            keras.layers.Embedding(VOCABULARY, DIM, uniform),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(1, activation="sigmoid", kernel_initializer=glorot),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(RATE), "binary_crossentropy", metrics=["accuracy"])
+    batches = make(examples)
+    seconds = fit_seconds(model, batches, epochs)
+    vectors_VD, weights_D1, bias = model.get_weights()
+    return Trained(seconds, _waiting(model, batches), vectors_VD, weights_D1[:, 0], float(bias[0]))
 
 
 def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
@@ -233,16 +212,16 @@ def _waiting(model: keras.Model, batches: tf.data.Dataset) -> float:
         return step([batch])
 
     model.train_function = timed_step
-    _fit(model, batches, 1)  # traces the step again
+    fit_seconds(model, batches, 1)  # traces the step again
     waited = 0.0
-    seconds = sum(_fit(model, batches, _WAITING_EPOCHS))
+    seconds = sum(fit_seconds(model, batches, _WAITING_EPOCHS))
     return waited / seconds
 
 
-SIDES = {
-    "naive": _in_fit(pipeline_examples.naive),
-    "prefetch": _in_fit(pipeline_examples.prefetched),
-    "parallel": _in_fit(pipeline_examples.parallel),
+SIDES: dict[str, Callable[[Examples, int, int], Trained]] = {
+    "naive": functools.partial(_in_fit, make=pipeline_examples.naive),
+    "prefetch": functools.partial(_in_fit, make=pipeline_examples.prefetched),
+    "parallel": functools.partial(_in_fit, make=pipeline_examples.parallel),
     "ours": _ours,
 }
 

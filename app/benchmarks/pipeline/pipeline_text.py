@@ -125,7 +125,8 @@ def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data
 
 def _vectorised(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
     """Return the trainer's dataset: ids of blocks of text, several of them in parallel."""
-    return pipeline.token_blocks((corpus.corpus,), known, corpus, InputConfig(), progress)
+    tokenize = pipeline.make_block_tokenizer(corpus, known)
+    return pipeline.map_blocks((corpus.corpus,), corpus, InputConfig(), progress, tokenize)
 
 
 def _cached(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .recommend_ratings import Data
 
 _METRICS = ("recall", "ndcg", "hit_rate", "mrr", "coverage")
+_DRAWN = ("recall", "ndcg", "coverage")  # for the longest lists
 _FIXED = {
     "task": "recommend",
     "heldout": "",
@@ -77,11 +78,10 @@ def run(options: RecommendOptions) -> Result:
     """
     from . import recommend_ratings
 
-    sides = [OURS, *trainer.peers(options.peers, _PEERS, "recommend")]
-    tops = numbers("top", options.top, "items")
+    sides = trainer.sides(options.peers, _PEERS, "recommend")
+    tops = numbers(options.top)
     train_flags = trainer.flags(options.train_flags, {*_FIXED, "dim", "seed", "corpus", "workdir"})
-    described = machine.describe(["tensorflow", "numpy", *trainer.packages(sides[1:], _PEERS)])
-    bare = {library: programs.import_usage(library) for library in {_LIBRARIES[s] for s in sides}}
+    described, bare = trainer.measure_imports(sides, _PEERS)
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         arrays = Path(scratch) / "pairs.npz"
         data = recommend_ratings.read(options.corpus, options.heldout, arrays)
@@ -92,7 +92,7 @@ def run(options: RecommendOptions) -> Result:
             folder.mkdir(exist_ok=True)
             job = Job(folder, data, options.dim, options.alpha, repeat + 1, train_flags)
             values = SIDES[side](job)
-            above = values["peak_bytes"] - bare[_LIBRARIES[side]].peak_bytes
+            above = values["peak_bytes"] - bare[side].peak_bytes
             speed = values.pop("pairs") / values["train_seconds"]
             more = {"pairs_per_second": speed, "peak_bytes_above_import": above}
             return values | more | recommend_ratings.score(folder, data, tops)
@@ -110,12 +110,13 @@ def run(options: RecommendOptions) -> Result:
     settings = {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags}
     figures = {
         "data": sizes,
-        "imports": {library: usage._asdict() for library, usage in bare.items()},
+        "imports": {
+            "tensorflow" if side == OURS else _PEERS[side].module: usage._asdict()
+            for side, usage in bare.items()
+        },
         **report.sides_record(table),
     }
-    drawn = {f"{name}@{tops[-1]}" for name in ("recall", "ndcg", "coverage")}
-    drawn |= {"train_seconds", "total_seconds", "peak_bytes_above_import"}
-    panels = report.make_panels(table, [m for m in measures if m.key in drawn])
+    panels = report.make_panels(table)
     note = (
         f"{sizes['heldout']:,} held-out pairs, without {sizes['heldout_left_out']:,} of users or "
         "items that are not in training"
@@ -131,15 +132,15 @@ def _measures(tops: Sequence[int]) -> list[Measure]:
     """Return the measures: each metric for each length of lists, then times and memory."""
     return [
         *(
-            Measure(f"{name}@{k}", f"{name}@{k}", ".4f", better="higher", by_difference=True)
+            report.score_measure(f"{name}@{k}", ".4f", drawn=k == tops[-1] and name in _DRAWN)
             for k in tops
             for name in _METRICS
         ),
-        Measure("train_seconds", "training, s", ",.1f", better="lower"),
+        Measure("train_seconds", "training, s", ",.1f", better="lower", drawn=True),
         Measure("pairs_per_second", "pairs/s of training", ",.0f", better="higher"),
-        Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
+        Measure("total_seconds", "end to end, s", ",.1f", better="lower", drawn=True),
         Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
-        Measure("peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower"),
+        trainer.ABOVE_IMPORT,
     ]
 
 
@@ -190,4 +191,3 @@ SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {
     "bpr": lambda job: _implicit("bpr", job),
 }
 _PEERS = {"als": Peer("implicit", "implicit"), "bpr": Peer("implicit", "implicit")}
-_LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}

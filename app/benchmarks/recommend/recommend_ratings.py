@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...config import Config, CorpusConfig, VocabularyConfig
-from ...input import pairs, ratings
-from ...input.pairs import KnownItems, Split
-from ...losses.pair_losses import PairLoss
+from ...input import ratings
+from ...input.user_item_pairs import KnownItems, Split, group_by_user, split_pairs
+from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...tables.device import DeviceTable
@@ -54,10 +54,10 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
     }
     config = Config(vocabulary=VocabularyConfig(min_count=1))
     read = {flag: ratings.read(paths, config.ratings) for flag, paths in sources.items()}
-    split = pairs.split_pairs(read["corpus"], read["heldout"], config)
+    split = split_pairs(read["corpus"], read["heldout"], config)
     shape = len(split.users.tokens), len(split.items.tokens)
     np.savez(arrays, users=split.train.users_N, items=split.train.items_N, shape=shape)
-    known = pairs.group_by_user(split.heldout, shape[0])
+    known = group_by_user(split.heldout, shape[0])
     return Data(",".join(sources["corpus"]), split, known, arrays)
 
 
@@ -74,7 +74,7 @@ def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:
     matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
     users, items = matrices.values()
     inner = MatrixFactorization(users.shape[1], biased=False)
-    model = Recommender(len(users), len(items), inner, PairLoss(), seed=0)
+    model = Recommender(len(users), len(items), inner, UserItemLoss(), seed=0)
     tables = {
         name: DeviceTable(*matrix.shape, lambda shape, matrix=matrix: tf.convert_to_tensor(matrix))
         for name, matrix in matrices.items()

@@ -19,7 +19,7 @@ The figures of a side:
 - the number of repeated calls, and the scores of the vectors.
 
 Two further parts use the text and the settings of the first side: the bytes that two replicas
-exchange, by size V of the vocabulary (`scaling_exchange`); and a model of the speed of N workers on
+exchange, by size V of the vocabulary (`scaling_programs`); and a model of the speed of N workers on
 machines of their own (`scaling_model`).
 """
 
@@ -39,29 +39,30 @@ from ...text import corpus
 from ..harness import machine, programs, report, trainer, trials
 from ..harness.option_values import numbers
 from ..harness.options import ScalingOptions
-from ..harness.report import Lines, Measure, Result, Table
+from ..harness.report import Lines, Measure, Panel, Result, Table
 from . import scaling_meter
 from .scaling_model import predict
 
 ONE = "none"
+_PROGRAM = "scaling.scaling_programs"
+_SPEED = Measure("words_per_second", "words/s of training", ",.0f", better="higher")
+_LATER = Measure(
+    "later_words_per_second", "words/s, once compiled", ",.0f", better="higher", drawn=True
+)
 MEASURES = (
-    Measure("words_per_second", "words/s of training", ",.0f", better="higher"),
-    Measure("later_words_per_second", "words/s, once compiled", ",.0f", better="higher"),
+    _SPEED,
+    _LATER,
     Measure("of_one", "  of one process", ".2f", better="higher"),
-    Measure("processor_seconds", "processor s a million words", ",.2f", better="lower"),
+    Measure("processor_seconds", "processor s a million words", ",.2f", 1, "lower", drawn=True),
     Measure("input_wait", "waiting for input", ".1%", better="lower"),
     Measure("exchanged_bytes", "KB a step", ",.0f", per=1e3, better="lower"),
     Measure("bytes_per_word", "bytes a word", ",.0f", better="lower"),
     Measure("calls_again", "repeated calls", ",.0f", better="lower"),
     Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
-    *(
-        Measure(name, name, ".3f", better="higher", by_difference=True)
-        for name in score_report.benchmarks
-    ),
+    *(report.score_measure(n, drawn=n != "simlex999") for n in score_report.benchmarks),
     Measure("words", "words", ",.0f"),
     Measure("step_words", "words a step", ",.0f"),
 )
-_DRAWN = ("later_words_per_second", "processor_seconds", "ws353", "analogy")
 _EXCHANGED = (
     Measure("exchanged_bytes", "bytes a step of a replica", ",.0f"),
     Measure("step_ms", "ms a step", ",.1f"),
@@ -94,10 +95,10 @@ def run(options: ScalingOptions) -> Result:
         UsageError: A number, the corpus or a flag is not possible.
         RunError: A side failed.
     """
-    workers = numbers("workers", options.workers, "workers")
-    sizes = numbers("vocabularies", options.vocabularies, "rows", least=2)
-    modelled = numbers("modelled", options.modelled, "workers", least=2)
-    gigabits = numbers("gigabits", options.gigabits, "Gbit/s")
+    workers = numbers(options.workers)
+    sizes = numbers(options.vocabularies)
+    modelled = numbers(options.modelled)
+    gigabits = numbers(options.gigabits)
     if modelled and not gigabits:
         raise UsageError("--gigabits= is empty; give at least one number, or --modelled=")
     train_flags = trainer.flags(options.train_flags, {*_SETTINGS, *_FIXED})
@@ -137,11 +138,12 @@ def run(options: ScalingOptions) -> Result:
         f"dim {options.dim}, {options.batch_tokens:,} tokens a step; all processes of a side share "
         f"{described['cores']} cores; {options.count_runs()} a side"
     )
-    panels = report.make_panels(table, [m for m in MEASURES if m.key in _DRAWN], ours=len(sides))
+    panels: list[Panel | Lines] = [*report.make_panels(table, ours=len(sides))]
     tables = [table._replace(measures=MEASURES[:-2], compared=())]
     if exchanged:
-        tables.append(_exchange_table(exchanged))
-        panels += _exchange_panel(exchanged)
+        shown, lines = _show_exchange(exchanged)
+        tables.append(shown)
+        panels += lines
     if model:
         tables.append(_model_table(model, gigabits, options.batch_tokens))
         panels += _model_panels(model, options.batch_tokens)
@@ -153,16 +155,11 @@ def _sides(workers: Sequence[int], servers: int, gpus: int) -> dict[str, list[st
     sides = {ONE: [f"{PACKAGE}.train"]}
     if gpus > 1:
         sides["mirrored"] = [f"{PACKAGE}.train", "--strategy=mirrored"]
-    cluster = [f"{PACKAGE}.cluster"]
-    for count in workers:
-        sides[f"multi_worker {count}"] = [*cluster, f"--workers={count}", "--"]
-    for count in workers if servers else ():
-        sides[f"parameter_server {count}"] = [
-            *cluster,
-            f"--workers={count}",
-            f"--ps={servers}",
-            "--",
-        ]
+    more = {"multi_worker": []} | ({"parameter_server": [f"--ps={servers}"]} if servers else {})
+    for kind, flags in more.items():
+        for count in workers:
+            program = [f"{PACKAGE}.cluster", f"--workers={count}", *flags, "--"]
+            sides[f"{kind} {count}"] = program
     return sides
 
 
@@ -200,12 +197,9 @@ def _train(
 
 def _compare_with_one(table: Table) -> None:
     """Add `of_one` to medians: words/s (once compiled, if both have it) over the first row's."""
-    one = table.rows[0].median
     for row in table.rows:
-        pairs = [
-            (row.median[key], one[key]) for key in ("later_words_per_second", "words_per_second")
-        ]
-        row.median["of_one"] = next((own / base for own, base in pairs if own and base), None)
+        later, whole = (report.ratio(measure, row, table.rows[0]) for measure in (_LATER, _SPEED))
+        row.median["of_one"] = later or whole
 
 
 def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
@@ -219,22 +213,18 @@ def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> 
     job = {"workdir": str(workdir), "rows": rows, "columns": options.columns}
     job |= {"batch_tokens": options.batch_tokens, **_EXCHANGE}
     log = kept / "scaling_exchange.log"
-    return {"rows": rows, **programs.run("exchange", "scaling.scaling_exchange", job, log)[0]}
+    return {"rows": rows, **programs.run("exchange", _PROGRAM, job | {"part": "exchange"}, log)[0]}
 
 
-def _exchange_table(exchanged: Sequence[dict[str, Any]]) -> Table:
+def _show_exchange(exchanged: Sequence[dict[str, Any]]) -> tuple[Table, list[Lines]]:
+    """Return the table of the exchange, and its panel if any size was measured."""
     rows = [report.make_row(f"{one['rows']:,} rows", [one], _EXCHANGED) for one in exchanged]
     title = "two replicas on the same batches, for tables of several sizes"
     known = [row for row in rows if not row.left_out]
     compared = [("largest : smallest", known[-1], known[0])] if len(known) > 1 else []
-    return Table(title, _EXCHANGED, rows, compared)
-
-
-def _exchange_panel(exchanged: Sequence[dict[str, Any]]) -> list[Lines]:
-    known = [one for one in exchanged if "left_out" not in one]
-    sizes = {one["rows"]: one["exchanged_bytes"] / 1e3 for one in known}
+    sizes = {row.runs[0]["rows"]: row.runs[0]["exchanged_bytes"] / 1e3 for row in known}
     lines = Lines({"exchanged": sizes}, "KB a step of a replica", "rows of a table")
-    return [lines] if known else []
+    return Table(title, _EXCHANGED, rows, compared), [lines] if known else []
 
 
 def _predict(
@@ -247,7 +237,8 @@ def _predict(
     """Measure the costs of a step, and predict the speeds of workers."""
     batch = options.batch_tokens
     job = {"workdir": str(workdir), "batch_tokens": batch, "columns": options.dim}
-    costs, _ = programs.run("model", "scaling.scaling_model", job | {"workers": list(workers)})
+    job |= {"workers": list(workers), "part": "model"}
+    costs, _ = programs.run("model", _PROGRAM, job)
     message = 1e-6 * (options.message_us or _MESSAGE_US)
     return {
         "is_measured": False,

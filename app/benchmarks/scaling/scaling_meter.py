@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..harness.trainer import input_wait
+from ..harness.machine import watching
+from ..harness.trainer import later_speed, mean_between
 
 _POLL_SECONDS = 0.1
 # Fields of /proc/PID/stat after the name: the parent, user time, system time, in ticks (proc(5)).
@@ -39,25 +40,16 @@ def measuring(metrics: Path) -> Iterator[list[Mark]]:
         metrics: The file metrics.jsonl.
     """
     marks: list[Mark] = []
-    ended = threading.Event()
 
-    def poll() -> None:
-        """Add a mark whenever the file has new lines, until `ended` is set."""
-        seen = 0
-        while not ended.wait(_POLL_SECONDS):
-            with contextlib.suppress(OSError):
-                lines = metrics.read_bytes().count(b"\n")
-                if lines > seen:
-                    marks.append(Mark(lines, descendant_seconds(os.getpid())))
-                    seen = lines
+    def look() -> None:
+        """Add a mark if the file has new lines."""
+        with contextlib.suppress(OSError):
+            lines = metrics.read_bytes().count(b"\n")
+            if lines > (marks[-1].lines if marks else 0):
+                marks.append(Mark(lines, descendant_seconds(os.getpid())))
 
-    thread = threading.Thread(target=poll, name="meter", daemon=True)
-    thread.start()
-    try:
+    with watching(look, _POLL_SECONDS):
         yield marks
-    finally:
-        ended.set()
-        thread.join()
 
 
 def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:
@@ -72,27 +64,22 @@ def descendant_seconds(root: int, folder: Path = Path("/proc")) -> float:
     Raises:
         OSError: There is no such folder.
     """
-    parents, ticks = {}, {}
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = collections.defaultdict(list)
     for entry in folder.iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):  # the process has ended
                 # The name, in brackets, may hold spaces and brackets.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 number = int(entry.name)
-                parents[number] = int(fields[_PARENT])
+                children[int(fields[_PARENT])].append(number)
                 ticks[number] = int(fields[_USER]) + int(fields[_SYSTEM])
-    return sum(ticks[number] for number in _below(root, parents)) / os.sysconf("SC_CLK_TCK")
 
+    def below(number: int) -> int:
+        """Return the ticks of the children of a process, of their children, and so on."""
+        return sum(ticks[child] + below(child) for child in children[number])
 
-def _below(root: int, parents: dict[int, int]) -> list[int]:
-    """Return the ids of the children of a process, of their children, and so on."""
-    children: dict[int, list[int]] = {}
-    for number, parent in parents.items():
-        children.setdefault(parent, []).append(number)
-    below = list(children.get(root, ()))
-    for number in below:  # the list grows in the loop
-        below += children.get(number, ())
-    return below
+    return below(root) / os.sysconf("SC_CLK_TCK")
 
 
 def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> dict[str, Any]:
@@ -108,20 +95,17 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
         `exchanged_bytes` and `calls_again` are None if the run has none.
     """
     logged = [row for row in rows if "train_seconds" in row]  # the others have scores
-    first, last = logged[0], logged[-1]
-    later = {name: last[name] - first[name] for name in ("words", "train_seconds")}
+    last = logged[-1]
     return {
         "epoch": last["epoch"],
         "words": last["words"],
         "step_words": last["words"] / last["step"],
         "train_seconds": last["train_seconds"],
         "words_per_second": last["words"] / last["train_seconds"],
-        "later_words_per_second": (
-            later["words"] / later["train_seconds"] if later["train_seconds"] else None
-        ),
+        "later_words_per_second": later_speed(logged, "words"),
         "processor_seconds": _processor_seconds(rows, marks),
-        "input_wait": input_wait(logged),
-        "exchanged_bytes": _mean_by_step(logged, "exchanged_bytes"),
+        "input_wait": mean_between(logged, "input_wait", "train_seconds"),
+        "exchanged_bytes": mean_between(logged, "exchanged_bytes", "step"),
         "calls_again": last.get("calls_again"),  # since the start
     }
 
@@ -138,17 +122,3 @@ def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark
     first, last = known[0], max(known, key=lambda mark: mark.seconds)
     words = rows[last.lines - 1]["words"] - rows[first.lines - 1]["words"]
     return 1e6 * (last.seconds - first.seconds) / words if words else None
-
-
-def _mean_by_step(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """Return the mean over steps of a value, or None if a row lacks it.
-
-    The value of a row is the mean over the steps since the row before.
-    """
-    if any(name not in row for row in rows):
-        return None
-    total, previous = 0.0, 0
-    for row in rows:
-        total += row[name] * (row["step"] - previous)
-        previous = row["step"]
-    return total / previous

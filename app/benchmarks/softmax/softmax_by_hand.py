@@ -92,12 +92,12 @@ def copies_tables(words: int, columns: int, slots: Mapping[str, Slot]) -> dict[s
 
 def copies(
     tables: Mapping[str, Table],
-    words: int,
-    optimizer: Optimizer,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,
     rate: tf.Tensor,
     number: tf.Tensor,
+    words: int,
+    optimizer: Optimizer,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Train one step of the class softmax of two levels; each target copies the rows of its class.
 
@@ -106,12 +106,12 @@ def copies(
 
     Args:
         tables: The tables of `copies_tables`.
-        words: The size of the vocabulary.
-        optimizer: Changes the rows.
         hidden_ND: The hidden vectors.
         targets_N: The words to predict, int32.
         rate: The learning rate.
         number: The number of the step, from 1.
+        words: The size of the vocabulary.
+        optimizer: Changes the rows.
 
     Returns:
         The loss summed over the targets, and its gradient by the hidden vectors, (N, D).

@@ -121,7 +121,7 @@ def run(options: SoftmaxOptions) -> Result:
         title = f"{job.side}, {job.words:,} words"
         row = report.make_row(title, runs[name], MEASURES, job._asdict())
         by_targets.setdefault(job.targets, []).append(row)
-        records.append(report.row_record(row))
+        records.append(row.record)
     tables = [_make_table(targets, rows) for targets, rows in by_targets.items()]
     panels = [
         panel for table in tables for measure in (STEP, PEAK) for panel in _lines(table, measure)
@@ -136,13 +136,10 @@ def _make_jobs(options: SoftmaxOptions) -> list[Job]:
     """Return the jobs by number of targets, vocabulary and side; raise UsageError if none."""
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
-    sizes = numbers("vocabularies", options.vocabularies, "words", least=2)
-    targets = numbers("targets", options.targets, "targets")
+    sizes = numbers(options.vocabularies)
+    targets = numbers(options.targets)
     if not losses and not peers:
         raise UsageError("--losses= and --peers= are empty; give one of them")
-    for name, values in (("vocabularies", sizes), ("targets", targets)):
-        if not values:
-            raise UsageError(f"--{name}= is empty; give at least one number")
     return [
         Job(side, words, count, options.dim, options.compute_dtype, options.steps)
         for count in targets

@@ -7,6 +7,7 @@ hidden vectors are the same for every side. All sides but dense use row-wise Ada
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -28,6 +29,7 @@ from ...tables.device import DeviceTable
 from ...training.step import train_step
 from ...types import Batch, Rows
 from ..harness import programs
+from ..harness.measured_steps import gpu_peak_bytes, make_tables
 from . import softmax_by_hand, softmax_traffic
 
 # The speed of no side depends on the rate.
@@ -94,15 +96,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     _seconds(train, batches, *_WARM)
     seconds = _seconds(train, batches, job["steps"], _TIMED_SECONDS)
     _check(job, side)
-    device = tf.config.list_logical_devices("GPU")
     return {
         "step_ms": 1000 * statistics.median(seconds),
         "steps_ms": [1000 * value for value in seconds],
         **traffic,
         "table_bytes": sum(table.bytes() for table in side.tables.values()),
-        "device_peak_bytes": (
-            tf.config.experimental.get_memory_info("GPU:0")["peak"] if device else None
-        ),
+        "device_peak_bytes": gpu_peak_bytes(),
     }
 
 
@@ -221,10 +220,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
     )
     dtype = tf.as_dtype(settings.compute_dtype)
     model, rule = _OutputLayer(case.hidden_ND, output, dtype), rowwise_adagrad()
-    tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=rule.slots)
-        for name, spec in model.tables().items()
-    }
+    tables = make_tables(model, rule)
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(0, tf.int64), number])
@@ -248,10 +244,7 @@ def _copies(case: Case, settings: ModelConfig) -> Side:
     """Return the side of `softmax_by_hand.copies`; the settings are not used."""
     words, columns, rule = len(case.counts_V), case.hidden_ND.shape[1], rowwise_adagrad()
     tables = softmax_by_hand.copies_tables(words, columns, rule.slots)
-
-    def run(tables, hidden_ND, targets_N, rate, number):
-        return softmax_by_hand.copies(tables, words, rule, hidden_ND, targets_N, rate, number)
-
+    run = functools.partial(softmax_by_hand.copies, words=words, optimizer=rule)
     return _peer(case, tables, run, None)
 
 

@@ -19,10 +19,10 @@ from . import sparse_case
 from .sparse_case import Job
 
 MEASURES = (
-    Measure("steps_per_second", "steps/s", ",.2f", better="higher"),
+    Measure("steps_per_second", "steps/s", ",.2f", better="higher", drawn=True),
     Measure("step_seconds", "a step, ms", ",.1f", per=1e-3, better="lower"),
-    Measure("state_bytes", "table and slots, GB", ",.2f", per=1e9, better="lower"),
-    Measure("peak_bytes", "peak memory, GB", ",.2f", per=1e9, better="lower"),
+    Measure("state_bytes", "table and slots, GB", ",.2f", per=1e9, better="lower", drawn=True),
+    Measure("peak_bytes", "peak memory, GB", ",.2f", per=1e9, better="lower", drawn=True),
 )
 # Name -> its side of `sparse`.
 _SIDES = {OURS: "table", "dense": "dense", "keras": "keras"}
@@ -67,6 +67,5 @@ def run(options: AdamOptions) -> Result:
         f"{options.count_runs()} a side"
     )
     settings = {name: getattr(options, name) for name in ("users", "dim", "pairs")}
-    drawn = [measure for measure in MEASURES if measure.key != "step_seconds"]
-    panels, figures = report.make_panels(table, drawn), report.sides_record(table)
+    panels, figures = report.make_panels(table), report.sides_record(table)
     return Result("adam", title, described, settings, [table], figures, panels)

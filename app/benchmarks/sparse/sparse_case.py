@@ -29,9 +29,9 @@ from ...system.processes import Usage
 from ..harness import machine, programs, report, trials
 from ..harness.option_values import chosen, numbers
 from ..harness.options import SparseOptions
-from ..harness.report import Measure, Result, Row, Table
+from ..harness.report import Measure, Panel, Result, Row, Table
 
-STEP = Measure("step_ms", "ms a step", ",.1f", better="lower")
+STEP = Measure("step_ms", "ms a step", ",.1f", better="lower", drawn=True)
 MEASURES = (
     STEP,
     Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower"),
@@ -123,17 +123,10 @@ def run(options: SparseOptions) -> Result:
         row = report.make_row(TITLES[job.side], runs[job.name], MEASURES, job._asdict())
         by_optimizer[job.optimizer][job.side] = row
     tables = [_compare_sides(name, sides) for name, sides in by_optimizer.items()]
-    panels = [
-        panel
-        for table in tables
-        for panel in report.make_panels(
-            table,
-            [STEP],
-            f"{table.title}: {{}}",
-            sum(row.job["side"] in OURS for row in table.rows),
-            True,
-        )
-    ]
+    panels: list[Panel] = []
+    for table in tables:
+        ours = sum(row.job["side"] in OURS for row in table.rows)
+        panels += report.make_panels(table, f"{table.title}: {{}}", ours, log=True)
     rows = [
         report.make_row(f"{job.rows:,} rows", runs[job.name], MEASURES, job._asdict())
         for job in growing
@@ -143,15 +136,13 @@ def run(options: SparseOptions) -> Result:
         optimizer, dim = _GROWING
         title = f"Lexrow, {optimizer} on a table, {dim} columns"
         tables.append(Table(title, MEASURES, rows, growth))
-        panels += report.make_panels(tables[-1], [STEP], f"Lexrow, {dim} columns: {{}}", len(rows))
+        panels += report.make_panels(tables[-1], f"Lexrow, {dim} columns: {{}}", len(rows))
     figures = {
         "imports": bare._asdict(),
-        "compared": [
-            report.row_record(r) for sides in by_optimizer.values() for r in sides.values()
-        ],
+        "compared": [r.record for sides in by_optimizer.values() for r in sides.values()],
         "ratios": {name: _ratios(sides) for name, sides in by_optimizer.items()},
-        "growing": [report.row_record(row) for row in rows],
-        "growth": _ratio(*growth[0][1:]) if growth else None,
+        "growing": [row.record for row in rows],
+        "growth": report.ratio(STEP, *growth[0][1:]) if growth else None,
     }
     title = f"One step of a table, {options.rows:,} x {options.dim}, 128 x 20 ids"
     title += f"; {options.count_runs()} a side"
@@ -166,7 +157,7 @@ def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
     peers = chosen("peers", options.peers, known, "peer of sparse")
-    sizes = numbers("vocabularies", options.vocabularies, "rows")
+    sizes = numbers(options.vocabularies)
     if not optimizers and not sizes:
         raise UsageError("--optimizers= and --vocabularies= are empty; give one of them")
     compared = [
@@ -206,7 +197,7 @@ def _compare_sides(optimizer: str, sides: dict[str, Row]) -> Table:
     compared = [
         (f"{TITLES[one]} : {TITLES[other]}", sides[one], sides[other])
         for one, other in _RATIOS
-        if one in sides and other in sides
+        if {one, other} <= sides.keys()
     ]
     return Table(optimizer, MEASURES, list(sides.values()), compared)
 
@@ -216,11 +207,5 @@ def _ratios(sides: dict[str, Row]) -> dict[str, float]:
     return {
         f"{one} / {other}": ratio
         for one, other in _RATIOS
-        if one in sides and other in sides and (ratio := _ratio(sides[one], sides[other]))
+        if (ratio := report.ratio(STEP, sides.get(one), sides.get(other)))
     }
-
-
-def _ratio(first: Row, second: Row) -> float | None:
-    """Return ms a step of the first over the second, or None if either is unknown."""
-    times = [row.median[STEP.key] for row in (first, second)]
-    return times[0] / times[1] if None not in times else None

@@ -6,6 +6,7 @@ differ from step to step; initial rows, ids and target are the same for every si
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,15 +16,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ...build.updates import OPTIMIZERS
+from ...config import OptimizerConfig
 from ...errors import RunError
 from ...keras import SGD, Adagrad, LazyAdam, LazyAdamW, RowEmbedding, RowwiseAdagrad
-from ...optimizers import adagrad, adam, ftrl, sgd
 from ...tables.device import DeviceTable
 from ...tables.row_reads import take
 from ...tables.variable import compute_in_graph
 from ...training.step import train_step
 from ...types import Batch, Rows
 from ..harness import programs
+from ..harness.measured_steps import fit_seconds, gpu_peak_bytes
 from . import sparse_by_hand
 
 # The speed of no side depends on the rate.
@@ -91,15 +94,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     _, *blocks = side.blocks(steps, 1 + _BLOCKS)
     _check(job, before, side.gather(case.ids_SBT[0]).numpy())
     blocks_ms = [1000 * seconds / steps for seconds in blocks]
-    device = tf.config.list_logical_devices("GPU")
     return {
         "step_ms": statistics.median(blocks_ms),
         "blocks_ms": blocks_ms,
         "block_steps": steps,
         "table_bytes": side.bytes(),
-        "device_peak_bytes": (
-            tf.config.experimental.get_memory_info("GPU:0")["peak"] if device else None
-        ),
+        "device_peak_bytes": gpu_peak_bytes(),
     }
 
 
@@ -147,7 +147,7 @@ class _SquaredError(NamedTuple):
 
 def _table(optimizer: str, case: Case) -> Side:
     """Return the side of the trainer's step on a table of Lexrow."""
-    rule = ON_TABLES[optimizer]()
+    rule = OPTIMIZERS[optimizer](OptimizerConfig())
     columns = case.target_BTD.shape[-1]
     table = DeviceTable(case.rows, columns, _initial(case), slots=rule.slots)
     model = _SquaredError(_target(case))
@@ -172,42 +172,33 @@ def _plain(optimizer: str, case: Case, make: Callable[..., sparse_by_hand.Step])
     )
 
 
-def _keras(optimizer: str, case: Case, **options: Any) -> Side:
-    return _in_fit(keras.layers.Embedding, IN_KERAS[optimizer](), case, **options)
-
-
-SIDES = {
+SIDES: dict[str, Callable[[str, Case], Side]] = {
     "table": _table,
-    "fit": lambda optimizer, case: _in_fit(RowEmbedding, IN_FIT[optimizer](), case),
-    "hand": lambda optimizer, case: _plain(optimizer, case, sparse_by_hand.step),
-    "keras": _keras,
-    "keras_jit": lambda optimizer, case: _keras(optimizer, case, jit_compile=True),
-    "dense": lambda optimizer, case: _plain(optimizer, case, sparse_by_hand.dense_step),
+    "fit": lambda optimizer, case: _in_fit(RowEmbedding, IN_FIT[optimizer](RATE), case),
+    "hand": functools.partial(_plain, make=sparse_by_hand.step),
+    "keras": lambda optimizer, case: _in_fit(
+        keras.layers.Embedding, IN_KERAS[optimizer](RATE), case
+    ),
+    "keras_jit": lambda optimizer, case: _in_fit(
+        keras.layers.Embedding, IN_KERAS[optimizer](RATE), case, jit_compile=True
+    ),
+    "dense": functools.partial(_plain, make=sparse_by_hand.dense_step),
 }
-ON_TABLES = {
-    "sgd": sgd.sgd,
-    "momentum": sgd.momentum,
-    "adagrad": adagrad.adagrad,
-    "rowwise_adagrad": adagrad.rowwise_adagrad,
-    "ftrl": ftrl.ftrl,
-    "lazy_adam": adam.lazy_adam,
-    "lazy_adamw": adam.lazy_adamw,
+IN_FIT: dict[str, Callable[[float], keras.Optimizer]] = {
+    "sgd": SGD,
+    "momentum": functools.partial(SGD, momentum=0.9),
+    "adagrad": Adagrad,
+    "rowwise_adagrad": RowwiseAdagrad,
+    "lazy_adam": LazyAdam,
+    "lazy_adamw": LazyAdamW,
 }
-IN_FIT = {
-    "sgd": lambda: SGD(RATE),
-    "momentum": lambda: SGD(RATE, momentum=0.9),
-    "adagrad": lambda: Adagrad(RATE),
-    "rowwise_adagrad": lambda: RowwiseAdagrad(RATE),
-    "lazy_adam": lambda: LazyAdam(RATE),
-    "lazy_adamw": lambda: LazyAdamW(RATE),
-}
-IN_KERAS = {
-    "sgd": lambda: keras.optimizers.SGD(RATE),
-    "momentum": lambda: keras.optimizers.SGD(RATE, momentum=0.9),
-    "adagrad": lambda: keras.optimizers.Adagrad(RATE),
-    "ftrl": lambda: keras.optimizers.Ftrl(RATE),
-    "lazy_adam": lambda: keras.optimizers.Adam(RATE),
-    "lazy_adamw": lambda: keras.optimizers.AdamW(RATE),
+IN_KERAS: dict[str, Callable[[float], keras.Optimizer]] = {
+    "sgd": keras.optimizers.SGD,
+    "momentum": functools.partial(keras.optimizers.SGD, momentum=0.9),
+    "adagrad": keras.optimizers.Adagrad,
+    "ftrl": keras.optimizers.Ftrl,
+    "lazy_adam": keras.optimizers.Adam,
+    "lazy_adamw": keras.optimizers.AdamW,
 }
 
 
@@ -250,18 +241,6 @@ def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[f
     return blocks
 
 
-class _Clock(keras.callbacks.Callback):
-    """Measures the seconds of each epoch, in `seconds`; training starts it anew."""
-
-    def on_train_begin(self, logs=None):
-        self.seconds, self._last = [], time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        now = time.perf_counter()
-        self.seconds.append(now - self._last)
-        self._last = now
-
-
 def _in_fit(
     embedding: type[keras.layers.Embedding],
     optimizer: keras.Optimizer,
@@ -281,11 +260,7 @@ def _in_fit(
     )
 
     def blocks(steps: int, count: int) -> list[float]:
-        clock = _Clock()
-        model.fit(
-            batches, epochs=count, steps_per_epoch=steps, callbacks=[clock], shuffle=False
-        )  # fit cannot shuffle a dataset
-        return clock.seconds
+        return fit_seconds(model, batches, count, steps)
 
     def gather(ids: tf.Tensor) -> tf.Tensor:
         values = layer.embeddings.value

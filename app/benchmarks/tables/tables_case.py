@@ -31,9 +31,9 @@ from ..harness.report import Measure, Result, Row, Table
 
 OURS = ("device", "host", "disk", "sharded", "dynamic", "bfloat16")
 PEERS = ("naive", "torch")
-SPEED = Measure("steps_per_s", "steps/s", ",.0f", better="higher")
+SPEED = Measure("steps_per_s", "steps/s", ",.0f", better="higher", drawn=True)
 MOVED = Measure("staged_bytes", "MB moved a step", ",.2f", per=1e6, better="lower")
-MEMORY = Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower")
+MEMORY = Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower", drawn=True)
 # Ratios of a side to others. Both are computed from the medians.
 _OF_DEVICE = Measure("speed_of_device", "speed : device", ".2f")
 _OF_NAIVE = Measure("moved_of_naive", "moved : naive", ".2f")
@@ -107,7 +107,7 @@ def run(options: TablesOptions) -> Result:
         by_optimizer.setdefault(job.optimizer, {})[job.title] = row
     figures: dict[str, Any] = {
         "sides": [
-            report.row_record(row) | {"title": row.name}
+            row.record | {"title": row.name}
             for sides in by_optimizer.values()
             for row in sides.values()
         ],
@@ -119,7 +119,7 @@ def run(options: TablesOptions) -> Result:
         rows = [row._replace(median=row.median | ratios[title]) for title, row in sides.items()]
         tables.append(Table(name, (*MEASURES, _OF_DEVICE, _OF_NAIVE), rows))
         ours = sum(row.job["side"] in OURS for row in rows)
-        panels += report.make_panels(tables[-1], (SPEED, MEMORY), f"{name}: {{}}", ours)
+        panels += report.make_panels(tables[-1], f"{name}: {{}}", ours)
     title = (
         f"A table of {options.rows:,} x {options.dim}, {options.ids:,} ids a step by Zipf's law; "
         f"{options.count_runs()} a side"
@@ -135,9 +135,7 @@ def _make_jobs(options: TablesOptions) -> list[Job]:
     optimizers = chosen("optimizers", options.optimizers, _STATE, "optimizer of tables")
     sides = chosen("sides", options.sides, OURS, "side of tables")
     peers = chosen("peers", options.peers, PEERS, "peer of tables")
-    shares = numbers("hot_shares", options.hot_shares, "percent", least=0)
-    if shares and shares[-1] > 100:
-        raise UsageError(f"--hot_shares={options.hot_shares}: give at most 100 percent")
+    shares = numbers(options.hot_shares)
     hot: dict[str, list[int | None]] = {"host": shares, "disk": [_DISK_HOT]}
     # A chunk has whole calls, and a block whole chunks.
     chunk = -(-options.stage_steps // STEPS) * STEPS
@@ -180,14 +178,8 @@ def _ratios(sides: dict[str, Row]) -> dict[str, dict[str, float | None]]:
     """
     return {
         title: {
-            _OF_DEVICE.key: _ratio(SPEED, row, sides.get("device")),
-            _OF_NAIVE.key: _ratio(MOVED, row, sides.get("naive")),
+            _OF_DEVICE.key: report.ratio(SPEED, row, sides.get("device")),
+            _OF_NAIVE.key: report.ratio(MOVED, row, sides.get("naive")),
         }
         for title, row in sides.items()
     }
-
-
-def _ratio(measure: Measure, row: Row, other: Row | None) -> float | None:
-    """Return the median of a row over that of the other, or None if either is missing."""
-    value, base = (own and own.median[measure.key] for own in (row, other))
-    return value / base if value is not None and base else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 
 from ...errors import RunError
 from ...system import host_memory
+from ..harness.machine import watching
 from .tables_case import STEPS, Job
 
 RATE = 0.01  # the speed of no side depends on the rate
@@ -129,17 +129,10 @@ def _peak_bytes() -> Iterator[Callable[[], int]]:
     A thread reads the memory every 0.02 s until the end of the block.
     """
     before = most = host_memory.resident_bytes()
-    ended = threading.Event()
 
-    def watch() -> None:
+    def look() -> None:
         nonlocal most
-        while not ended.wait(_SAMPLE_SECONDS):
-            most = max(most, host_memory.resident_bytes())
+        most = max(most, host_memory.resident_bytes())
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
+    with watching(look, _SAMPLE_SECONDS):
         yield lambda: most - before
-    finally:
-        ended.set()
-        thread.join()

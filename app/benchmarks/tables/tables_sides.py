@@ -6,13 +6,17 @@ ids and target are the same for every side.
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from ...optimizers import adagrad, adam
+from ...build.updates import OPTIMIZERS
+from ...config import OptimizerConfig
 from ...optimizers.base import Optimizer
 from ...tables import sharded
 from ...tables.base import Table, TableSpec
@@ -28,15 +32,13 @@ from ...training.prefetch import InPlace, Prefetcher
 from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
-from . import tables_measure, tables_naive
+from ..harness.measured_steps import gpu_peak_bytes
+from . import tables_measure
 from .tables_case import STEPS
 from .tables_measure import LIMIT, RATE, Case, Side
 
-_OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
-    "lazy_adam": adam.lazy_adam,
-    "rowwise_adagrad": adagrad.rowwise_adagrad,
-}
 _NAME = "table"
+_ROWS = ""  # in `_naive`: the name of the rows, beside the names of the slots
 
 
 class _SquaredError(NamedTuple):
@@ -97,46 +99,29 @@ def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) 
                 loss, _ = train(ids_SN, first, tf.constant(RATE))
             yield loss
 
-    return Side(calls(), lambda: {**staging.values(), **_gpu_peak()})
+    return Side(calls(), staging.values)
 
 
 def _optimizer(case: Case) -> Optimizer:
-    return _OPTIMIZERS[case.job.optimizer]()
+    return OPTIMIZERS[case.job.optimizer](OptimizerConfig())
 
 
 def _initial(case: Case) -> Uniform:
     return Uniform(LIMIT, case.seed)
 
 
-def _gpu_peak() -> dict[str, float]:
-    """Return `device_peak_bytes` of the first GPU, or no figure without a GPU."""
-    if not tf.config.list_logical_devices("GPU"):
-        return {}
-    return {"device_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"]}
+def _device(case: Case, place: str = "", **options: Any) -> Side:
+    """Return the side of a table on the first device.
 
-
-def _device(case: Case, **options: Any) -> Side:
-    """Return the side of a table on the first device; the options are those of `DeviceTable`."""
-    device = sharded.local_devices()[0]
-    with tf.device(device):
-        table = DeviceTable(
-            case.job.rows, case.job.dim, _initial(case), slots=_optimizer(case).slots, **options
-        )
+    Args:
+        case: The data.
+        place: Another device for the table; the steps, and a cache, are on the first device.
+        **options: Options of `DeviceTable`.
+    """
+    device, slots = sharded.local_devices()[0], _optimizer(case).slots
+    with tf.device(place or device):
+        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots, **options)
     return _train(case, table, device)
-
-
-def _bfloat16(case: Case) -> Side:
-    """Return the side of `_device` with rows and slots in bfloat16, rounded stochastically."""
-    half = tf.bfloat16
-    return _device(case, dtype=half, slot_dtype=half, rounding="stochastic", seed=1)
-
-
-def _host(case: Case) -> Side:
-    """Return the side of a table on the CPU, with a cache on the first device."""
-    with tf.device("CPU:0"):
-        slots = _optimizer(case).slots
-        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots)
-    return _train(case, table, sharded.local_devices()[0])
 
 
 def _disk(case: Case) -> Side:
@@ -167,23 +152,90 @@ def _dynamic(case: Case) -> Side:
 
 
 def _naive(case: Case) -> Side:
-    """Return the side of `tables_naive`, with the peak memory of a GPU in its figures."""
+    """Return the side of a table in numpy on the host, without a cache.
+
+    Its steps send the rows and slots of their ids to the device and back, and every step waits for
+    the device. Its figures count the copies as stall, and no hits.
+    """
     optimizer, error = _optimizer(case), _SquaredError(case).error
-    side = tables_naive.make_side(case, optimizer, _initial(case), error)
-    return Side(side.calls, lambda: {**side.values(), **_gpu_peak()})
+    job = case.job
+    whole = {_ROWS: _initial(case)((job.rows, job.dim)).numpy()}
+    for name, slot in optimizer.slots.items():
+        whole[name] = np.full((job.rows, slot.columns or job.dim), slot.initial, np.float32)
+    row_bytes = sum(part[0].nbytes for part in whole.values())
+    since = {"began": time.perf_counter(), "steps": 0, "bytes": 0, "waited": 0.0}
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(
+        rows: dict[str, tf.Tensor], inverse_N: tf.Tensor, number: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Return the loss before the update, and the new rows and slots, on the device."""
+        rows_UD, slots = rows[_ROWS], {name: part for name, part in rows.items() if name != _ROWS}
+        with tf.GradientTape() as tape:
+            tape.watch(rows_UD)
+            loss = error(Rows(rows_UD, inverse_N))
+        gradients_UD = tape.gradient(loss, rows_UD)
+        rate = tf.constant(RATE)
+        change_UD, slots = optimizer.rule(rows_UD, gradients_UD, slots, rate, number)
+        return loss, {_ROWS: rows_UD + change_UD, **slots}
+
+    def step(ids_N: np.ndarray, number: int) -> tf.Tensor:
+        """Train the rows of the ids, write them back, and add to `since`; return the loss."""
+        began = time.perf_counter()
+        ids_U, inverse_N = np.unique(ids_N, return_inverse=True)
+        rows = {name: tf.constant(part[ids_U]) for name, part in whole.items()}
+        sent = time.perf_counter()
+        loss, rows = train(rows, tf.constant(inverse_N, tf.int32), tf.constant(number, tf.int64))
+        float(loss)  # waits for the device
+        trained = time.perf_counter()
+        for name, part in whole.items():
+            part[ids_U] = rows[name].numpy()
+        since["steps"] += 1
+        since["waited"] += time.perf_counter() - trained + sent - began
+        since["bytes"] += 2 * len(ids_U) * row_bytes
+        return loss
+
+    def calls() -> Iterator[tf.Tensor]:
+        for call, ids_SN in enumerate(case.ids_CSN):
+            first = call * len(ids_SN) + 1
+            yield [step(ids_N, number) for number, ids_N in enumerate(ids_SN, first)][0]
+
+    def values() -> dict[str, float]:
+        """Return the figures since the last call, and start anew."""
+        now = time.perf_counter()
+        figures = {
+            "stage_hit_rate": 0.0,
+            "staged_bytes": since["bytes"] / max(since["steps"], 1),
+            "stage_stall": since["waited"] / (now - since["began"]),
+        }
+        since.update(began=now, steps=0, bytes=0, waited=0.0)
+        return figures
+
+    return Side(calls(), values)
 
 
 SIDES: dict[str, Callable[[Case], Side]] = {
     "device": _device,
-    "host": _host,
+    "host": functools.partial(_device, place="CPU:0"),
     "disk": _disk,
     "sharded": _sharded,
     "dynamic": _dynamic,
-    "bfloat16": _bfloat16,
+    "bfloat16": functools.partial(
+        _device, dtype=tf.bfloat16, slot_dtype=tf.bfloat16, rounding="stochastic", seed=1
+    ),
     "naive": _naive,
 }
 
 
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train one side; return the figures of `tables_measure.measure`, and the peak of a GPU.
+
+    Args:
+        job: The fields of a `Job`, `seed` and `folder`.
+    """
+    values, peak = tables_measure.measure(SIDES, job), gpu_peak_bytes()
+    return values if peak is None else {**values, "device_peak_bytes": peak}
+
+
 if __name__ == "__main__":
-    lacking = (tf.errors.ResourceExhaustedError,)
-    programs.answer(lambda job: tables_measure.measure(SIDES, job), lacking)
+    programs.answer(measure, (tf.errors.ResourceExhaustedError,))

@@ -15,8 +15,7 @@ most 1,000 words, which both sides read; this is not timed. The figures of a sid
 - peak memory: the most resident memory of a process, and the same without the peak of a process
   that only imports the library.
 
-Scores are computed at the end, in this process, from the saved files: with the whole vocabulary,
-case folded.
+Scores are computed in this process from the saved files: with the whole vocabulary, case folded.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
-from ...errors import RunError, UsageError
 from ...evaluation import score_report
 from ...exporting import word2vec_reader
 from ...system import processes
@@ -35,22 +33,18 @@ from ...text import corpus
 from ..harness import corpus_lines, machine, programs, report, trainer, trials
 from ..harness.options import WordsOptions
 from ..harness.report import Measure, Result
-from ..harness.trainer import OURS, Peer, input_wait
+from ..harness.trainer import OURS, Peer, mean_between
 
 MEASURES = (
-    Measure("words_per_second", "raw words/s of training", ",.0f", better="higher"),
+    Measure("words_per_second", "raw words/s of training", ",.0f", better="higher", drawn=True),
     Measure("train_seconds", "training, s", ",.1f", better="lower"),
     Measure("vocabulary_seconds", "start to vocabulary, s", ",.1f", better="lower"),
-    Measure("total_seconds", "end to end, s", ",.1f", better="lower"),
-    Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower"),
+    Measure("total_seconds", "end to end, s", ",.1f", better="lower", drawn=True),
+    Measure("peak_bytes", "peak memory, MB", ",.0f", per=1e6, better="lower", drawn=True),
     Measure("peak_bytes_above_import", "  above the import alone, MB", ",.0f", 1e6, "lower"),
     Measure("input_wait", "waiting for input", ".1%", better="lower"),
-    *(
-        Measure(name, name, ".3f", better="higher", by_difference=True)
-        for name in score_report.benchmarks
-    ),
+    *(report.score_measure(name, drawn=True) for name in score_report.benchmarks),
 )
-_DRAWN = ("words_per_second", "total_seconds", "peak_bytes", *score_report.benchmarks)
 
 # The defaults of both sides, from Mikolov et al. 2013, arXiv 1310.4546, sections 2.2 and 2.3, and
 # word2vec.c.
@@ -65,10 +59,6 @@ _LIKE_GENSIM = {
     "max_vocab_size": 0,
     "plan_only": False,
 }
-# A side with fewer words than this share has not trained on the text; only the last batch may be
-# missing. More are possible: the last batch of a worker of gensim has 10,000 words, some of which
-# the next worker also reads.
-_ENOUGH_WORDS = 0.9
 
 
 class Job(NamedTuple):
@@ -102,37 +92,25 @@ def run(options: WordsOptions) -> Result:
         UsageError: A peer, the corpus or a flag is not possible.
         RunError: A side failed, or trained on too few words.
     """
-    sides = [OURS, *trainer.peers(options.peers, _PEERS, "words")]
+    sides = trainer.sides(options.peers, _PEERS, "words")
     fixed = {*_shared(WordsOptions(), 0), *_LIKE_GENSIM, "corpus", "workdir"}
     train_flags = trainer.flags(options.train_flags, fixed)
     sources = corpus.resolve(CorpusConfig(corpus=options.corpus))
-    described = machine.describe(["tensorflow", "numpy", *sides[1:]])
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         text = Path(scratch) / "corpus.txt"
         words = corpus_lines.write(sources, text)
-        if not words:
-            raise UsageError(
-                f"--corpus={options.corpus}: no word in these files; give files with text"
-            )
-        size = text.stat().st_size
-        bare = {side: programs.import_usage(_LIBRARIES[side]) for side in sides}
-
-        def job(side: str, repeat: int) -> Job:
-            """Return the job of a run, and make its folder if there is none."""
-            folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
-            folder.mkdir(exist_ok=True)
-            return Job(text, folder, _shared(options, repeat), train_flags)
+        sizes = corpus_lines.record(sources, text, words)
+        described, bare = trainer.measure_imports(sides, _PEERS)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
-            return _measure(side, job(side, repeat), words, bare[side])
+            """Run a side in a folder of its own, and score its vectors."""
+            folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
+            folder.mkdir(exist_ok=True)
+            job = Job(text, folder, _shared(options, repeat), train_flags)
+            return _measure(side, job, words, bare[side]) | _scores(job.vectors)
 
         runs = trials.alternate(sides, options.repeats, run_one)
-        for side, own in runs.items():
-            for repeat, values in enumerate(own):
-                values |= _scores(job(side, repeat).vectors)
     table = report.make_table(runs, MEASURES)
-    names = [Path(source).name for source in sources]
-    sizes = {"files": names, "words": words, "bytes": size, "line_words": corpus_lines.LINE_WORDS}
     figures = {
         "corpus": sizes,
         "imports": {side: usage._asdict() for side, usage in bare.items()},
@@ -144,7 +122,7 @@ def run(options: WordsOptions) -> Result:
         f"{options.dim}, window {options.window}, min_count {options.min_count}; "
         f"{options.count_runs()} a side"
     )
-    panels = report.make_panels(table, [m for m in MEASURES if m.key in _DRAWN])
+    panels = report.make_panels(table)
     return Result("words", title, described, settings, [table], figures, panels)
 
 
@@ -171,7 +149,7 @@ def _lexrow(job: Job) -> dict[str, Any]:
         "total_seconds": trained.seconds + exported.seconds,
         "export_seconds": exported.seconds,
         "peak_bytes": max(trained.peak_bytes, exported.peak_bytes),
-        "input_wait": input_wait(metrics),
+        "input_wait": mean_between(metrics, "input_wait", "train_seconds"),
     }
 
 
@@ -180,18 +158,13 @@ def _gensim(job: Job) -> dict[str, Any]:
     files = {"text": str(job.text), "vectors": str(job.vectors)}
     spec = job.settings | files | {"workers": machine.cores()}
     values, usage = programs.run("gensim", "words.gensim_words", spec, job.folder / "train.log")
-    return {
-        "words": values["words"],
-        "train_seconds": values["train_seconds"],
-        "vocabulary_seconds": values["vocabulary_time"] - usage.started,
-        "total_seconds": usage.seconds,
-        "peak_bytes": usage.peak_bytes,
-    }
+    vocabulary_seconds = values.pop("vocabulary_time") - usage.started
+    times = {"vocabulary_seconds": vocabulary_seconds, "total_seconds": usage.seconds}
+    return values | times | {"peak_bytes": usage.peak_bytes}
 
 
 SIDES = {OURS: _lexrow, "gensim": _gensim}
 _PEERS = {"gensim": Peer("gensim", "gensim")}
-_LIBRARIES = {OURS: "tensorflow"} | {name: peer.module for name, peer in _PEERS.items()}
 
 
 def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str, Any]:
@@ -202,11 +175,7 @@ def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str
     """
     values = SIDES[side](job)
     wanted = words * job.settings["epochs"]
-    if values["words"] < _ENOUGH_WORDS * wanted:
-        raise RunError(
-            f"{side} trained on {values['words']:,} words, not on the {wanted:,} of the text and "
-            "its epochs, so its speed means nothing; --keep=DIR keeps its log"
-        )
+    trainer.check_count(side, values["words"], wanted, "words")
     values["words_per_second"] = wanted / values["train_seconds"]
     values["peak_bytes_above_import"] = values["peak_bytes"] - bare.peak_bytes
     return values

@@ -14,7 +14,7 @@ from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordBlock
 from .classes import probabilities
 from .levels import Entropy, Level
 
@@ -25,7 +25,7 @@ _LEAST = 8
 _STEP = 1.05
 
 
-class AdaptiveSoftmax:
+class AdaptiveSoftmax(NormalizedLoss):
     """The adaptive softmax of Grave et al. 2017, "Efficient softmax approximation for GPUs".
 
     The head is a softmax over the most frequent words and over one row for each cluster. A cluster
@@ -39,14 +39,12 @@ class AdaptiveSoftmax:
         cutoffs: The ids at which clusters begin. Empty for the result of `choose_cutoffs`.
         divisor: The k-th cluster has D / divisor ** k columns, and at least 8.
         seed: The seed of the projections.
-        tile_rows: See `losses.classes.levels.Level`.
 
     Raises:
         ValueError: The cutoffs are not ascending numbers from 1 to V - 1.
     """
 
     is_likelihood = True
-    is_multi_label = False
 
     def __init__(
         self,
@@ -55,7 +53,6 @@ class AdaptiveSoftmax:
         cutoffs: Sequence[int] = (),
         divisor: float = 4.0,
         seed: int = 0,
-        tile_rows: int | None = 0,
     ):
         words = len(counts)
         cutoffs = list(cutoffs) or choose_cutoffs(counts)
@@ -66,13 +63,11 @@ class AdaptiveSoftmax:
                 f"{words - 1}, as there are {words:,} words"
             )
         self._columns, self._seed = columns, seed
-        self._head = Level(
-            "head", np.array([0, self._bounds[0] + len(cutoffs)]), columns, tile_rows
-        )
+        self._head = Level("head", np.array([0, self._bounds[0] + len(cutoffs)]), columns)
         self._tails = []
         for number, size in enumerate(np.diff(self._bounds), 1):
             least = min(columns, max(int(columns / divisor**number), _LEAST))
-            self._tails.append(Level(f"tail{number}", np.array([0, size]), least, tile_rows))
+            self._tails.append(Level(f"tail{number}", np.array([0, size]), least))
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the head, the clusters and the clusters' projections.
@@ -80,12 +75,12 @@ class AdaptiveSoftmax:
         Rows of the head and of the clusters start as 0. Projections are uniform with a variance of
         1 / D (LeCun et al. 1998, section 4.6): if they were 0, too, no gradient would ever flow.
         """
-        tables = {"head": self._head.spec()}
+        tables = self._head.tables()
         for number, tail in enumerate(self._tails, 1):
             # Each projection has a random stream of its own, which no table of a model uses.
             initial = Uniform(math.sqrt(3 / self._columns), (number << 48) + self._seed)
             tables[_projection(tail)] = TableSpec(tail.columns, self._columns, initial)
-            tables[tail.table] = tail.spec()
+            tables |= tail.tables()
         return tables
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -141,21 +136,21 @@ class AdaptiveSoftmax:
         The part of a cluster has only the pairs whose word is in it. Without any it has no group,
         so its rows are not read.
         """
-        pairs = Pairs.from_predictions(predictions)
+        pairs = VectorWordPairs.from_predictions(predictions)
         targets_P, first = pairs.targets_P, self._bounds[0]
         with tf.device(HOST):
             cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
             cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
             in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
             indices = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
-        parts = [self._head.part(pairs._replace(targets_P=in_head_P), entropy)]
+        parts = self._head.parts(pairs._replace(targets_P=in_head_P), entropy)
         for number, tail in enumerate(self._tails, 1):
             rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
             tail_pairs = pairs._replace(
                 hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
                 targets_P=targets_P - self._bounds[number - 1],
             ).select(indices[number])
-            part = tail.part(tail_pairs, entropy)
+            (part,) = tail.parts(tail_pairs, entropy)
             # A cluster without a word to predict has no groups, and so is not read.
             parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return parts

@@ -10,15 +10,15 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import Rows
 from .. import softmax
-from ..base import Gather, Pairs, Part, Predictions, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordBlock
 from . import classes
 from .levels import Entropy, Level
-from .shards import Shards
+from .sharded_level import ShardedLevel
 
 _NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 
 
-class ClassSoftmax:
+class ClassSoftmax(NormalizedLoss):
     """The loss -log P(c | h) - log P(w | c, h) of a word w of class c (Goodman 2001).
 
     Each of the two is a softmax. There may also be classes of classes, as a third level. Without
@@ -32,65 +32,50 @@ class ClassSoftmax:
         columns: The columns of a vector, D.
         starts: Where the groups of each level begin, top level first, as
             `losses.classes.classes.partition` returns it. Empty for the full softmax.
-        tile_rows: See `Level`.
         devices: The device that holds the words of each class, (C,) int32, as
             `losses.classes.classes.assign_devices` returns it. None for one device.
     """
 
     is_likelihood = True
-    is_multi_label = False
 
     def __init__(
         self,
         words: int,
         columns: int,
         starts: Sequence[np.ndarray] = (),
-        tile_rows: int | None = 0,
         devices: np.ndarray | None = None,
     ):
         top = np.array([0, len(starts[0]) - 1 if len(starts) else words])
         bounds = [*reversed(starts), top]
         self._levels = [
-            Level(name, bounds_G, columns, tile_rows)
-            for name, bounds_G in zip(_NAMES, bounds, strict=False)
+            Level(name, bounds_G, columns) for name, bounds_G in zip(_NAMES, bounds, strict=False)
         ]
-        self._shards = None if devices is None else Shards(self._levels[0], devices)
+        if devices is not None:
+            self._levels[0] = ShardedLevel(_NAMES[0], bounds[0], columns, devices)
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of tables with a row for each word, and for each class of each level.
 
         With several devices there is a table of words for each.
         """
-        tables = {} if self._shards is None else self._shards.tables()
-        levels = self._levels if self._shards is None else self._levels[1:]
-        return tables | {level.table: level.spec() for level in levels}
-
-    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return no ids, since all rows are streamed."""
-        return {}
+        return {name: spec for level in self._levels for name, spec in level.tables().items()}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, and a part for each level, not yet computed; for words one for each device."""
         return 0.0, self._parts(predictions, softmax.summed_loss)
-
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return no ids, since all rows are streamed."""
-        return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """Return the parts of `loss`, not yet computed, with one number for each vector."""
         return self._parts(predictions, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of the share of the text of each word and of each class.
-
-        With several devices the words are there twice: as one table, and by the table of a device.
-        """
-        share_N, priors = classes.probabilities(counts_V), {}
+        """Return the logarithm of the share of the text of each word and of each class."""
+        share_N = classes.probabilities(counts_V)
+        priors: dict[str, np.ndarray] = {}
         for level in self._levels:
-            priors[level.table] = np.log(share_N).astype(np.float32)
+            priors |= level.split(np.log(share_N).astype(np.float32))
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
-        return priors if self._shards is None else priors | self._shards.split(priors[_NAMES[0]])
+        return priors
 
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """Yield the words of each class or tile of a class; see `NormalizedLoss`.
@@ -103,17 +88,13 @@ class ClassSoftmax:
         for level in reversed(self._levels[1:]):
             blocks = level.word_blocks(hidden_ND, gather, above_NG)
             above_NG = np.concatenate([block.log_probability() for block in blocks], axis=1)
-        lowest = self._levels[0] if self._shards is None else self._shards
-        yield from lowest.word_blocks(hidden_ND, gather, above_NG)
+        yield from self._levels[0].word_blocks(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
         """Return the parts of all levels, words first, with `entropy` as loss of a block."""
-        pairs = Pairs.from_predictions(predictions)
+        pairs = VectorWordPairs.from_predictions(predictions)
         parts = []
         for level in self._levels:
-            if level is self._levels[0] and self._shards is not None:
-                parts += self._shards.parts(pairs, entropy)
-            else:
-                parts.append(level.part(pairs, entropy))
+            parts += level.parts(pairs, entropy)
             pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
         return parts

@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.initial import Constant
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, GroupMembers, Pairs, Part, WordBlock
+from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordBlock
 from ..softmax import Labels
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
@@ -28,41 +29,39 @@ class Level:
     Args:
         table: The name of the table.
         bounds: Where each group begins, and where the last one ends, (G + 1,) int.
-        columns: The columns of the table, D.
-        tile_rows: A group of more rows is split into tiles and read twice, first for the normalizer
-            of its scores. 0 for tiles of 32 MB; None to split no group.
+        columns: The columns of the table, D. A group of more than 32 MB is split into tiles, and
+            read twice, first for the normalizer of its scores.
+        device: The index of the device that holds the table.
     """
 
-    def __init__(
-        self,
-        table: str,
-        bounds: np.ndarray,
-        columns: int,
-        tile_rows: int | None = 0,
-    ):
-        self.table, self.columns = table, columns
+    def __init__(self, table: str, bounds: np.ndarray, columns: int, device: int = 0):
+        self.table, self.columns, self._device = table, columns, device
         self.bounds = np.asarray(bounds, np.int64)
         self.groups, self.rows = len(bounds) - 1, int(bounds[-1])
-        largest = int(np.diff(self.bounds).max())
-        self.tile = max(_TILE // columns, 1) if tile_rows == 0 else tile_rows
-        self._tile = self.tile if self.tile and largest > self.tile else None
+        tile = max(_TILE // columns, 1)
+        self._tile = tile if np.diff(self.bounds).max() > tile else None
         self._bounds = host_variable(self.bounds, tf.int32)
 
-    def spec(self, device: int = 0) -> TableSpec:
-        """Return the spec of the table, all 0 at first.
+    def tables(self) -> dict[str, TableSpec]:
+        """Return the spec of the table by its name, all 0 at first."""
+        spec = TableSpec(self.rows, self.columns, Constant(0.0), device=self._device)
+        return {self.table: spec}
+
+    def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values of each table's rows, by name of the table.
 
         Args:
-            device: The index of the device that holds the table.
+            values_V: A value for each row of the level.
         """
-        return TableSpec(self.rows, self.columns, tf.zeros, device=device)
+        return {self.table: values_V}
 
     def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
         """Return the group of each row, (P,) int32."""
         with tf.device(HOST):
             return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
-    def part(self, pairs: Pairs, entropy: Entropy) -> Part:
-        """Return a part, not yet computed: each pair's softmax cross-entropy within its group.
+    def parts(self, pairs: VectorWordPairs, entropy: Entropy) -> list[Part]:
+        """Return one part, not yet computed: each pair's softmax cross-entropy within its group.
 
         Only groups with a pair are in it; the single group of a level always is.
 
@@ -100,7 +99,7 @@ class Level:
                 labels = labels.part(*members.span(group))
             return tf.range(first, end), labels
 
-        return Part(
+        part = Part(
             table=self.table,
             hidden_ND=pairs.hidden_ND,
             groups=1 if self.groups == 1 else tf.size(groups_G),
@@ -111,6 +110,7 @@ class Level:
             measure=_measure if self._tile else None,
             initial_carry=-np.inf,
         )
+        return [part]
 
     def word_blocks(
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
@@ -167,7 +167,7 @@ def _measure(labels, hidden_MD, rows_UD, carry_M) -> tf.Tensor:
     return softmax.log_sum_exp(hidden_MD, rows_UD, carry_M)
 
 
-def _one_group(pairs: Pairs) -> GroupMembers | None:
+def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:
     """Return the members of one group of all pairs, or None if pair p has vector p."""
     if pairs.owners_P is None:
         return None
@@ -175,7 +175,9 @@ def _one_group(pairs: Pairs) -> GroupMembers | None:
     return GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
 
 
-def _sort_by_group(pairs: Pairs, group_P: tf.Tensor) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
+def _sort_by_group(
+    pairs: VectorWordPairs, group_P: tf.Tensor
+) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
     """Sort pairs by group, and drop the groups without pairs.
 
     Returns:

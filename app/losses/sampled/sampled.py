@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from ..base import Part, Predictions
-from ..candidate_scores import pair_scores
+from ..candidate_scores import score_words
 from ..classes.class_softmax import ClassSoftmax
 from .samplers import SAMPLERS
 
@@ -21,7 +21,7 @@ class Scores(NamedTuple):
     Attributes:
         words_GNM: The score of each vector of a group and each word of the group, float32.
         samples_GNK: The score of each vector and each sample of the step, float32.
-        drawn_GM: Whether the word is one of the samples, bool.
+        drawn_GM: Whether the word is one of the K samples of the step, bool.
     """
 
     words_GNM: tf.Tensor
@@ -92,7 +92,7 @@ class SampledLoss(ClassSoftmax):
             ids_N = tf.gather(rows.ids_U, rows.inverse_N)
         expected_N = self._sampler.log_expected(ids_N)
         words_GMD = tf.reshape(values_ND[:words], (*_shape(targets_GM), columns))
-        words_GNM = tf.cast(pair_scores(hidden_GND, words_GMD), tf.float32)
+        words_GNM = tf.cast(score_words(hidden_GND, words_GMD), tf.float32)
         expected_GM = tf.reshape(expected_N[:words], _shape(targets_GM))
         samples_NK = tf.matmul(
             tf.reshape(hidden_GND, (-1, columns)),

@@ -6,35 +6,12 @@ Words are drawn with replacement. The samples of one step are spread evenly over
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 import numpy as np
 import tensorflow as tf
 
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import sampling
-
-
-class Sampler(Protocol):
-    """Draws words; the same seed gives the same words on every device."""
-
-    def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """Draw the samples of a step, with repeats, (K,) int32.
-
-        Args:
-            seed: (2,) integers; the draw is a function of it.
-        """
-        ...
-
-    def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the logarithm of how often each id is expected in a step, float32.
-
-        Args:
-            ids: Integer ids of any shape.
-        """
-        ...
 
 
 class LogUniform:
@@ -51,14 +28,24 @@ class LogUniform:
         self._words, self._samples = len(counts), samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """Draw the samples of a step, ascending."""
+        """Draw the samples of a step, ascending, with repeats, (K,) int32.
+
+        The same seed gives the same words on every device.
+
+        Args:
+            seed: (2,) integers; the draw is a function of it.
+        """
         points_K = sampling.draw_strata(self._samples, seed)
         # The inverse of the cumulative distribution, which is log(id + 2) / log(V + 1) up to an id.
         ids_K = tf.cast(tf.exp(points_K * np.log(self._words + 1)), tf.int32) - 1
         return tf.minimum(ids_K, self._words - 1)  # the last point may round up
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the logarithm of how often each id is expected."""
+        """Return the logarithm of how often each id is expected in a step, float32.
+
+        Args:
+            ids: Integer ids of any shape.
+        """
         share = tf.math.log1p(1 / (tf.cast(ids, tf.float32) + 1))
         return tf.math.log(share * np.float32(self._samples / np.log(self._words + 1)))
 
@@ -79,18 +66,18 @@ class Unigram:
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
-        """Draw the samples of a step."""
+        """Draw the samples of a step; see `LogUniform.draw`."""
         return sampling.draw_stratified(self._cumulative_V, 1, self._samples, seed)[0]
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the logarithm of how often each id is expected."""
+        """Return the logarithm of how often each id is expected; see `LogUniform.log_expected`."""
         with tf.device(HOST):  # with the distribution
             before = tf.gather(self._cumulative_V, tf.maximum(ids - 1, 0))
             share = tf.gather(self._cumulative_V, ids) - tf.where(ids > 0, before, 0.0)
             return tf.cast(tf.math.log(share * self._samples), tf.float32)
 
 
-SAMPLERS: dict[str, Callable[[np.ndarray, int], Sampler]] = {
+SAMPLERS: dict[str, type[LogUniform] | type[Unigram]] = {
     "log_uniform": LogUniform,
     "unigram": Unigram,
 }

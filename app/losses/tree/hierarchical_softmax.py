@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
+from ...tables.initial import Constant
 from ...types import HOST, Rows
-from ..base import Gather, Part, Predictions, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock
 from . import huffman, subtrees
 from .paths import PathNodes, Paths
 
@@ -27,7 +28,7 @@ _TOGETHER = 32
 _GATHERED = 64 << 20
 
 
-class HierarchicalSoftmax:
+class HierarchicalSoftmax(NormalizedLoss):
     """The loss of a word as the sum of logistic losses along its path through a binary tree.
 
     A path goes left at node n with a probability of sigmoid(h v_n) (Mikolov et al. 2013b, section
@@ -42,7 +43,6 @@ class HierarchicalSoftmax:
     """
 
     is_likelihood = True
-    is_multi_label = False
 
     def __init__(self, counts: np.ndarray, columns: int):
         self._code = huffman.canonical_code(counts)
@@ -56,19 +56,11 @@ class HierarchicalSoftmax:
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
         rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
-        return {_TABLE: TableSpec(rows, self._columns, tf.zeros)}
-
-    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return no ids, since all rows are streamed."""
-        return {}
+        return {_TABLE: TableSpec(rows, self._columns, Constant(0.0))}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, and the parts of `exact`, which hold the whole loss."""
         return 0.0, self.exact(predictions, rows)
-
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return no ids, since all rows are streamed."""
-        return {}
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,11 +14,10 @@ import tensorflow as tf
 from ...errors import RunError
 from .. import arrays
 from ..base import Ids, Layout, LocatedIds, Slot
-from ..device import slot_options
 from ..id_checks import check_ids
 from ..initial import Initial
 from ..python_calls import call_python
-from ..rounding import round_stochastically
+from ..rounded import RoundedTable
 from .journal import list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
 from .table_file import TableFile, generation_of
@@ -24,7 +25,7 @@ from .table_file import TableFile, generation_of
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 
 
-class FileTable(tf.Module):
+class FileTable(RoundedTable):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
     `assign` raises RunError if the disk is full, and `gather` if the file was cut short; inside a
@@ -39,10 +40,8 @@ class FileTable(tf.Module):
         initial: The initial values. Initial values without a method `rows` (see `tables.initial`)
             are made as a whole in memory.
         dtype: The dtype in which rows are stored.
-        rounding: How rows are rounded to half precision, "nearest" or "stochastic".
-        slot_dtype: The dtype in which slots of more than one column are stored.
-        seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
         slots: The optimizer state of each row, by name.
+        **options: Further arguments of `RoundedTable`.
 
     Raises:
         UsageError: The file to resume has no such table or slot.
@@ -57,32 +56,15 @@ class FileTable(tf.Module):
         columns: int,
         initial: Initial,
         dtype: tf.DType = tf.float32,
-        rounding: str = "nearest",
-        slot_dtype: tf.DType = tf.float32,
-        seed: int = 0,
         slots: Mapping[str, Slot] | None = None,
+        **options: Any,
     ):
-        super().__init__()
-        self.rows, self.columns, self.path = rows, columns, file.path
-        self.device = "/device:CPU:0"
+        with tf.device(_CPU):
+            super().__init__(rows, columns, dtype, **options)
+        self.path, self.device = file.path, "/device:CPU:0"
         self._file, self._section = file, name
         self._number = file.section(name, rows, columns, initial, dtype)
-        self.dtype, self.rounding, self.seed = dtype, rounding, seed
-        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
-        if self.is_stochastic:
-            with tf.device(_CPU):
-                self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
-        self._slot_dtype = slot_dtype
-        self.slots: dict[str, FileTable] = {}
         self.add_slots(slots or {})
-
-    def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make the optimizer state of each row in the same file; see `Table.add_slots`."""
-        stored = self.columns, self._slot_dtype, self.rounding, self.seed
-        for name, slot in slots.items():
-            options = slot_options(name, slot, *stored)
-            section = f"{self._section}.{name}"
-            self.slots[name] = FileTable(self._file, section, self.rows, **options)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.
@@ -101,45 +83,15 @@ class FileTable(tf.Module):
     def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of the given ids; see `Table.gather`."""
         ids_U = self.locate(ids_U)
-
-        def read(ids_U: np.ndarray) -> np.ndarray:
-            return self._file.read(self._number, ids_U)
-
-        rows_UD = self._call(read, ids_U, result=self.dtype)
+        rows_UD = self._call(self._file.read, ids_U, result=self.dtype)
         return tf.cast(tf.ensure_shape(rows_UD, (ids_U.rows.shape[0], self.columns)), tf.float32)
 
-    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids in the file, rounded by the rule of this table.
-
-        The file keeps their old content in its journal (see `TableFile.write`). With stochastic
-        rounding this draws random numbers and adds 1 to `writes`.
-
-        Args:
-            ids_U: Unique ids (U,).
-            rows_UD: New rows (U, D).
-        """
-        if self.is_stochastic:
-            seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
-            rows_UD = round_stochastically(rows_UD, self.dtype, seed)
-        self.assign_exact(ids_U, rows_UD)
-
     def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace rows by rows that the stored dtype can represent, without a random draw.
+        """Replace rows in the file, without a random draw; see `RoundedTable.assign_exact`.
 
-        Args:
-            ids_U: Unique ids (U,).
-            rows_UD: New rows (U, D).
+        The file keeps their old content in its journal (see `TableFile.write`).
         """
-
-        def write(ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
-            self._file.write(self._number, ids_U, rows_UD)
-
-        self._call(write, ids_U, tf.cast(rows_UD, self.dtype))
-
-    def bytes(self) -> int:
-        """Return the bytes in the file of the rows and of all slots."""
-        own = self.rows * self.columns * self.dtype.size
-        return own + sum(slot.bytes() for slot in self.slots.values())
+        self._call(self._file.write, ids_U, tf.cast(rows_UD, self.dtype))
 
     def is_finite(self) -> bool:
         """Return whether every number of every row is finite; slots are not read."""
@@ -161,18 +113,22 @@ class FileTable(tf.Module):
         """Bring the file, with all its tables, back to a snapshot (see `TableFile.restore`)."""
         self._file.restore(folder)
 
+    def _make_slot(self, name: str, **options: Any) -> FileTable:
+        return FileTable(self._file, f"{self._section}.{name}", self.rows, **options)
+
     def _call(
         self,
-        function: Callable,
+        method: Callable,
         ids_U: Ids,
         *rows_UD: tf.Tensor,
         result: tf.DType | None = None,
     ) -> tf.Tensor | None:
-        """Check ids, and call a function of arrays: at once in eager mode, else as a graph runs.
+        """Check ids, and call a method of the file: at once in eager mode, else as a graph runs.
 
-        The function is given the ids and the rows. In eager mode its result is returned as it is,
-        in a graph as a tensor of dtype `result`.
+        The method is given the number of the section, the ids and the rows. In eager mode its
+        result is returned as it is, in a graph as a tensor of dtype `result`.
         """
+        function = functools.partial(method, self._number)
         with tf.device(_CPU):
             inputs = [self.locate(ids_U).rows, *rows_UD]
             if tf.executing_eagerly():

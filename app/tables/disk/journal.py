@@ -142,10 +142,9 @@ def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
     """
     prefix = f"{path.name}.undo-"
     files = path.parent.glob(f"{glob.escape(prefix)}*")
-    suffixes = {other.name.removeprefix(prefix) for other in files}
+    suffixes = (other.name.removeprefix(prefix) for other in files)
     generations = {int(suffix) for suffix in suffixes if suffix.isdecimal()}
-    newest_first = sorted((number for number in generations if number >= first), reverse=True)
-    return {generation: journal_path(path, generation) for generation in newest_first}
+    return {n: journal_path(path, n) for n in sorted(generations, reverse=True) if n >= first}
 
 
 def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:

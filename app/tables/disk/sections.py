@@ -16,11 +16,11 @@ import tensorflow as tf
 from ...errors import RunError, UsageError
 from ...system.checked_files import fits
 from ..initial import Initial, initial_rows
+from ..row_reads import row_slices
 
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # sections begin at a page of memory, so that they can be mapped
 _HEADER_BYTES = 16 * _ALIGNMENT  # enough for hundreds of sections
-_PART_BYTES = 16 << 20  # the size of the parts in which a whole section is read
 _DTYPES = frozenset(["float32", "float16", "bfloat16"])
 _SECTION = {
     "name": str,
@@ -108,12 +108,11 @@ class Section:
             RunError: The file was cut short.
             OSError: The file cannot be read.
         """
-        count = max(1, _PART_BYTES // self.row_bytes)
         with open(path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-            for start in range(0, self.rows, count):
-                length = min(count, self.rows - start) * self.row_bytes
-                part = os.pread(file.fileno(), length, self.offset + start * self.row_bytes)
+            for rows in row_slices(self.rows, self.columns):
+                length = (rows.stop - rows.start) * self.row_bytes
+                part = os.pread(file.fileno(), length, self.offset + rows.start * self.row_bytes)
                 if len(part) < length:
                     raise RunError(f"{path} was cut short while it was read; put back a copy of it")
                 yield self.numbers(np.frombuffer(part, f"V{self.row_bytes}"))
@@ -257,17 +256,17 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
     """
     shape = section.rows, section.columns
     by_row = hasattr(initial, "rows")
-    count = max(1, _PART_BYTES // section.row_bytes) if by_row else section.rows
+    parts = row_slices(*shape) if by_row else [slice(0, section.rows)]
     # XLA makes one loop of this, many times as fast as its separate operations.
     make = tf.function(
         lambda ids_U: tf.cast(initial_rows(initial, ids_U, shape), section.dtype),
         autograph=False,
         jit_compile=by_row,
     )
-    for start in range(0, section.rows, count):
-        ids_U = tf.range(start, min(start + count, section.rows), dtype=tf.int64)
+    for part in parts:
+        ids_U = tf.range(part.start, part.stop, dtype=tf.int64)
         rows_UD = make.get_concrete_function(ids_U)(ids_U)
-        rows_V[start : start + count] = section.items(rows_UD.numpy())
+        rows_V[part] = section.items(rows_UD.numpy())
 
 
 def unreadable(error: OSError | ValueError) -> str:

@@ -67,7 +67,7 @@ class TableFile:
         self._header, self._opened = header, os.stat(path)
         self._pool = concurrent.futures.ThreadPoolExecutor(THREADS)
         self._mapped = [MappedRows(path, section, self._pool) for section in header.sections]
-        self._journalled = [np.zeros(section.rows, bool) for section in header.sections]
+        self._journalled: list[np.ndarray] = []  # which rows the journal has, by section
         self._generation = 0
         self._journal: Journal | None = None
         self._lock = threading.Lock()
@@ -235,10 +235,9 @@ class TableFile:
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section, self._pool)
-        if initial not in (tf.zeros, Constant(0.0)):
+        if initial != Constant(0.0):
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)
-        self._journalled.append(np.zeros(section.rows, bool))
         sections = (*self._header.sections, section)
         self._header = dataclasses.replace(self._header, sections=sections)
         self._header.write(self.path)
@@ -272,7 +271,7 @@ class TableFile:
 
     def _none_journalled(self) -> list[np.ndarray]:
         """Return arrays by section that say of each row that the journal does not have it."""
-        return [np.zeros_like(journalled_V) for journalled_V in self._journalled]
+        return [np.zeros(section.rows, bool) for section in self._header.sections]
 
     def _begin(self, generation: int, journalled: list[np.ndarray], end: int = 0) -> None:
         """Open the journal of a generation, cut to `end` bytes, and note which rows it has."""

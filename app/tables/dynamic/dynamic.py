@@ -68,7 +68,7 @@ class RowsByKey:
         self.row_store.assign(rows_U, rows_UD)
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make the optimizer state of each row in the store; see `Table.add_slots`."""
+        """Make the optimizer state of each row in the store; see `RoundedTable.add_slots`."""
         self.row_store.add_slots(slots)
         self.slots = {
             name: RowsByKey(slot, self._rows_of, self._may_lack_rows)

@@ -130,9 +130,9 @@ class RowStore(DeviceTable):
         for part in row_slices(self._key_map.used, self.columns):
             yield np.arange(part.start, part.stop)
 
-    def _make_slot(self, **options: Any) -> RowStore:
-        """Make a store of optimizer state by the row numbers of the same key map."""
-        return RowStore(self._key_map, **options)
+    def _make_slot(self, name: str, **options: Any) -> RowStore:
+        with tf.device(self.values.device):
+            return RowStore(self._key_map, **options)
 
     def _write(self, path: Path) -> None:
         """Write the rows that were ever in use to a file, and their manifest to PATH.json."""
@@ -163,10 +163,8 @@ class RowStore(DeviceTable):
         if manifest["rows"] > self.rows:
             reason = f"it has {manifest['rows']} rows, of {self.rows} at most"
             raise damaged(_manifest_path(path), reason)
-        start = 0
-        for rows_ND in _read_parts(path, manifest):
+        for start, rows_ND in _read_parts(path, manifest):
             self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
-            start += len(rows_ND)
         if self.is_stochastic:
             self.writes.assign(manifest["writes"])
 
@@ -185,10 +183,8 @@ def read_rows(folder: Path) -> np.ndarray:
     """
     manifest = _read_manifest(folder / _VALUES)
     rows_ND = np.empty((manifest["rows"], manifest["columns"]), np.float32)
-    start = 0
-    for part_ND in _read_parts(folder / _VALUES, manifest):
+    for start, part_ND in _read_parts(folder / _VALUES, manifest):
         rows_ND[start : start + len(part_ND)] = part_ND
-        start += len(part_ND)
     return rows_ND
 
 
@@ -205,9 +201,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_parts(path: Path, manifest: Mapping[str, Any]) -> Iterator[np.ndarray]:
-    """Yield the rows of a file part by part, (any number, D) float32."""
-    dtype, columns = tf.as_dtype(manifest["dtype"]), manifest["columns"]
+def _read_parts(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the first row number of each part of a file, and its rows, (any number, D) float32."""
+    dtype, columns, start = tf.as_dtype(manifest["dtype"]), manifest["columns"], 0
     for data in arrays.read(path, manifest["mark"], columns * dtype.size):
         rows = np.frombuffer(data, dtype.as_numpy_dtype).reshape(-1, columns)
-        yield rows.astype(np.float32)
+        yield start, rows.astype(np.float32)
+        start += len(rows)

@@ -27,31 +27,18 @@ class Sketch:
         self.counts_HW = np.zeros((DEPTH, width), np.uint8)
         self.added = 0
 
-    def add(self, hashes_U: np.ndarray, sightings_U: np.ndarray) -> np.ndarray:
-        """Count keys, and return how often each was seen.
-
-        Args:
-            hashes_U: The hashes of unique keys, (U,) int64.
-            sightings_U: How often each key is seen this time, (U,).
-
-        Returns:
-            How often each key was seen, this time included, (U,) int64; an estimate.
-        """
-        seen_U, counters_HU = self.look_up(hashes_U, sightings_U)
-        self.store(counters_HU, seen_U, sightings_U)
-        return seen_U
-
     def look_up(
         self, hashes_U: np.ndarray, sightings_U: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the result that `add` would have, and the counters of each key; change nothing.
+        """Return an estimate of how often keys were seen; change nothing (see `store`).
 
         Args:
             hashes_U: The hashes of unique keys, (U,) int64.
             sightings_U: How often each key is seen this time, (U,).
 
         Returns:
-            How often each key was seen, this time included, and the indices of its counters.
+            How often each key was seen, this time included, (U,) int64, and the indices of its
+            counters.
         """
         steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * _STEP).view(np.int64)
         width = np.uint64(self.counts_HW.shape[1])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
+from ...build import outputs
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import RunError, UsageError
@@ -16,38 +16,7 @@ from ...exporting import word2vec
 from ...input import labelled_files
 from ...system.files import replacing_folder
 from ...types import WordVectors
-from . import classify_data
-from .classify_model import load_tables, make_features
-
-# Function from scores to probabilities, for losses whose only table has one row per label.
-_PROBABILITIES = {
-    "softmax": tf.nn.softmax,
-    "sampled_softmax": tf.nn.softmax,
-    "one_vs_all": tf.sigmoid,
-}
-
-
-class ClassifierParts(NamedTuple):
-    """The parts of a trained classifier.
-
-    Attributes:
-        words: Names of the word ids.
-        labels: Names of the label ids.
-        rows_VD: Vectors of words and n-grams, float32.
-        outputs_CD: Vectors of the labels, float32.
-        words_of: Function from texts (E,) to their words (M,) and the text number of each word.
-        features: Function from word ids and the text number of each to feature ids and the text
-            number of each.
-        chances: Function from scores (E, C) to probabilities.
-    """
-
-    words: Sequence[str]
-    labels: Sequence[str]
-    rows_VD: tf.Tensor
-    outputs_CD: tf.Tensor
-    words_of: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-    features: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-    chances: Callable[[tf.Tensor], tf.Tensor]
+from .classify_model import TrainedClassifier, load_trained, make_features
 
 
 class _Classifier(tf.Module):
@@ -56,32 +25,44 @@ class _Classifier(tf.Module):
     Unknown words are ignored; a text without a known word gets the scores of a zero vector.
     """
 
-    def __init__(self, parts: ClassifierParts, words_file: str, labels_file: str):
+    def __init__(
+        self, trained: TrainedClassifier, config: Config, words_file: str, labels_file: str
+    ):
         super().__init__()
-        self._parts = parts
+        self._split_words = labelled_files.make_word_splitter(config)
+        self._features = make_features(config, trained.words)
+        self._labels, tables = len(trained.labels.tokens), trained.tables
+        is_multi_label = trained.model.output.is_multi_label
+        self._probabilities = tf.sigmoid if is_multi_label else tf.nn.softmax
+        rows_VD, outputs_CD = (
+            tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
+        )
         with tf.device("CPU"):  # hash tables have no GPU kernel
-            self.rows_VD = tf.Variable(parts.rows_VD, trainable=False, name="rows")
-            self.outputs_CD = tf.Variable(parts.outputs_CD, trainable=False, name="outputs")
-            self.ids = _table(words_file, tf.string, tf.int64, -1)
-            self.names = _table(labels_file, tf.int64, tf.string, "")
+            self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
+            self.outputs_CD = tf.Variable(outputs_CD, trainable=False, name="outputs")
+            line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+            ids = tf.lookup.TextFileInitializer(words_file, tf.string, line, tf.int64, number)
+            names = tf.lookup.TextFileInitializer(labels_file, tf.int64, number, tf.string, line)
+            self.ids = tf.lookup.StaticHashTable(ids, -1)
+            self.names = tf.lookup.StaticHashTable(names, "")
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def classify(self, texts):
-        words_M, owners_M = self._parts.words_of(texts)
+        words_M, owners_M = self._split_words(texts)
         ids_M = self.ids.lookup(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
-        features = self._parts.features(
+        features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
             tf.cast(tf.gather(owners_M, known_M), tf.int32),
         )
         hidden_ED = tf.sparse.segment_mean(self.rows_VD, *features, num_segments=tf.size(texts))
         scores_EC = tf.matmul(hidden_ED, self.outputs_CD, transpose_b=True)
-        chances_EC, ids_EC = tf.math.top_k(self._parts.chances(scores_EC), len(self._parts.labels))
+        chances_EC, ids_EC = tf.math.top_k(self._probabilities(scores_EC), self._labels)
         labels_EC = self.names.lookup(tf.cast(ids_EC, tf.int64))
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def write(parts: ClassifierParts, folder: str | Path) -> None:
+def _write(trained: TrainedClassifier, config: Config, folder: str) -> None:
     """Write a SavedModel with the signature `classify`, which is also the serving default.
 
     The signature takes `texts`, (E,) strings in UTF-8. It returns `labels`, (E, C) strings, and
@@ -90,7 +71,8 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
     earlier SavedModel in `folder` is replaced.
 
     Args:
-        parts: The trained classifier.
+        trained: The trained classifier.
+        config: The configuration of its run.
         folder: Where to write.
 
     Raises:
@@ -102,11 +84,11 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
         tempfile.TemporaryDirectory() as assets,
     ):
         files = []
-        for file_name, names in (("words", parts.words), ("labels", parts.labels)):
+        for file_name, names in (("words", trained.words), ("labels", trained.labels)):
             path = Path(assets) / f"{file_name}.txt"
-            path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+            path.write_text("".join(f"{name}\n" for name in names.tokens), encoding="utf-8")
             files.append(str(path))
-        module = _Classifier(parts, *files)
+        module = _Classifier(trained, config, *files)
         signatures = {"classify": module.classify, "serving_default": module.classify}
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
@@ -115,55 +97,27 @@ def write(parts: ClassifierParts, folder: str | Path) -> None:
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
 
 
-def _table(file: str, key: tf.DType, value: tf.DType, default) -> tf.lookup.StaticHashTable:
-    """Return a hash table from lines of a file to their numbers from 0 (int64), or the reverse.
-
-    `key` and `value` are the dtypes; `default` is the value of a key that is not in the file.
-    """
-    index = {
-        tf.string: tf.lookup.TextFileIndex.WHOLE_LINE,
-        tf.int64: tf.lookup.TextFileIndex.LINE_NUMBER,
-    }
-    initializer = tf.lookup.TextFileInitializer(file, key, index[key], value, index[value])
-    return tf.lookup.StaticHashTable(initializer, default)
-
-
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
-    Raise UsageError if --loss has no row for each label.
+    Raise UsageError if the loss is not made of one row for each label.
     """
-    loss = config.model.loss
-    if loss not in _PROBABILITIES:
+    if config.model.loss not in outputs.ROW_PER_WORD:
         raise UsageError(
-            f"--format=saved_model needs one row per label, which --loss={loss} does not have; "
-            f"train with --loss={' or '.join(_PROBABILITIES)}"
+            f"--format=saved_model needs one row per label, which --loss={config.model.loss} does "
+            f"not have; train with --loss={' or '.join(outputs.ROW_PER_WORD)}"
         )
-    words, labels = classify_data.load_names(workdir)
-    _, tables = load_tables(config, workdir, words, labels)
-    rows_VD, outputs_CD = (
-        tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
-    )
-    parts = ClassifierParts(
-        words.tokens,
-        labels.tokens,
-        rows_VD,
-        outputs_CD,
-        labelled_files.make_word_splitter(config),
-        make_features(config, words).extract,
-        _PROBABILITIES[loss],
-    )
-    write(parts, path)
+    trained = load_trained(config, workdir)
+    _write(trained, config, path)
     needs = (
         "" if config.corpus.tokenizer == "whitespace" else " (to load it: import tensorflow_text)"
     )
-    return f"{path}: {len(labels.tokens):,} labels of texts{needs}"
+    return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
     """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
-    words, labels = classify_data.load_names(workdir)
-    _, tables = load_tables(config, workdir, words, labels)
+    _, tables, words, _ = load_trained(config, workdir)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
     word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
     return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"

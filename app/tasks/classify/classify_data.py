@@ -16,6 +16,7 @@ from ...input.labelled import Examples
 from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.vocabulary import Vocabulary
+from .. import recorded_corpus
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -55,16 +56,9 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
         RunError: A file cannot be read.
     """
     sources = corpus.resolve(config.corpus)
-    known = None
-    if workdir.has(workdir.corpus):
-        known = files.read_json(workdir.corpus, {"fingerprint": dict})
-    recognized = corpus.recognize(sources, known["fingerprint"]) if known else None
-    if known and recognized is None and not finished:
-        raise UsageError(
-            f"--corpus={config.corpus.corpus} is not the text that --workdir="
-            f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
-        )
-    fingerprint = recognized or corpus.fingerprint(sources)
+    recorded = recorded_corpus.read(workdir, {"fingerprint": dict}).get("fingerprint")
+    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
+    fingerprint = fingerprint or corpus.fingerprint(sources)
     examples, heldout = labelled_files.read(sources, config), None
     if config.input.heldout:
         heldout = read_heldout(config.input.heldout, config)

@@ -5,6 +5,7 @@ A text is classified by the mean of the vectors of its words and n-grams.
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from ... import __name__ as PACKAGE
-from ...build import placing, storage, updates
+from ...build import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...config import Config
@@ -27,7 +28,7 @@ from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Job, TrainingData
 from . import classify_data, label_metrics
-from .classify_model import load_classifier, make_classifier, make_features, make_model
+from .classify_model import load_classifier, make_features, make_model
 from .label_prediction import Classifier
 
 
@@ -49,7 +50,6 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     examples, seed = data.training, config.run.seed
     features = make_features(config, data.words)
     model = make_model(config, data.words, data.labels)
-    optimizer = updates.make_optimizer(config.optimizer)
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
     _warn_about_long_texts(examples, features, config)
     weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
@@ -59,7 +59,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
     )
     placed = placing.place_tables(
-        model, batches, shape.spec(), config, optimizer, workdir, others=[examples_memory]
+        model, batches, shape.spec(), config, workdir, others=[examples_memory]
     )
     if config.labelled.pretrained_vectors and not checkpoint.list_checkpoints(workdir.checkpoints):
         _load_pretrained(config.labelled.pretrained_vectors, placed.tables, data.words, config)
@@ -73,16 +73,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         summary=classify_data.about(data),
         record=lambda: classify_data.record(data, workdir),
     )
-    classifier = make_classifier(model, storage.scoring_tables(placed.tables), features, config)
-    heldout = data.heldout
-    return Job(
-        model=model,
-        placed=placed,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
-        data=training_data,
-        evaluator=None if heldout is None else LabelEvaluator(classifier, heldout),
-        finish=lambda workdir: _closing(config, workdir, heldout),
+    tables, heldout = storage.scoring_tables(placed.tables), data.heldout
+    classifier = Classifier(model, tables, features, placed.device)
+    evaluator = None if heldout is None else LabelEvaluator(classifier, heldout)
+    finish = functools.partial(_closing, config, heldout)
+    return placing.make_job(
+        config, model, placed, training_data, evaluator=evaluator, finish=finish
     )
 
 
@@ -158,19 +154,17 @@ def _warn_about_long_texts(examples: Examples, features: Features, config: Confi
         )
 
 
-def _closing(config: Config, workdir: Workdir, heldout: Examples | None) -> str:
+def _closing(config: Config, heldout: Examples | None, workdir: Workdir) -> str:
     """Score the held-out texts, if any, by the saved tables; return scores and next commands."""
     path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:
         classifier, _, labels = load_classifier(config, workdir)
         lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
-    return "\n".join(
-        (
-            *lines,
-            "next:",
-            f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
-            f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
-            f"  python -m {PACKAGE}.export --workdir={path} --format=saved_model --output=FOLDER",
-            f"  tensorboard --logdir={path}",
-        )
-    )
+    lines += [
+        "next:",
+        f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
+        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
+        f"  python -m {PACKAGE}.export --workdir={path} --format=saved_model --output=FOLDER",
+        f"  tensorboard --logdir={path}",
+    ]
+    return "\n".join(lines)

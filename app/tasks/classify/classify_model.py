@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +25,22 @@ from .label_prediction import Classifier, batch_size
 _FEW_LABELS = 1000
 
 
+class TrainedClassifier(NamedTuple):
+    """A model loaded from a workdir.
+
+    Attributes:
+        model: The model.
+        tables: Its tables by name.
+        words: The vocabulary.
+        labels: The labels.
+    """
+
+    model: Bag
+    tables: Mapping[str, Table]
+    words: Vocabulary
+    labels: Vocabulary
+
+
 def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
     """Load the classifier of a workdir, its words and its labels.
 
@@ -35,9 +52,9 @@ def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocab
         UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
     """
-    words, labels = classify_data.load_names(workdir)
-    model, tables = load_tables(config, workdir, words, labels)
-    return make_classifier(model, tables, make_features(config, words), config), words, labels
+    model, tables, words, labels = load_trained(config, workdir)
+    features = make_features(config, words)
+    return Classifier(model, tables, features, devices.name(config.run)), words, labels
 
 
 def make_predictor(
@@ -85,21 +102,6 @@ def make_predictor(
     return predict
 
 
-def make_classifier(
-    model: Bag, tables: Mapping[str, Table], features: Features, config: Config
-) -> Classifier:
-    """Return the classifier that reads the given tables at each prediction; it copies none.
-
-    Args:
-        model: The model.
-        tables: Its tables by name.
-        features: The words and n-grams of a text.
-        config: The configuration of the run.
-    """
-    multi_label = model.output.is_multi_label
-    return Classifier(model, tables, features, multi_label, devices.name(config.run))
-
-
 def make_features(config: Config, words: Vocabulary) -> Features:
     """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
 
@@ -121,9 +123,6 @@ def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         labels: The labels, C, with their counts, descending.
     """
     settings, device = config.model, devices.name(config.run)
-    parts = outputs.OutputSpec(
-        labels.counts, settings.dim, config.input.micro_tokens, config.run.seed
-    )
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
@@ -131,26 +130,24 @@ def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         return Bag(
             size=make_features(config, words).rows,
             dim=settings.dim,
-            output=outputs.make_loss(settings, parts),
+            output=outputs.make_run_loss(config, labels.counts, settings.dim),
             seed=config.run.seed,
             dtype=dtype,
         )
 
 
-def load_tables(
-    config: Config, workdir: Workdir, words: Vocabulary, labels: Vocabulary
-) -> tuple[Bag, dict[str, Table]]:
-    """Load the tables of a workdir without their slots; return the model and the tables.
+def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
+    """Load the model of a workdir, and its tables without their slots.
 
     Args:
         config: The configuration of the run.
         workdir: The workdir of the run.
-        words: The vocabulary.
-        labels: The labels.
 
     Raises:
+        UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
     """
+    words, labels = classify_data.load_names(workdir)
     model = make_model(config, words, labels)
-    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
-    return model, tables
+    tables, _ = storage.load_tables(model.tables(), config, workdir)
+    return TrainedClassifier(model, tables, words, labels)

@@ -28,20 +28,12 @@ class Classifier:
         model: The bag-of-words model.
         tables: Its tables by name.
         features: Which words and n-grams a text has.
-        multi_label: Whether each label has a probability of its own, as with --loss=one_vs_all.
         device: Where to compute.
     """
 
-    def __init__(
-        self,
-        model: Bag,
-        tables: Mapping[str, Table],
-        features: Features,
-        multi_label: bool,
-        device: str,
-    ):
+    def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, device: str):
         self._model, self._tables, self._features = model, tables, features
-        self._multi_label, self._device = multi_label, device
+        self._device = device
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
         self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
 
@@ -70,7 +62,7 @@ class Classifier:
         Args:
             examples: The texts.
         """
-        multi_label = self._multi_label and bool((examples.label_counts_E > 1).any())
+        multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
         size = batch_size(len(examples.labels))
         parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
         tallies = [

@@ -20,7 +20,7 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import RunError, UsageError
 from ...input import sequences
-from ...input.pipeline import ALL, EpochRows, Share
+from ...input.pipeline import EpochRows, Share, map_blocks
 from ...input.tokens import decode
 from ...losses import inference
 from ...models.language_model import LanguageModel
@@ -64,17 +64,16 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    progress = Progress.make(text.sources)
+    progress, settings = Progress.make(text.sources), config.input
+    share_out, end = sequences.heldout_share(settings), text.vocabulary.tokens.index(EOS)
 
     def rows(share: Share) -> EpochRows:
-        blocks = _blocks(text.sources, text.vocabulary, config, progress, share)
-        kept = cache_blocks(blocks, text, config, workdir, progress, share)
-        end = text.vocabulary.tokens.index(EOS)
-        return sequences.make_epoch_rows(
-            kept, sequences.heldout_share(config.input), end, config.input
-        )
+        tokenize = sequences.make_block_tokenizer(config.corpus, text.vocabulary)
+        blocks = map_blocks(text.sources, config.corpus, settings, progress, tokenize, share)
+        blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+        return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
-    return make_batches_from_rows(rows, progress, 1, config.input)
+    return make_batches_from_rows(rows, progress, 1, settings)
 
 
 def count_trained_tokens(text: Text, config: Config) -> int:
@@ -230,7 +229,8 @@ def _read_heldout(
     B is at most 16 and T as long as --batch_tokens allows: longer rows than in training.
     """
     progress = Progress.make(sources)
-    blocks = _blocks(sources, vocabulary, config, progress)
+    tokenize = sequences.make_block_tokenizer(config.corpus, vocabulary)
+    blocks = map_blocks(sources, config.corpus, config.input, progress, tokenize)
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams
     settings = dataclasses.replace(
@@ -241,20 +241,9 @@ def _read_heldout(
         micro_batches=1,
     )
     rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
-    for _, tokens_SBL in make_batches_from_rows(lambda share: rows, progress, 1, settings)(
-        range(1), 0
-    ):
+    batches = make_batches_from_rows(lambda share: rows, progress, 1, settings)
+    for _, tokens_SBL in batches(range(1), 0):
         yield tokens_SBL[0]
-
-
-def _blocks(
-    sources: tuple[str, ...],
-    vocabulary: Vocabulary,
-    config: Config,
-    progress: Progress,
-    share: Share = ALL,
-) -> tf.data.Dataset:
-    return sequences.token_blocks(sources, vocabulary, config.corpus, config.input, progress, share)
 
 
 def _count_words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...build import placing, storage, updates
+from ...build import outputs, placing, storage
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
@@ -37,14 +37,14 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         RunError: The corpus cannot be read.
     """
     text = words_data.load_text(config, workdir, finished, ends_documents=True)
-    device = devices.name(config.run)
-    optimizer = updates.make_optimizer(config.optimizer)
     heldout = language_model_data.make_heldout_pass(text, config)
     model = _model(config, text.vocabulary)
     batches = language_model_data.make_batches(text, config, workdir)
-    micro_batch = tf.TensorSpec([model.streams, config.input.row_tokens + 1], tf.int32)
-    placed = placing.place_tables(model, batches, micro_batch, config, optimizer, workdir)
-    score = language_model_data.make_scorer(model, placed.tables, text.vocabulary, device)
+    micro_batch = text_tasks.micro_batch_spec(config, 1)
+    placed = placing.place_tables(model, batches, micro_batch, config, workdir)
+    score = language_model_data.make_scorer(
+        model, placed.tables, text.vocabulary, devices.name(config.run)
+    )
     data = text_tasks.make_data(
         text,
         config,
@@ -52,20 +52,14 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         batches,
         epoch_size=language_model_data.count_trained_tokens(text, config),
         batch_unit="words that are not held out",
-        empty=text_tasks.make_empty_batch(config, 1),
+        micro_batch=micro_batch,
     )
-    return Job(
-        model=model,
-        placed=placed,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
-        data=data,
-        evaluator=None if heldout is None else HeldoutEvaluator(lambda: score(heldout())),
-        loss_metrics=language_model_data.loss_metrics
-        if model.output.is_likelihood
-        else lambda loss: {},
-        finish=text_tasks.write_and_score,
-    )
+    others: dict[str, Any] = {"finish": text_tasks.write_and_score}
+    if heldout is not None:
+        others["evaluator"] = HeldoutEvaluator(lambda: score(heldout()))
+    if model.output.is_likelihood:
+        others["loss_metrics"] = language_model_data.loss_metrics
+    return placing.make_job(config, model, placed, data, **others)
 
 
 class HeldoutEvaluator(Evaluator):
@@ -128,9 +122,7 @@ def load_scorer(
         RunError: There is no checkpoint that can be loaded.
     """
     model = _model(config, words)
-    tables, position = storage.load_tables(
-        model.tables(), config, devices.shard_devices(config), workdir
-    )
+    tables, position = storage.load_tables(model.tables(), config, workdir)
     device = devices.name(config.run)
     return language_model_data.make_scorer(model, tables, words, device), position.step
 
@@ -145,7 +137,7 @@ def _model(config: Config, words: Vocabulary) -> LanguageModel:
     settings, device = config.model, devices.name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
-        output = text_tasks.make_loss(config, words.counts, hidden + 1)
+        output = outputs.make_run_loss(config, words.counts, hidden + 1)
         return LanguageModel(
             size=len(words.tokens),
             dim=settings.dim,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ...input.pairs import KnownItems
+from ...input.user_item_pairs import KnownItems
 from ...models.factorization import Kernels
 from ...models.recommender import Recommender
 from ...tables.base import Table

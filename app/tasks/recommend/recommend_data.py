@@ -11,9 +11,9 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
-from ...input import pairs, ratings
-from ...input.pairs import Split
+from ...input import ratings
 from ...input.ratings import Ratings
+from ...input.user_item_pairs import Split, split_pairs
 from ...system.files import replacing
 from ...text import corpus, names
 from ...training import memory_plan
@@ -34,7 +34,7 @@ def load_split(sources: Sequence[str], config: Config) -> Split:
     heldout_pairs = read_heldout(config.input.heldout, config) if config.input.heldout else None
     if config.ratings.weighted and corpus_pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
-    return pairs.split_pairs(corpus_pairs, heldout_pairs, config)
+    return split_pairs(corpus_pairs, heldout_pairs, config)
 
 
 def check_names(split: Split, config: Config, workdir: Workdir) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...build import placing, storage, updates
-from ...checkpoints import workdir as files
+from ...build import placing, storage
 from ...checkpoints.workdir import Workdir
 from ...config import Config, CorpusConfig
 from ...errors import UsageError
-from ...input import pairs
-from ...input.pairs import KnownItems, Pairs
 from ...input.ratings import Ratings
+from ...input.user_item_pairs import (
+    KnownItems,
+    UserItemPairs,
+    count_batches,
+    filter_by_rating,
+    group_by_user,
+    make_batches,
+    select_scorable,
+)
 from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
+from .. import recorded_corpus
 from . import ranking_metrics, recommend_data
 from .ranking_metrics import Ranker
 from .recommend_model import CORPUS_SHAPE, load_recommender, make_model, parse_top
@@ -41,29 +49,24 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources = corpus.resolve(config.corpus)
-    fingerprint = _fingerprint(sources, config, workdir)
+    recorded = recorded_corpus.read(workdir, CORPUS_SHAPE).get("fingerprint")
+    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=False)
+    fingerprint = fingerprint or corpus.fingerprint(sources)
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     model = make_model(config, split.users, split.items, mean)
-    optimizer = updates.make_optimizer(config.optimizer)
-    batches = pairs.make_batches(train, config.ratings.weighted, config.run.seed, config.input)
+    batches = make_batches(train, config.ratings.weighted, config.run.seed, config.input)
     size = [config.input.micro_tokens]
-    spec = Pairs(*(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2))
-    placed = placing.place_tables(
-        model,
-        batches,
-        spec,
-        config,
-        optimizer,
-        workdir,
-        others=[recommend_data.memory_item(train, heldout)],
+    spec = UserItemPairs(
+        *(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2)
     )
-
+    pairs_memory = recommend_data.memory_item(train, heldout)
+    placed = placing.place_tables(model, batches, spec, config, workdir, others=[pairs_memory])
     data = TrainingData(
         batches=batches,
-        expected_batches=pairs.count_batches(len(train.users_N), config.input),
+        expected_batches=count_batches(len(train.users_N), config.input),
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(train.users_N),
         unit="pairs",
@@ -73,31 +76,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
     ranker = Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
-    evaluator = RankingEvaluator(ranker, split.known, heldout, config)
-    has_vectors = model.scorer.inner
-    return Job(
-        model=model,
-        placed=placed,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
-        data=data,
-        evaluator=evaluator if len(heldout.users_N) else None,
-        finish=lambda workdir: _closing(workdir, has_vectors),
-    )
-
-
-def _fingerprint(sources: tuple[str, ...], config: Config, workdir: Workdir) -> dict[str, Any]:
-    """Return the fingerprint of the corpus; raise UsageError if the workdir has another corpus."""
-    if not workdir.has(workdir.corpus):
-        return corpus.fingerprint(sources)
-    recorded = files.read_json(workdir.corpus, CORPUS_SHAPE)["fingerprint"]
-    fingerprint = corpus.recognize(sources, recorded) if recorded else corpus.fingerprint(sources)
-    if fingerprint is None:
-        raise UsageError(
-            f"--corpus={config.corpus.corpus} is not what --workdir={config.run.workdir} was made "
-            "with; give that, or a new --workdir"
-        )
-    return fingerprint
+    evaluator = None
+    if len(heldout.users_N):
+        evaluator = RankingEvaluator(ranker, split.known, heldout, config)
+    finish = functools.partial(_closing, model.scorer.inner)
+    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
@@ -115,10 +98,10 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)
-    scored = pairs.filter_by_rating(
+    scored = filter_by_rating(
         recommend_data.read_heldout(heldout, config), config.ratings.min_rating
     )
-    scored, left_out = pairs.select_scorable(
+    scored, left_out = select_scorable(
         scored, recommender.users, recommender.items, recommender.known
     )
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
@@ -157,7 +140,7 @@ class RankingEvaluator(Evaluator):
     def scores(self) -> dict[str, float]:
         """Return the ranking metrics by name; also errors of ratings if the model predicts them."""
         ranker, heldout = self._ranker, self._heldout
-        pairs_by_user = pairs.group_by_user(heldout, len(self._known.starts_U) - 1)
+        pairs_by_user = group_by_user(heldout, len(self._known.starts_U) - 1)
         values = ranking_metrics.score(ranker, self._known, pairs_by_user, self._tops)
         if self._has_ratings:
             predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
@@ -169,7 +152,7 @@ class RankingEvaluator(Evaluator):
         return -scores["rmse"] if self._has_ratings else scores[f"ndcg@{self._tops[-1]}"]
 
 
-def _closing(workdir: Workdir, has_vectors: bool) -> str:
+def _closing(has_vectors: bool, workdir: Workdir) -> str:
     """Return the commands to try next, with an export only if the model has vectors."""
     path = shlex.quote(str(workdir.path))
     lines = (

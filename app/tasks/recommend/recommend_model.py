@@ -14,12 +14,11 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...config.settings import numbers
 from ...errors import RunError, UsageError
-from ...input.pairs import KnownItems
-from ...losses.pair_losses import PairLoss
+from ...input.user_item_pairs import KnownItems
+from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
-from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table
@@ -69,7 +68,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
-    tables, _ = storage.load_tables(model.tables(), config, devices.shard_devices(config), workdir)
+    tables, _ = storage.load_tables(model.tables(), config, workdir)
     return TrainedRecommender(model, tables, users, items, known)
 
 
@@ -101,7 +100,7 @@ def make_model(
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    loss = outputs.make_pair_loss(config, outputs.PairSpec(items.counts, mean))
+    loss = outputs.make_pair_loss(config, items.counts, mean)
     scorer = _make_scorer(config, loss)
     if loss.is_in_batch and not scorer.inner:
         raise UsageError(
@@ -118,7 +117,7 @@ def make_model(
     )
 
 
-def _make_scorer(config: Config, loss: PairLoss) -> Scorer:
+def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
     """Return the scorer of --model; with a loss over the batch, `mf` has a bias for each item."""
     dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
     if loss.is_in_batch:

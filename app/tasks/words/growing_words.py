@@ -92,8 +92,11 @@ class WordStream:
             settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
-                blocks = growing.make_blocks(self._sources, *settings, progress, self._block)
-                for block in blocks:
+                parse = growing.make_block_parser(self._config.corpus)
+                blocks = pipeline.map_blocks(
+                    self._sources, *settings, progress, parse, first=self._block
+                )
+                for block in blocks.prefetch(self._config.input.prefetch):
                     yield from self._whole_batches()
                     self._take(block)
                     dropped += int(block.dropped)
@@ -171,10 +174,10 @@ class WordStream:
 
     def _make_batch(self, rows_RL: np.ndarray) -> tf.Tensor:
         """Return rows as a batch (S, B, L) int32, filled up with rows of `PAD`."""
-        shape = self._config.input.steps_per_call, self._count, rows_RL.shape[1]
-        filled = np.full((shape[0] * shape[1], shape[2]), PAD, np.int32)
-        filled[: len(rows_RL)] = rows_RL
-        return tf.constant(filled.reshape(shape))
+        steps, length = self._config.input.steps_per_call, rows_RL.shape[1]
+        missing = steps * self._count - len(rows_RL)
+        filled = np.pad(rows_RL, ((0, missing), (0, 0)), constant_values=PAD)
+        return tf.constant(filled.reshape(steps, self._count, length))
 
     def _take(self, block: growing.TextBlock) -> None:
         """Count the words of a block, give rows to admitted ones, and append its waiting rows."""

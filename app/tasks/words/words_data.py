@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,19 @@ from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
+from .. import recorded_corpus
 from . import growing_words
 
 # Stands for the vocabulary of --table=dynamic, which grows while training.
 NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
+
+# By the value of --cache: a function (blocks, progress, path) that returns the blocks with the
+# cache. `path` is a function that returns the file of a cache on disk.
+CACHES: dict[str, Callable[[tf.data.Dataset, Progress, Callable[[], Path]], tf.data.Dataset]] = {
+    "none": lambda blocks, progress, path: blocks,
+    "memory": lambda blocks, progress, path: cache.cache_in_memory(blocks, progress),
+    "disk": lambda blocks, progress, path: cache.cache_on_disk(blocks, path(), progress),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,19 +92,14 @@ def load_text(
     if config.input.data_service:
         service.check_service(config.input.data_service, sources)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
-    known = files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else None
+    known = recorded_corpus.read(workdir, shape)
     grows = config.table.is_dynamic
     words = NO_VOCABULARY if grows else None
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
-        fingerprint = corpus.recognize(sources, known["fingerprint"])
+        fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
         if fingerprint is not None:
             return Text(sources, words, known["words"], known["batches"], fingerprint)
-        if not finished:
-            raise UsageError(
-                f"--corpus={config.corpus.corpus} is not the text that --workdir="
-                f"{config.run.workdir} is in the middle of; give that, or a new --workdir"
-            )
         if not grows:
             logging.warning(
                 "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
@@ -143,7 +148,8 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    keep_V = token_rows.keep_probability(text.vocabulary.counts, config.input.subsample)
+    settings, window = config.input, config.model.window
+    keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
     progress = Progress.make(text.sources)
 
     @functools.cache  # so that nothing is read before the first epoch
@@ -151,11 +157,15 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
-        if config.input.data_service:
-            return service.make_epoch_rows(config.input, *service_blocks(), progress, share)
-        return _make_local_rows(text, keep_V, config, workdir, progress, share)
+        if settings.data_service:
+            return service.make_epoch_rows(settings, *service_blocks(), progress, share)
+        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary)
+        source = text.sources, config.corpus, settings
+        blocks = pipeline.map_blocks(*source, progress, tokenize, share)
+        blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+        return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
-    return make_batches_from_rows(rows, progress, 2 * config.model.window, config.input)
+    return make_batches_from_rows(rows, progress, 2 * window, settings)
 
 
 def make_batches_from_rows(
@@ -212,29 +222,9 @@ def cache_blocks(
     """
     if config.run.plan_only:  # writes nothing and reads no whole epoch
         return blocks
-    if config.input.cache == "memory":
-        return cache.cache_in_memory(blocks, progress)
-    if config.input.cache == "disk":
-        return cache.cache_on_disk(
-            blocks, workdir.cache / f"{_cache_key(text, config, share)}.int32", progress
-        )
-    return blocks
-
-
-def _make_local_rows(
-    text: Text,
-    keep_V: np.ndarray,
-    config: Config,
-    workdir: Workdir,
-    progress: Progress,
-    share: Share,
-) -> EpochRows:
-    """Return the rows of a share of the text in each epoch, made in this process, or cached."""
-    settings, window = config.input, config.model.window
-    words = text.vocabulary
-    blocks = pipeline.token_blocks(text.sources, words, config.corpus, settings, progress, share)
-    blocks = cache_blocks(blocks, text, config, workdir, progress, share)
-    return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
+    return CACHES[config.input.cache](
+        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, config, share)}.int32"
+    )
 
 
 def _count_text(
@@ -245,13 +235,13 @@ def _count_text(
     The tokens are counted anew also for a given vocabulary: its counts may be of other text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
-    read = config.input
-    settings = config.corpus, config.vocabulary, read.block_bytes, read.readers, ends_documents
+    settings = config.corpus, config.input, config.vocabulary.vocab_memory_entries
+    tally, total = counting.count_tokens(sources, *settings, ends_documents, progress)
     if words is None:
-        words = counting.count(sources, *settings, progress)
-        counts, total = words.counts, words.total
+        words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
+        counts = words.counts
     else:
-        counts, total = counting.recount(words, sources, *settings, progress)
+        counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
     blocks = _count_blocks(sources, config)
     if ends_documents:
         batches = sequences.estimate_batches(total, config.input, blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from ...build import dynamic_rows, placing, updates
+from ...build import dynamic_rows, outputs, placing
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...models.base import Model
@@ -35,23 +35,16 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    optimizer = updates.make_optimizer(config.optimizer)
     model = _model(config, text.vocabulary.counts)
     batches = words_data.make_batches(text, config, workdir)
-    placed = placing.place_tables(
-        model, batches, _micro_batch_spec(config), config, optimizer, workdir
-    )
-    empty = text_tasks.make_empty_batch(config, 2 * config.model.window)
-    tables = placed.tables
-    return Job(
-        model=model,
-        placed=placed,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
-        data=text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, empty),
-        evaluator=text_tasks.VectorEvaluator(tables["input"], text.vocabulary) if tables else None,
-        finish=text_tasks.write_and_score,
-    )
+    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
+    placed = placing.place_tables(model, batches, spec, config, workdir)
+    data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
+    evaluator = None
+    if placed.tables:  # --plan_only makes none
+        evaluator = text_tasks.VectorEvaluator(placed.tables["input"], text.vocabulary)
+    finish = text_tasks.write_and_score
+    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
 def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
@@ -59,45 +52,20 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
 
     It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
     """
-    optimizer = updates.make_optimizer(config.optimizer)
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
-    row_counts = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), optimizer, config)
+    row_counts = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), config)
     placing.check_word_map(row_counts, config)
     key_map = dynamic_rows.make_key_map(row_counts, config, growing_words.PINNED_STEPS)
     model = _model(config, np.arange(key_map.capacity) == 0)
-    placed = placing.place_tables(
-        model,
-        lambda *_: iter(()),
-        _micro_batch_spec(config),
-        config,
-        optimizer,
-        workdir,
-        keys=key_map,
-    )
+    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
+    placed = placing.place_tables(model, lambda *_: iter(()), spec, config, workdir, keys=key_map)
+    stores, reweigh = list(placed.tables.values()), model.output.reweigh
     stream = growing_words.WordStream(
-        text.sources,
-        config,
-        key_map,
-        list(placed.tables.values()),
-        model.output.reweigh,
-        workdir.vocabulary,
+        text.sources, config, key_map, stores, reweigh, workdir.vocabulary
     )
-    return Job(
-        model=model,
-        placed=placed,
-        optimizer=optimizer,
-        learning_rate=updates.make_learning_rate(config.optimizer),
-        data=text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT),
-        extra_state={growing_words.STREAM_FOLDER: stream},
-        finish=text_tasks.write_and_score,
-    )
-
-
-def _micro_batch_spec(config: Config) -> tf.TensorSpec:
-    """Return the spec of a micro-batch of one step: tokens (B, L) int32."""
-    settings = config.input
-    count, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
-    return tf.TensorSpec([count, length + 2 * config.model.window], tf.int32)
+    data = text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT)
+    state, finish = {growing_words.STREAM_FOLDER: stream}, text_tasks.write_and_score
+    return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
 
 
 def _model(config: Config, counts_V: np.ndarray) -> Model:
@@ -108,7 +76,7 @@ def _model(config: Config, counts_V: np.ndarray) -> Model:
             size=len(counts_V),
             dim=settings.dim,
             window=settings.window,
-            output=text_tasks.make_loss(config, counts_V, settings.dim),
+            output=outputs.make_run_loss(config, counts_V, settings.dim),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
         )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.benchmarks.classify import classify_case
-from app.benchmarks.harness import labelled_corpora, programs
+from app.benchmarks.harness import labelled_corpora, machine
 from app.benchmarks.harness.options import ClassifyOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.errors import RunError, UsageError
@@ -23,7 +23,7 @@ def stand_in(seconds, jobs, right=1.0):
         told = [label if i < right * len(labels) else "none" for i, label in enumerate(labels)]
         job.predictions.write_text("".join(f"{label} 0.5\n" for label in told))
         usage = processes.Usage(0.0, seconds + 1, 300_000_000)
-        return classify_case.Times(seconds, (10.0, 2.0), usage, usage)
+        return classify_case.Times(seconds, 5.0, usage, usage)
 
     return run
 
@@ -41,10 +41,15 @@ def jobs(monkeypatch):
     given = []
     monkeypatch.setitem(classify_case.SIDES, "lexrow", stand_in(2.0, given))
     monkeypatch.setitem(classify_case.SIDES, "fasttext", stand_in(6.0, given, right=0.5))
-    monkeypatch.setattr(classify_case.trainer, "peers", lambda value, known, case: value.split(","))
-    monkeypatch.setattr(classify_case.trainer, "packages", lambda names, known: [])
+    monkeypatch.setattr(
+        classify_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
+    )
     bare = processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
+    monkeypatch.setattr(
+        classify_case.trainer,
+        "measure_imports",
+        lambda names, known: (machine.describe([]), dict.fromkeys(names, bare)),
+    )
     return given
 
 
@@ -103,7 +108,7 @@ def test_any_of_the_labels_of_a_text_is_right(tmp_path):
         ({"labelled": "a:b"}, "give either --corpus"),
         ({"corpus": "", "labelled": "good"}, "--labelled=good: good is no LABEL:FILE"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),
-        ({"word_ngrams": "0"}, "--word_ngrams=0: 0 is no number of words"),
+        ({"word_ngrams": "0"}, "--word_ngrams=0: give at least 1"),
         ({"train_flags": "--dim=3"}, "--dim is for the benchmark to set"),
     ],
 )

@@ -29,6 +29,14 @@ def test_lines_stay_lines_and_empty_ones_go(tmp_path):
     assert target.read_text() == "a b\nc d\ne f\ng h\ni\ufffd\n"
 
 
+def test_no_line_follows_the_one_with_the_last_wanted_word(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "lines.txt"
+    source.write_text("a b\nc d\ne f\n")
+    for most, text in ((1, "a b\n"), (2, "a b\n"), (3, "a b\nc d\n"), (9, source.read_text())):
+        assert corpus_lines.write([str(source)], target, most=most) == len(text.split())
+        assert target.read_text() == text
+
+
 def test_a_truncated_source_leaves_no_file(tmp_path):
     source, target = tmp_path / "a.gz", tmp_path / "lines.txt"
     source.write_bytes(gzip.compress(b"word " * 1000)[:-12])

@@ -4,10 +4,10 @@ from app.benchmarks.harness import report
 from app.benchmarks.harness.report import Measure
 
 MEASURES = (
-    Measure("speed", "words/s", ",.0f", better="higher"),
+    Measure("speed", "words/s", ",.0f", better="higher", drawn=True),
     Measure("bytes", "memory, MB", ".1f", per=1e6, better="lower"),
     Measure("score", "score", ".3f", by_difference=True),
-    Measure("wait", "waiting", ".1%"),
+    Measure("wait", "waiting", ".1%", drawn=True),
 )
 RUNS = {
     "ours": [
@@ -63,9 +63,9 @@ def test_a_side_that_was_left_out_has_a_reason_and_no_bar():
     table = report.make_table(runs, MEASURES[:1])
     lines = cells(report.table_text(table))
     assert lines[-1] == "left out: peer: no memory" and "peer n/a" in lines
-    record = report.row_record(table.rows[1])
+    record = table.rows[1].record
     assert record["left_out"] == "no memory" and record["median"] == {"speed": None}
-    (panel,) = report.make_panels(table, MEASURES[:1], "a: {}")
+    (panel,) = report.make_panels(table, "a: {}")
     assert (list(panel.values), panel.title) == (["ours"], "a: words/s")
 
 
@@ -76,7 +76,8 @@ def test_a_measure_that_no_side_has_is_not_shown():
 
 def test_panels_leave_out_sides_without_the_figure():
     table = report.make_table(RUNS, MEASURES)
-    panels = {panel.measure.key: panel for panel in report.make_panels(table, MEASURES)}
+    panels = {panel.measure.key: panel for panel in report.make_panels(table)}
+    assert panels.keys() == {"speed", "wait"}
     assert panels["wait"].values == {"ours": 0.03}
     assert panels["speed"].runs == {"ours": [3000.0, 5000.0], "peer": [900.0, 1100.0]}
 
@@ -85,5 +86,5 @@ def test_only_rows_of_ours_that_have_a_bar_count_as_ours():
     runs = {"a": [{"left_out": "no"}], "b": [{"speed": 1.0}], "c": [{"speed": 2.0}]}
     rows = [report.make_row(name, own, MEASURES[:1]) for name, own in runs.items()]
     table = report.Table("", MEASURES[:1], rows)
-    (panel,) = report.make_panels(table, MEASURES[:1], ours=2)
+    (panel,) = report.make_panels(table, ours=2)
     assert panel.ours == 1 and list(panel.values) == ["b", "c"]

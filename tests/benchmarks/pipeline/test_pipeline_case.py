@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.benchmarks.harness import machine, programs
-from app.benchmarks.harness.option_values import check
 from app.benchmarks.harness.options import PipelineOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.pipeline import pipeline_case
@@ -175,9 +174,7 @@ def test_ways_that_give_other_tokens_have_no_speed(corpus, ran, monkeypatch):
 )
 def test_what_cannot_be_is_refused_before_any_work(corpus, ran, options, message):
     with pytest.raises(UsageError, match=message):
-        given = PipelineOptions(**{"corpus": corpus} | options)
-        check(given)
-        pipeline_case.run(given)
+        pipeline_case.run(PipelineOptions(**{"corpus": corpus} | options))
     assert ran == []
 
 

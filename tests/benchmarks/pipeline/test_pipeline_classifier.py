@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from app.benchmarks.pipeline import pipeline_case, pipeline_classifier, pipeline_examples
 from app.benchmarks.pipeline.pipeline_classifier import DIM, RATE, Bag, Trained
+from app.build import threads
 from app.optimizers.adam import lazy_adam
-from app.system import devices
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 
@@ -17,7 +17,7 @@ from app.training.step import train_function
 def machine(monkeypatch):
     """A side sets the threads of its process, which a test cannot."""
     asked = []
-    monkeypatch.setattr(devices, "use_machine", asked.append)
+    monkeypatch.setattr(threads, "use_machine", asked.append)
     return asked
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from app.benchmarks.harness import programs
+from app.benchmarks.harness import machine
 from app.benchmarks.harness.options import RecommendOptions
 from app.benchmarks.harness.report import to_json, to_text
 from app.benchmarks.recommend import recommend_case, recommend_ratings
@@ -53,11 +53,14 @@ def jobs(monkeypatch):
     monkeypatch.setitem(recommend_case.SIDES, "als", stand_in(4.0, given, sign=-1))
     monkeypatch.setitem(recommend_case.SIDES, "bpr", stand_in(8.0, given))
     monkeypatch.setattr(
-        recommend_case.trainer, "peers", lambda value, known, case: value.split(",")
+        recommend_case.trainer, "sides", lambda value, known, case: ["lexrow", *value.split(",")]
     )
-    monkeypatch.setattr(recommend_case.trainer, "packages", lambda names, known: [])
     bare = processes.Usage(0.0, 1.0, 100_000_000)
-    monkeypatch.setattr(programs, "import_usage", lambda module: bare)
+    monkeypatch.setattr(
+        recommend_case.trainer,
+        "measure_imports",
+        lambda names, known: (machine.describe([]), dict.fromkeys(names, bare)),
+    )
     return given
 
 
@@ -83,7 +86,8 @@ def test_every_side_is_scored_alike(files, jobs):
     [
         ({"heldout": ""}, "--heldout=: nothing named"),
         ({"corpus": "no_such_file"}, "--corpus=no_such_file: no such file"),
-        ({"top": "0"}, "--top=0: 0 is no number of items"),
+        ({"top": "0"}, "--top=0: give at least 1"),
+        ({"top": ""}, "--top=: give numbers such as 10,20"),
         ({"train_flags": "--seed=3"}, "--seed is for the benchmark to set"),
     ],
 )

@@ -8,11 +8,11 @@ import time
 import pytest
 import tensorflow as tf
 
-from app.benchmarks.scaling import scaling_jobs, scaling_meter, scaling_model
+from app.benchmarks.scaling import scaling_meter, scaling_programs
+from app.build import threads
 from app.checkpoints.workdir import Workdir, write_flags
 from app.config import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig, VocabularyConfig
 from app.config.settings import by_name
-from app.system import devices
 from app.tasks.words import words_data
 from app.training.step import split_steps
 from tests.integration.commands import fresh, write_corpus
@@ -65,14 +65,15 @@ def run_before(tmp_path):
 
 
 def test_the_programs_take_the_settings_of_the_run(run_before):
-    config = scaling_jobs.read_config(run_before, batch_tokens=128, steps=3, micro_batches=4)
+    config = scaling_programs.read_config(run_before, batch_tokens=128, steps=3, micro_batches=4)
     assert (config.model.window, config.input.subsample, config.run.audit) == (2, 0.05, True)
     assert (config.input.batch_tokens, config.input.micro_tokens) == (128, 32)
-    text = scaling_jobs.load_text(config)
-    own = len(text.vocabulary.tokens)
-    job = scaling_jobs.make_job(config, text, own + 1000, 4)
+    own = Workdir(run_before).vocabulary.read_bytes().count(b"\n")
+    tables = scaling_programs.make_job(config, 4).placed.tables
+    assert {table.rows for table in tables.values()} == {own}
+    job = scaling_programs.make_job(config, 4, own + 1000)
     assert {table.rows for table in job.placed.tables.values()} == {own + 1000}
-    calls = scaling_jobs.first_calls(job, 2)
+    calls = scaling_programs.first_calls(job, 2)
     assert [int(first) for _, first in calls] == [0, 3]
     assert calls[0][0].shape == (3, 8, 20)
     for batches in split_steps(*calls[0], 1, 4):
@@ -81,8 +82,8 @@ def test_the_programs_take_the_settings_of_the_run(run_before):
 
 
 def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
-    config = scaling_jobs.read_config(run_before, batch_tokens=256, steps=3, micro_batches=2)
-    found = [scaling_jobs.zipf_bytes(config, size, 8, 4) for size in (20, 2000, 200_000)]
+    config = scaling_programs.read_config(run_before, batch_tokens=256, steps=3, micro_batches=2)
+    found = [scaling_programs.zipf_bytes(config, size, 8, 4) for size in (20, 2000, 200_000)]
     assert found == sorted(found)
     # Ids and rows of 128 centres, and of 8 rows of 20 words and 4 groups of 32 with negatives.
     negatives = 4 * config.model.shared_negatives
@@ -91,11 +92,11 @@ def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
 
 @pytest.mark.slow
 def test_the_costs_of_a_step(run_before, monkeypatch):
-    monkeypatch.setattr(devices, "use_machine", lambda settings: None)
-    monkeypatch.setattr(scaling_model, "_ROUNDS", 2)
-    monkeypatch.setattr(scaling_model, "_STEPS", 2)
+    monkeypatch.setattr(threads, "use_machine", lambda settings: None)
+    monkeypatch.setattr(scaling_programs, "_ROUNDS", 2)
+    monkeypatch.setattr(scaling_programs, "_STEPS", 2)
     job = {"workdir": run_before, "columns": 8, "batch_tokens": 256, "workers": [2, 16]}
-    costs = scaling_model.measure(job)
+    costs = scaling_programs.measure_costs(job)
     assert costs["step_seconds"] > 0 and costs["gradient_seconds"] > 0
     (_, one), (_, two), many = costs["rows"]
     assert two < one < 2 * two and many == (16, None)
@@ -108,8 +109,8 @@ def test_the_bytes_that_replicas_exchange_do_not_depend_on_the_rows(run_before, 
     found = []
     for rows in (100, 20_000):
         job = {"workdir": run_before, "rows": rows, "columns": 4, "batch_tokens": 256}
-        job |= {"steps": 2, "calls": 2, "result": str(tmp_path / "result")}
-        ended = fresh("app.benchmarks.scaling.scaling_exchange", json.dumps(job))
+        job |= {"steps": 2, "calls": 2, "result": str(tmp_path / "result"), "part": "exchange"}
+        ended = fresh("app.benchmarks.scaling.scaling_programs", json.dumps(job))
         assert ended.code == 0, ended.err
         found.append(json.loads((tmp_path / "result").read_text()))
     less, more = found

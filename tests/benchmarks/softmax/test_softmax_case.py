@@ -143,10 +143,10 @@ def test_a_side_for_which_the_device_is_too_small_is_left_out(ran, monkeypatch):
         ({"losses": "glove"}, "--losses=glove: glove is no loss of softmax; choose from softmax, "),
         ({"peers": "keras"}, "keras is no peer of softmax; choose from dense, copies"),
         ({"losses": "", "peers": ""}, "--losses= and --peers= are empty; give one of them"),
-        ({"vocabularies": "1e5"}, "--vocabularies=1e5: 1e5 is no number of words"),
-        ({"vocabularies": "5,1"}, "1 is no number of words; give at least 2"),
-        ({"targets": "400,0"}, "--targets=400,0: 0 is no number of targets; give at least 1"),
-        ({"targets": ""}, "--targets= is empty; give at least one number"),
+        ({"vocabularies": "1e5"}, "--vocabularies=1e5: '1e5' is no whole number"),
+        ({"vocabularies": "5,1"}, "--vocabularies=5,1: give at least 2"),
+        ({"targets": "400,0"}, "--targets=400,0: give at least 1"),
+        ({"targets": ""}, "--targets=: give numbers such as 400,40000"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(ran, options, message):

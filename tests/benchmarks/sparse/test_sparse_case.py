@@ -141,8 +141,8 @@ def test_ours_alone_and_growth_alone(ran):
             {"peers": "gensim"},
             "gensim is no peer of sparse; choose from hand, keras, keras_jit, dense",
         ),
-        ({"vocabularies": "1e5"}, "--vocabularies=1e5: 1e5 is no number of rows"),
-        ({"vocabularies": "5,0"}, "0 is no number of rows"),
+        ({"vocabularies": "1e5"}, "--vocabularies=1e5: '1e5' is no whole number"),
+        ({"vocabularies": "5,0"}, "--vocabularies=5,0: give at least 1"),
         ({"optimizers": "", "vocabularies": ""}, "are empty; give one of them"),
     ],
 )

@@ -87,7 +87,7 @@ def test_dense_adam_also_changes_rows_that_are_idle():
 
 def test_every_side_has_the_optimizers_that_the_case_asks_of_it():
     by_side = {
-        "table": sparse_sides.ON_TABLES,
+        "table": sparse_sides.OPTIMIZERS,
         "fit": sparse_sides.IN_FIT,
         "hand": sparse_sides.sparse_by_hand.FORMULAS,
         "keras": sparse_sides.IN_KERAS,

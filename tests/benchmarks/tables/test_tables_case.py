@@ -102,7 +102,7 @@ def test_blocks_are_whole_chunks_of_whole_calls(ran):
         ({"sides": "gpu"}, "gpu is no side of tables; choose from device, host, disk, "),
         ({"peers": "keras"}, "keras is no peer of tables; choose from naive, torch"),
         ({"hot_shares": "5,101"}, "--hot_shares=5,101: give at most 100"),
-        ({"hot_shares": "half"}, "half is no number of percent"),
+        ({"hot_shares": "half"}, "--hot_shares=half: 'half' is no whole number"),
         ({"sides": "", "peers": ""}, "nothing to measure"),
         ({"optimizers": "rowwise_adagrad", "sides": "", "peers": "torch"}, "nothing to measure"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,7 +27,8 @@ every_shape = pytest.mark.parametrize(("levels", "rule", "tile"), SHAPES)
 
 def make_loss(levels, rule, tile=0, words=WORDS, classes=0):
     starts = partition(toy.counts(words), levels, rule, classes) if levels > 1 else ()
-    return ClassSoftmax(words, DIM, starts, tile), starts
+    with mock.patch("app.losses.classes.levels._TILE", DIM * tile or 8 << 20):
+        return ClassSoftmax(words, DIM, starts), starts
 
 
 def dense_log_probability(starts, tables, hidden_ND):

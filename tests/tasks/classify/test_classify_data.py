@@ -41,7 +41,7 @@ def test_a_share_is_held_out(tmp_path):
 
 def test_names_stay_as_they_were(tmp_path):
     classify_data.record(data(tmp_path, LINES), Workdir(tmp_path))
-    with pytest.raises(UsageError, match="is not the text that"):
+    with pytest.raises(UsageError, match="is not what --workdir"):
         data(tmp_path, LINES[1:])
     found = data(tmp_path, [*LINES[1:9], "__label__new w1", "__label__a none"], finished=True)
     assert len(found.words.tokens) == 41 and len(found.labels.tokens) == 2

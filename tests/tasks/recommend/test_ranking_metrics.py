@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.pairs import KnownItems
-from app.losses.pair_losses import SquaredError
+from app.input.user_item_pairs import KnownItems
+from app.losses.user_item_losses import SquaredError
 from app.models.factorization import MatrixFactorization
 from app.models.neural_filtering import Mlp
 from app.models.recommender import Recommender

@@ -86,7 +86,7 @@ def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
     words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
     longer = tmp_path / "b.txt"
     longer.write_text("c b c b x\n" * 400)
-    with pytest.raises(UsageError, match=f"^--corpus={longer} is not the text that --workdir="):
+    with pytest.raises(UsageError, match=f"^--corpus={longer} is not what --workdir="):
         words_data.load_text(config(str(longer)), place, finished=False)
     with caplog.at_level(logging.WARNING, logger="absl"):
         found = words_data.load_text(config(str(longer)), place, finished=True)
@@ -123,7 +123,7 @@ def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_
     settings = config(str(long_corpus), block_bytes=1 << 20)
     words_data.record(words_data.load_text(settings, place, finished=False), place)
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
-    with pytest.raises(UsageError, match=f"^--corpus={long_corpus} is not the text that"):
+    with pytest.raises(UsageError, match=f"^--corpus={long_corpus} is not what --workdir"):
         words_data.load_text(settings, place, finished=False)
 
 

@@ -1,12 +1,37 @@
-"""Read a benchmark file line by line."""
+"""A benchmark of word vectors: the lines of its file, and its score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..system.files import read_lines
+
+
+class Score(NamedTuple):
+    """A score, the number of items behind it, and the protocol of its measurement.
+
+    Attributes:
+        name: The name of the benchmark, or the path of its file.
+        measure: `spearman` (-1 to 1) or `accuracy` (0 to 1).
+        value: The score; None if it is undefined.
+        used: The number of items in the score.
+        skipped: The number of items with an unknown word, which are not in the score.
+        protocol: The rules of the measurement, in one line.
+        note: The reason for an undefined score, else empty.
+        parts: The scores of the sections of the file.
+    """
+
+    name: str
+    measure: str
+    value: float | None
+    used: int
+    skipped: int
+    protocol: str
+    note: str = ""
+    parts: tuple[Score, ...] = ()
 
 
 def numbered_lines(path: str | Path, format_text: str) -> Iterator[tuple[int, str]]:

@@ -19,7 +19,7 @@ from .layouts import is_number
 from .ratings import Ratings
 
 
-class Pairs(NamedTuple):
+class UserItemPairs(NamedTuple):
     """A batch of pairs. The last batch of an epoch repeats its last pair with weight 0.
 
     Attributes:
@@ -147,7 +147,7 @@ def group_by_user(pairs: Ratings, users: int) -> KnownItems:
 
 
 def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
-    """Return the batches of a run: `Pairs` of (S, B), in a new random order each epoch.
+    """Return the batches of a run: `UserItemPairs` of (S, B), in a new random order each epoch.
 
     Args:
         pairs: The training pairs.
@@ -158,7 +158,7 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
     steps, size = settings.steps_per_call, settings.batch_tokens
     count = len(pairs.users_N)
     ones_N = np.ones(count, np.float32)
-    columns = Pairs(
+    columns = UserItemPairs(
         pairs.users_N,
         pairs.items_N,
         ones_N if pairs.ratings_N is None else pairs.ratings_N,
@@ -171,18 +171,18 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
     @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         with tf.device("CPU:0"):
-            tensors = Pairs(*map(tf.constant, columns))
+            tensors = UserItemPairs(*map(tf.constant, columns))
 
         def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
             order_N = tf.ensure_shape(tf.numpy_function(shuffle, [epoch], tf.int32), [count])
 
-            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, Pairs]:
+            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, UserItemPairs]:
                 positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
                 chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
-                batch = Pairs(*(tf.gather(tensor, chosen) for tensor in tensors))
+                batch = UserItemPairs(*(tf.gather(tensor, chosen) for tensor in tensors))
                 weights = tf.where(positions < count, batch.weights, 0.0)
                 batch = batch._replace(weights=weights)
-                return epoch, Pairs(*(tf.reshape(part, (steps, size)) for part in batch))
+                return epoch, UserItemPairs(*(tf.reshape(part, (steps, size)) for part in batch))
 
             skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
             numbers = tf.data.Dataset.range(skipped, count_batches(count, settings))
@@ -194,7 +194,7 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
 
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, Pairs]]:
+    ) -> Iterator[tuple[int, UserItemPairs]]:
         for epoch, data in dataset(epochs, first):
             yield int(epoch), data
 

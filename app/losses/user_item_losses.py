@@ -16,7 +16,7 @@ from ..types import Rows
 from .logistic import logistic
 
 
-class PairBatch(NamedTuple):
+class UserItemBatch(NamedTuple):
     """The B pairs of a batch, and the functions that score them.
 
     Attributes:
@@ -37,7 +37,7 @@ class PairBatch(NamedTuple):
     score: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-class PairLoss:
+class UserItemLoss:
     """The base class of losses of pairs.
 
     Attributes:
@@ -59,7 +59,7 @@ class PairLoss:
     initial_biases_V: tf.Variable | None = None
     dtype: tf.DType = tf.float32
 
-    def loss(self, batch: PairBatch) -> tf.Tensor:
+    def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar.
 
         Args:
@@ -72,7 +72,7 @@ class PairLoss:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquaredError(PairLoss):
+class SquaredError(UserItemLoss):
     """The squared error of predicted ratings (Koren, Bell & Volinsky 2009, equation 2).
 
     Attributes:
@@ -82,7 +82,7 @@ class SquaredError(PairLoss):
     mean: float
     predicts_ratings = True
 
-    def loss(self, batch: PairBatch) -> tf.Tensor:
+    def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of squared errors of score + mean, a float32 scalar."""
         scores_B = batch.score(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
         errors_B = scores_B + self.mean - batch.ratings_B
@@ -90,7 +90,7 @@ class SquaredError(PairLoss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bpr(PairLoss):
+class Bpr(UserItemLoss):
     """Bayesian personalised ranking (Rendle et al. 2009, section 4.1), without its penalty.
 
     The loss of a pair is the mean of -log sigmoid(score of the pair - score of a drawn item) over K
@@ -102,7 +102,7 @@ class Bpr(PairLoss):
 
     negatives: int
 
-    def loss(self, batch: PairBatch) -> tf.Tensor:
+    def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar."""
         count = batch.users_BE.shape[0]
         items_NE = batch.encode(take(batch.items, tf.float32))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses.pair_losses import Bpr, PairBatch, PairLoss, SquaredError
+from app.losses.user_item_losses import Bpr, SquaredError, UserItemBatch, UserItemLoss
 from app.types import Rows
 
 WEIGHTS = np.array([1, 0.5, 2, 0, 1, 1], np.float32)
@@ -26,7 +26,7 @@ def drawn(*shape, seed=0):
 def batch(items, ratings=WEIGHTS):
     """Pairs whose score is the one number of the item's row."""
     rows = Rows(items[:, tf.newaxis], tf.range(len(items)))
-    return PairBatch(
+    return UserItemBatch(
         *(tf.ones((6, 1)), rows, tf.constant(ratings), tf.constant(WEIGHTS)),
         encode=lambda rows_ND: rows_ND,
         score=lambda users_NE, items_NE: tf.reduce_sum(users_NE * items_NE, axis=1),
@@ -55,4 +55,4 @@ def test_bpr():
 
 def test_only_squared_error_predicts_ratings():
     assert SquaredError(3.5).predicts_ratings and SquaredError(3.5).mean == 3.5
-    assert not Bpr(1).predicts_ratings and Bpr(1).mean == PairLoss.mean == 0
+    assert not Bpr(1).predicts_ratings and Bpr(1).mean == UserItemLoss.mean == 0

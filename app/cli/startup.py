@@ -1,0 +1,38 @@
+"""Start TensorFlow for a command, or for a command that reads a trained run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..checkpoints import workdir
+from ..config import Config, settings
+from ..system.console import hide_stderr
+
+
+def start_tensorflow() -> None:
+    """Import TensorFlow and list the devices, without the messages of its C++ code.
+
+    Standard error is hidden meanwhile, and shown only if the import fails: no log level turns off
+    all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 if it is not set.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with hide_stderr():
+        import tensorflow
+
+        tensorflow.config.list_physical_devices()
+
+
+def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:
+    """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
+
+    Args:
+        path: The workdir.
+        stored: The result of `flags.stored_in`.
+    """
+    start_tensorflow()
+    from ..build import threads
+
+    config = settings.from_names(stored)
+    threads.use_machine(config.run)
+    return config, workdir.Workdir(path)

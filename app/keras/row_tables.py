@@ -1,0 +1,59 @@
+"""Variables of Keras as the tables that `optimizers.row_updates` changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from ..tables.base import Ids, Table
+from ..tables.variable import VariableRows
+from .table_variable import TableVariable
+
+
+def as_table(variable: tf.Variable | TableVariable, slots: Mapping[str, Any]) -> Any:
+    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
+
+    Args:
+        variable: The rows.
+        slots: The slots by the names of the update rule; if the variable is a `TableVariable`, they
+            are as well.
+
+    Returns:
+        A table. Rows of a TensorFlow variable with more than two axes are flattened to vectors.
+    """
+    if isinstance(variable, TableVariable):
+        return _WithSlots(variable.table, {name: slot.table for name, slot in slots.items()})
+    return _Matrix(variable, {name: _Matrix(slot.value) for name, slot in slots.items()})
+
+
+class _Matrix(VariableRows):
+    """A variable of any rank as a table, with each row flattened to a vector."""
+
+    def __init__(self, values: tf.Variable, slots: Mapping[str, _Matrix] | None = None):
+        super().__init__(values)
+        self.slots = slots or {}
+        self.columns = values.shape[1:].num_elements()
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(super().gather(ids_U), (-1, self.columns))
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
+
+
+class _WithSlots:
+    """A table whose slots have the names of an update rule, where Keras gave them others."""
+
+    def __init__(self, table: Table, slots: Mapping[str, Table]):
+        self._table, self.columns, self.slots = table, table.columns, slots
+
+    def locate(self, ids_U: tf.Tensor) -> Ids:
+        return self._table.locate(ids_U)
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        return self._table.gather(ids_U)
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        self._table.assign(ids_U, rows_UD)

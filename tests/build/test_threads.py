@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from app.build import threads
+from app.config import RunConfig
+from app.errors import UsageError
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """The threads that are set, on a machine of 8 cores."""
+    numbers = {}
+    for name in ("intra", "inter"):
+        setter = f"set_{name}_op_parallelism_threads"
+        keep = lambda count, name=name: numbers.update({name: count})  # noqa: E731
+        monkeypatch.setattr(tf.config.threading, setter, keep)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "threads_of_one"),
+    [
+        ({}, "", 2),
+        ({"task": "language_model"}, "", 8),
+        ({"task": "language_model"}, "3", 3),
+        ({"intra_op_threads": 5}, "3", 5),
+    ],
+)
+def test_an_operation_takes_as_many_threads_as_its_task_needs(
+    chosen, monkeypatch, settings, limit, threads_of_one
+):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", limit)
+    threads.use_machine(RunConfig(device="CPU:0", **settings))
+    assert chosen == {"intra": threads_of_one, "inter": 8}
+
+
+def test_a_device_that_is_not_there_is_refused(chosen):
+    with pytest.raises(UsageError, match="--device=TPU: not here"):
+        threads.use_machine(RunConfig(device="TPU"))
