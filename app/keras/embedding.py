@@ -128,6 +128,7 @@ class RowEmbedding(keras.layers.Embedding):
             self._embeddings = TableVariable(
                 TABLES[self.table](self), "embeddings", self.variable_dtype
             )
+        self._embeddings.constraint = self.embeddings_constraint
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
