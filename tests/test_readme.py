@@ -136,6 +136,15 @@ def test_every_benchmark_runs(furnished, command):
     ends_well(command, furnished)
 
 
+def test_the_examples_for_keras_run(copy):
+    examples = re.findall(r"```python\n(import .*?)```", KERAS, re.DOTALL)
+    assert len(examples) == 3
+    for program in examples:
+        program = program.replace("lexrow.keras", "app.keras")  # its name in the repository
+        ended = run(f"{sys.executable} -c {shlex.quote(program)}", copy)
+        assert ended.code == 0, ended.err
+
+
 def test_the_recipe_for_keras_runs(copy):
     """The model before and after the change, each on ids and labels that the guide leaves out."""
     (diff,) = re.findall(r"^```diff\n(.*?)^```", KERAS, re.DOTALL | re.MULTILINE)

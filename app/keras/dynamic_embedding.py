@@ -35,7 +35,7 @@ class DynamicEmbedding(keras.layers.Layer):
         key_dtype: "int64" or "string".
         capacity: The most keys that have a row at the same time. If all rows are taken, one in 16
             is evicted: the keys seen the fewest times, then those not seen for longest.
-        min_count: The number of times that a key must be trained before it gets a row.
+        min_count: The number of steps that must train a key before it gets a row.
         max_age: A key that was not trained for this many steps is evicted; 0 for never.
         embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
         **kwargs: As for `keras.layers.Layer`.
