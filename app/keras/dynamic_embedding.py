@@ -72,6 +72,7 @@ class DynamicEmbedding(keras.layers.Layer):
             input_shape: Not used.
         """
         self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
+        self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
         self.embeddings = TableVariable(table, "embeddings")
         self.built = True

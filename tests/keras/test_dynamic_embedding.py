@@ -97,6 +97,15 @@ def test_ragged_keys():
     np.testing.assert_array_equal(rows.values, layer(tf.constant(["a", "b", "c"])))
 
 
+def test_a_batch_with_more_keys_than_rows():
+    model = make_model(capacity=3)
+    with pytest.raises(
+        tf.errors.OpError, match="rows are full .* embedding.*: give a greater capacity"
+    ):
+        model.train_on_batch(np.arange(4)[np.newaxis], np.ones((1, 1)))
+    assert len(model.layers[0].key_map) == 0
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="key_dtype='float'; give 'int64' or 'string'"):
         DynamicEmbedding(3, "float")

@@ -54,6 +54,10 @@ class KeyMap:
         pinned: Rows seen in this many steps before the current one are never evicted.
     """
 
+    # What to do about a full table, for an error message. A Keras layer sets its own.
+    remedy = "raise --table_gb or --min_count, or lower --batch_tokens, --steps_per_call or "
+    remedy += "--block_bytes"
+
     def __init__(
         self,
         capacity: int,
@@ -266,8 +270,7 @@ class KeyMap:
         if count < missing:
             raise RunError(
                 f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                f"only {count} were not just used; raise --table_gb or --min_count, or lower "
-                "--batch_tokens, --steps_per_call or --block_bytes"
+                f"only {count} were not just used; {self.remedy}"
             )
 
     def _evict(self, needed: int, kept_from: int) -> np.ndarray:
