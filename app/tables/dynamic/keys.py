@@ -42,9 +42,8 @@ class Seen(NamedTuple):
 class KeyMap:
     """A map from at most V keys, all int64 or all strings, to the rows 0 .. V - 1.
 
-    It is slow for single keys. Its memory is bounded: a key without a row is at most counted in a
-    sketch. When all rows are taken, one in 16 is evicted: the rows seen the fewest times, then the
-    rows not seen for longest, then the lowest. Without `max_age`, keys once frequent stay.
+    Its memory is bounded: a key without a row is at most counted in a sketch. When all rows are
+    taken, one in 16 is evicted: the rows seen the fewest times, then those not seen for longest.
 
     Args:
         capacity: The number of rows, V, below 2^31 - 1.
@@ -54,9 +53,9 @@ class KeyMap:
         pinned: Rows seen in this many steps before the current one are never evicted.
     """
 
-    # What to do about a full table, for an error message. A Keras layer sets its own.
-    remedy = "raise --table_gb or --min_count, or lower --batch_tokens, --steps_per_call or "
-    remedy += "--block_bytes"
+    remedy = (
+        "raise --table_gb or --min_count; lower --batch_tokens, --steps_per_call, --block_bytes"
+    )
 
     def __init__(
         self,
