@@ -68,17 +68,15 @@ class KeyMap:
         if not 0 < capacity < 2**31 - 1 or not 1 <= min_sightings <= MAX_COUNT:
             raise ValueError(f"no map has {capacity} rows, or admits after {min_sightings}")
         self.capacity, self.kind, self.min_sightings = capacity, kind, min_sightings
-        self.step = 0
-        self.used = 0  # rows from this number on were never in use
+        self.step, self.used = 0, 0  # rows from the number `used` on were never in use
         self._max_age, self._pinned = max_age, pinned
         self._index = KeyIndex(capacity)
         self._strings_V = np.empty(capacity, object) if kind == STRING else None
         self._string_bytes = 0
         self.counts_V = np.zeros(capacity, np.int64)
         self._last_V = np.zeros(capacity, np.int64)
-        self._free = np.zeros(0, np.int64)
+        self._free, self._swept = np.zeros(0, np.int64), 0
         self._sketch = Sketch(COUNTERS_PER_ROW * capacity) if min_sightings > 1 else None
-        self._swept = 0
 
     def __len__(self) -> int:
         return self.used - len(self._free)
