@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, require_tensorflow
 from .constraints import by_row
-from .table_kinds import TABLES, check_kind
+from .table_kinds import TABLES, check_is_variable, check_kind
 from .table_variable import TableVariable
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
@@ -49,12 +49,17 @@ class RowEmbedding(keras.layers.Embedding):
 
     Args:
         *args: As for `keras.layers.Embedding`.
+        table: Where the rows and their optimizer state are: "device" (a variable, as in Keras),
+            "host" (memory of the host), "file", or "sharded" (over all GPUs).
+        table_file: With table="file", the name of a new file. It belongs to this layer.
+        table_id: Marks the file of a layer that was saved; leave it out.
         **kwargs: As for `keras.layers.Embedding`.
 
     Raises:
         ValueError: `embeddings_regularizer` is given, or a constraint that needs more than one
-            row at a time; both would read the whole table in every step. A call raises it for
-            floating-point ids whose dtype cannot represent every id.
+            row at a time; both would read the whole table in every step. There is no such table,
+            or its file cannot be used. A call raises it for floating-point ids whose dtype cannot
+            represent every id.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class RowEmbedding(keras.layers.Embedding):
 
     def _build_table(self) -> None:
         """Create a table that is not a variable of the device, and show it to Keras as one."""
+        check_kind(self)  # `weights` of the constructor come here before its own check
         if tf.distribute.has_strategy():
             strategy = type(tf.distribute.get_strategy()).__name__
             raise ValueError(
@@ -133,11 +139,24 @@ class RowEmbedding(keras.layers.Embedding):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
-        return super().get_config() | {
-            "table": self.table,
-            "table_file": self.table_file,
-            "table_id": self.table_id,
-        }
+        config = super().get_config() | {"table": self.table}
+        if self.table == "file":
+            config |= {"table_file": self.table_file, "table_id": self.table_id}
+        return config
+
+    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Add low-rank factors and freeze the table, as the Keras layer does.
+
+        Args:
+            rank: As for `keras.layers.Embedding.enable_lora`.
+            *args: As for `keras.layers.Embedding.enable_lora`.
+            **kwargs: As for `keras.layers.Embedding.enable_lora`.
+
+        Raises:
+            ValueError: The table is not a variable of the device.
+        """
+        check_is_variable(self, "LoRA")
+        super().enable_lora(rank, *args, **kwargs)
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
         """Return the rows of the given ids.
@@ -167,7 +186,9 @@ class RowEmbedding(keras.layers.Embedding):
 
         Raises:
             NotImplementedError: With `type_check`, the layer is of a subclass.
+            ValueError: The table is not a variable of the device.
         """
+        check_is_variable(self, "quantization")
         if type_check and type(self) is not RowEmbedding:
             raise self._not_implemented_error(self.quantize)
         super().quantize(mode, type_check=False, config=config)

@@ -77,12 +77,26 @@ def check_kind(layer: Any) -> None:
             f"{layer.name}: table={layer.table!r} and table_file={layer.table_file!r}; name a file "
             "with table='file', and only with it"
         )
-    if layer.table != "device" and layer.lora_rank:
-        raise ValueError(f"{layer.name}: lora_rank needs table='device', not {layer.table!r}")
+    if layer.lora_rank:
+        check_is_variable(layer, "lora_rank")
     if layer.table == "file":
         by_id(layer.embeddings_initializer)
     # XLA cannot call Python, and fails on the dynamic shapes of shards.
     layer.supports_jit = layer.table in ("device", "host")
+
+
+def check_is_variable(layer: Any, feature: str) -> None:
+    """Check that the table of a layer is a variable of the device.
+
+    Args:
+        layer: The `RowEmbedding`.
+        feature: What needs that, for the message.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if layer.table != "device":
+        raise ValueError(f"{layer.name}: {feature} needs table='device', not {layer.table!r}")
 
 
 def _whole(layer: Any) -> Initial:

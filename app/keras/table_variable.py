@@ -105,6 +105,12 @@ class TableVariable(keras.Variable):
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        raise ValueError(
+            f"{self.path} is a table that no step reads as a whole: look its rows up by the layer, "
+            "or read all of them by get_weights()"
+        )
+
     def assign(self, value: Any) -> None:
         """Replace all rows, part by part.
 

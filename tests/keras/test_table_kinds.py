@@ -176,10 +176,36 @@ def test_bad_arguments(kind, tmp_path):
         models.make_layer(kind, tmp_path, lora_rank=2)
 
 
+@every_kind
+def test_a_table_is_not_read_as_a_whole(kind, tmp_path):
+    layer = models.make_layer(kind, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"is a table that no step reads as a whole: look its rows"
+    ):
+        keras.ops.matmul(tf.ones([1, models.COLUMNS]), keras.ops.transpose(layer.embeddings))
+    with pytest.raises(ValueError, match=f"quantization needs table='device', not '{kind}'"):
+        layer.quantize("int8")
+    with pytest.raises(ValueError, match=f"LoRA needs table='device', not '{kind}'"):
+        layer.enable_lora(2)
+
+
+@every_kind
+def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
+    def make(kind):
+        layer = models.make_layer(kind, tmp_path, embeddings_constraint="non_neg")
+        model = models.make_model(layer)
+        models.fit(model)
+        return model
+
+    assert models.state(make(kind)) == models.state(make("device"))
+
+
 def test_bad_kinds_and_files(tmp_path):
     layer = models.RowEmbedding
     with pytest.raises(ValueError, match="table='disk'; give one of device, host, file, sharded"):
         layer(5, 2, table="disk")
+    with pytest.raises(ValueError, match="table='disk'; give one of"):
+        layer(5, 2, table="disk", weights=[np.zeros((5, 2))])
     with pytest.raises(ValueError, match="table='host' and table_file='x'; name a file with"):
         layer(5, 2, table="host", table_file="x")
     with pytest.raises(ValueError, match="table='file' and table_file=None"):
