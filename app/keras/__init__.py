@@ -22,6 +22,7 @@ from .softmax_layers import (
     Softmax,
     output_as_loss,
 )
+from .to_keras import to_keras
 
 __all__ = [
     "NCE",
@@ -41,4 +42,5 @@ __all__ = [
     "Softmax",
     "audit",
     "output_as_loss",
+    "to_keras",
 ]
