@@ -180,7 +180,8 @@ class RowSparse:
     def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
         """Warn of whole reads, Keras's loss scaling, and constraints that are not by row."""
         for table in tables:
-            warn_of_whole_read(table)
+            if not isinstance(table, TableVariable):  # which cannot be read as a whole
+                warn_of_whole_read(table)
             if is_scaled_by_keras():
                 warnings.warn(
                     "keras.optimizers.LossScaleOptimizer looks at every row of "

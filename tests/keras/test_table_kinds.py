@@ -200,6 +200,13 @@ def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
     assert models.state(make(kind)) == models.state(make("device"))
 
 
+@every_kind
+def test_no_warning_of_a_large_table(kind, tmp_path):
+    options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
+    layer = models.RowEmbedding(70_000, 64, table=kind, **options)  # 18 MB
+    models.fit(models.make_model(layer))
+
+
 def test_bad_kinds_and_files(tmp_path):
     layer = models.RowEmbedding
     with pytest.raises(ValueError, match="table='disk'; give one of device, host, file, sharded"):
