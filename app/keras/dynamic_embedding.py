@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,7 @@ class DynamicEmbedding(keras.layers.Layer):
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
         self.embeddings = TableVariable(table, "embeddings")
+        self._keys = _KeysInCheckpoint(self.key_map)
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
@@ -99,10 +102,8 @@ class DynamicEmbedding(keras.layers.Layer):
             store: A store of arrays by name.
         """
         store["0"] = self.embeddings.numpy()
-        with tempfile.TemporaryDirectory() as folder:
-            self.key_map.save(Path(folder) / "keys")
-            for path in (Path(folder) / "keys").iterdir():
-                store[_KEY_MAP + path.name] = np.frombuffer(path.read_bytes(), np.uint8)
+        for name, data in _read_files(self.key_map).items():
+            store[_KEY_MAP + name] = np.frombuffer(data, np.uint8)
 
     def load_own_variables(self, store: Any) -> None:
         """Read the keys and their rows.
@@ -110,12 +111,11 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             store: A store of arrays by name.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            for name in list(store.keys()):
-                if name.startswith(_KEY_MAP):
-                    path = Path(folder) / name.removeprefix(_KEY_MAP)
-                    path.write_bytes(np.asarray(store[name]).tobytes())
-            self.key_map.load(Path(folder))
+        files = {name: store[name] for name in list(store.keys()) if name.startswith(_KEY_MAP)}
+        _load_files(
+            self.key_map,
+            {name.removeprefix(_KEY_MAP): np.asarray(a).tobytes() for name, a in files.items()},
+        )
         self.embeddings.assign(store["0"])
 
     def get_config(self) -> dict[str, Any]:
@@ -143,3 +143,42 @@ class DynamicEmbedding(keras.layers.Layer):
                 f"{self.key_dtype} keys; give these, or another key_dtype"
             )
         return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)
+
+
+class _KeysInCheckpoint(tf.train.experimental.PythonState):
+    """The keys of a layer as a part of a `tf.train.Checkpoint`.
+
+    Args:
+        key_map: The keys.
+    """
+
+    def __init__(self, key_map: KeyMap):
+        self._key_map = key_map
+
+    def serialize(self) -> bytes:
+        """Return the keys as bytes."""
+        buffer = io.BytesIO()
+        files = _read_files(self._key_map)
+        np.savez(buffer, **{name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+        return buffer.getvalue()
+
+    def deserialize(self, string_value: bytes) -> None:
+        """Replace the keys by those that `serialize` returned."""
+        with np.load(io.BytesIO(string_value)) as files:
+            _load_files(self._key_map, {name: files[name].tobytes() for name in files})
+
+
+def _read_files(key_map: KeyMap) -> dict[str, bytes]:
+    """Return the content of the files that `KeyMap.save` writes, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "keys"
+        key_map.save(path)
+        return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def _load_files(key_map: KeyMap, files: Mapping[str, bytes]) -> None:
+    """Replace the content of a key map by that of files that `_read_files` returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in files.items():
+            (Path(folder) / name).write_bytes(data)
+        key_map.load(Path(folder))

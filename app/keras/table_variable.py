@@ -127,10 +127,14 @@ class TableVariable(keras.Variable):
                 f"not know; compile the model with one of {PACKAGE}.keras, such as LazyAdam, or "
                 "give this variable one by keras.optimizers.MultiOptimizer"
             )
-        if tuple(value.shape) != tuple(self.shape):
+        stored = _stored(self.table)
+        fits = value.shape[0] == stored.rows
+        if isinstance(stored, RowStore):  # its keys may be restored after its rows
+            fits = value.shape[0] <= stored.rows
+        if not fits or tuple(value.shape[1:]) != (stored.columns,):
             raise ValueError(f"{self.path} has shape {self.shape}, not {tuple(value.shape)}")
         for part in row_slices(*value.shape):
-            _stored(self.table).assign(_ids(part), tf.cast(value[part], tf.float32))
+            stored.assign(_ids(part), tf.cast(value[part], tf.float32))
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
         """Return what TensorFlow saves with the variable: in a SavedModel, its rows."""

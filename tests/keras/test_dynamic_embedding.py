@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.errors import RunError
 from app.keras import SGD, Adagrad, DynamicEmbedding, LazyAdam, RowEmbedding
 from tests.keras import table_models as models
 
@@ -16,6 +19,12 @@ OPTIMIZERS = {
     "adam": lambda: LazyAdam(0.1),
 }
 WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
+CASES = [
+    pytest.param(
+        *case, marks=() if case[1:] in (("fit", "adam"), ("tape", "sgd")) else pytest.mark.slow
+    )
+    for case in itertools.product(["int64", "string"], WAYS, OPTIMIZERS)
+]
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
@@ -31,9 +40,7 @@ def keys(key_dtype, ids=models.IDS):
     return ids * 10**12 - 7 if key_dtype == "int64" else models.strings(ids)
 
 
-@pytest.mark.parametrize("key_dtype", ["int64", "string"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("key_dtype", "way", "optimizer"), CASES)
 def test_rows_are_those_of_a_table_with_ids_bit_for_bit(key_dtype, way, optimizer):
     model = make_model(key_dtype, OPTIMIZERS[optimizer]())
     other = models.make_model(
@@ -88,6 +95,34 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(key_dtype, tmp_path):
     np.testing.assert_array_equal(loaded(unknown), model(unknown))
     assert models.fit(loaded, batches) == models.fit(model, batches)
     assert models.state(loaded) == models.state(model)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+def test_a_checkpoint_has_the_keys(key_dtype, tmp_path):
+    model, other = make_model(key_dtype), make_model(key_dtype)
+    batches = models.data(keys(key_dtype))
+    models.fit(model, batches)
+    tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
+    other.optimizer.build(other.trainable_variables)
+    tf.train.Checkpoint(other).read(str(tmp_path / "checkpoint")).assert_consumed()
+    assert models.state(other) == models.state(model)
+    assert models.fit(other, batches) == models.fit(model, batches)
+    assert models.state(other) == models.state(model)
+
+
+def test_weights_of_more_keys_than_rows(tmp_path):
+    model, small = make_model(), make_model(capacity=3)
+    models.fit(model)
+    model.save_weights(tmp_path / "all.weights.h5")
+    with pytest.raises(RunError, match="holds keys with capacity 40, where 3 is asked for"):
+        small.layers[0].load_own_variables(weights_of(model.layers[0]))
+    assert len(small.layers[0].key_map) == 0
+
+
+def weights_of(layer):
+    store = {}
+    layer.save_own_variables(store)
+    return store
 
 
 def test_ragged_keys():

@@ -15,7 +15,8 @@ from tests.keras import table_models as models
 ANSWER = """
 import sys, numpy as np, tensorflow as tf
 inputs = tf.constant(np.load("inputs.npy"))
-np.save("answers.npy", tf.saved_model.load("exported").serve(inputs).numpy())
+model = tf.saved_model.load("exported")
+np.save("answers.npy", model.serve(inputs).numpy())
 assert not any(name.split(".")[0] in ("app", "lexrow") for name in sys.modules)
 """
 

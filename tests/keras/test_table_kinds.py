@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import keras
 import numpy as np
@@ -27,6 +28,15 @@ MORE = {
 }
 WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
 every_kind = pytest.mark.parametrize("kind", models.KINDS)
+slow_kinds = [pytest.param(kind, marks=pytest.mark.slow) for kind in models.KINDS[1:]]
+host_and_slow_kinds = pytest.mark.parametrize("kind", [models.KINDS[0], *slow_kinds])
+# Every kind with every way and every optimizer; all pairs are quick only with one of each.
+CASES = [
+    pytest.param(
+        *case, marks=() if case[1:] in (("fit", "adam"), ("tape", "sgd")) else pytest.mark.slow
+    )
+    for case in itertools.product(models.KINDS, WAYS, OPTIMIZERS)
+]
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
@@ -38,9 +48,7 @@ def trained(kind, folder, optimizer, way=models.fit, **compiled):
     return model
 
 
-@every_kind
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("kind", "way", "optimizer"), CASES)
 def test_rows_and_slots_are_those_of_the_device_bit_for_bit(kind, way, optimizer, tmp_path):
     ours, device = (
         trained(k, tmp_path, OPTIMIZERS[optimizer], WAYS[way]) for k in (kind, "device")
@@ -51,7 +59,7 @@ def test_rows_and_slots_are_those_of_the_device_bit_for_bit(kind, way, optimizer
     np.testing.assert_array_equal(np.flatnonzero(changed), used)
 
 
-@every_kind
+@host_and_slow_kinds
 @pytest.mark.parametrize("optimizer", MORE)
 def test_further_optimizers(kind, optimizer, tmp_path):
     ours, device = (trained(k, tmp_path, MORE[optimizer]) for k in (kind, "device"))
@@ -77,7 +85,7 @@ def test_keras_leaves_out_xla_where_a_table_cannot_be_compiled(kind, tmp_path):
     assert not model.jit_compile
 
 
-@every_kind
+@host_and_slow_kinds
 def test_half_precision_computes_as_on_the_device(kind, tmp_path):
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
@@ -87,7 +95,7 @@ def test_half_precision_computes_as_on_the_device(kind, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
-@every_kind
+@host_and_slow_kinds
 def test_one_table_behind_two_inputs(kind, tmp_path):
     def make(kind):
         layer = models.make_layer(kind, tmp_path)
@@ -106,7 +114,7 @@ def test_one_table_behind_two_inputs(kind, tmp_path):
     assert models.state(make(kind)) == models.state(make("device"))
 
 
-@every_kind
+@host_and_slow_kinds
 def test_a_stock_optimizer_for_the_dense_layers(kind, tmp_path):
     def optimizer():
         chosen = keras.optimizers.OptimizerMap(keras.optimizers.Adam(0.01))
@@ -117,7 +125,7 @@ def test_a_stock_optimizer_for_the_dense_layers(kind, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
-@every_kind
+@host_and_slow_kinds
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_stock_optimizer_for_the_table_is_refused(kind, eager, tmp_path):
     layer = models.make_layer(kind, tmp_path)
@@ -150,7 +158,7 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, tmp_path):
     assert models.state(loaded) == after
 
 
-@every_kind
+@host_and_slow_kinds
 @pytest.mark.parametrize("to_device", [True, False])
 def test_weights_and_checkpoints_fit_every_kind(kind, to_device, tmp_path):
     kinds = (kind, "device") if to_device else ("device", kind)
@@ -189,7 +197,7 @@ def test_a_table_is_not_read_as_a_whole(kind, tmp_path):
         layer.enable_lora(2)
 
 
-@every_kind
+@host_and_slow_kinds
 def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
     def make(kind):
         layer = models.make_layer(kind, tmp_path, embeddings_constraint="non_neg")
@@ -200,7 +208,7 @@ def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
     assert models.state(make(kind)) == models.state(make("device"))
 
 
-@every_kind
+@host_and_slow_kinds
 def test_no_warning_of_a_large_table(kind, tmp_path):
     options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
     layer = models.RowEmbedding(70_000, 64, table=kind, **options)  # 18 MB
