@@ -1,7 +1,6 @@
 """The search for operations that read, copy or write whole tables, and the bytes they move.
 
-A step that trains a table row by row has none of them. A pass over 793,471 x 512 float32 numbers
-takes as long as twenty such steps. The search walks through traced graphs, and runs nothing.
+A step that trains a table row by row has none of them. The search runs nothing.
 
 A ReadVariableOp normally returns the variable's own buffer, without a copy. The first operation
 that reads or writes single rows by the variable's handle (`EnsureSparseVariableAccess` of
@@ -57,9 +56,6 @@ def findings(
         least_bytes: The size of the smallest table to report, in bytes.
         tables: The names of the variables to report, by default all.
         explain: Called for each operation. Returns its cause, and what to use instead.
-
-    Returns:
-        One finding for each group, with the bytes added, by descending bytes.
     """
     merged: dict[tuple, Finding] = {}
     for table, operation, name, moved in _Walk(function, variables, least_bytes).touches():
