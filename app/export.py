@@ -51,7 +51,7 @@ def main(_: Sequence[str]) -> None:
         return
     vectors = flags.vectors()
     FORMATS[values.format](vectors, values.output)
-    print(f"{values.output}: {len(vectors.tokens):,} words of {vectors.matrix.shape[1]} numbers")
+    print(f"{values.output}: {len(vectors.tokens):,} vectors of {vectors.matrix.shape[1]} numbers")
 
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:

@@ -54,7 +54,13 @@ def define() -> None:
 def _read_recorded() -> tuple[str, dict[str, Any]]:
     """Return the diagnosis of the newest profile in --workdir, as text and as JSON values.
 
-    It is compared with the profile of --before, if given, and drawn to the file of --plot.
+    With --before, the text also has a comparison with its newest profile, and the values have the
+    diagnosis of that profile under `before`. With --plot, the diagnoses are drawn to that file.
+
+    Raises:
+        UsageError: --workdir is empty, a folder has no profile, a stored flag is wrong, or only one
+            of the two profiles is of `app.train`.
+        RunError: The picture cannot be written.
     """
     values = absl_flags.FLAGS
     if not values.workdir:

@@ -1,7 +1,6 @@
 """The search for operations that read, copy or write whole tables, and the bytes they move.
 
-A step that trains a table row by row has none of them. A pass over 793,471 x 512 float32 numbers
-takes as long as twenty such steps. The search walks through traced graphs, and runs nothing.
+A step that trains a table row by row has none of them. The search runs nothing.
 
 A ReadVariableOp normally returns the variable's own buffer, without a copy. The first operation
 that reads or writes single rows by the variable's handle (`EnsureSparseVariableAccess` of
@@ -45,20 +44,18 @@ def findings(
     tables: set[str] | None = None,
     explain: Callable[[Touch], tuple[str, str]] = explained,
 ) -> Findings:
-    """Return the operations of a function on whole tables.
+    """Return the operations of a function on whole tables, grouped by table, type and cause.
 
     The bytes are an upper bound: both branches of a condition count, and XLA fuses operations. The
-    body of a loop counts once. A read without a copy, or of the shape only, is not reported; an
-    operation that computes with the result is.
+    body of a loop counts once. A read without a copy, or of the shape only, is not reported.
 
     Args:
         function: A traced function, a ConcreteFunction.
-        variables: Its variables by name. A tensor that could belong to several of them is
+        variables: All its variables by name. A tensor that could belong to several of them is
             attributed to the first.
         least_bytes: The size of the smallest table to report, in bytes.
-        tables: The names of the variables to report, by default all. Tensors of the shape of
-            another variable are not mistaken for a table.
-        explain: Returns the cause of an operation, and what to use instead.
+        tables: The names of the variables to report, by default all.
+        explain: Called for each operation. Returns its cause, and what to use instead.
     """
     merged: dict[tuple, Finding] = {}
     for table, operation, name, moved in _Walk(function, variables, least_bytes).touches():
@@ -233,7 +230,11 @@ class _Walk:
         return []
 
     def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
-        """Record an operation on tensors as large as a table; return the values of its results."""
+        """Record an operation on tensors as large as a table; return the values of its results.
+
+        A view, and an operation that gives a shape or a constant, is not recorded. A gather marks
+        the table as read by row. A slice counts as twice its result, and returns nothing.
+        """
         if op.type in VIEWS:
             made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]
             pairs = zip(inputs, made, strict=False)

@@ -159,7 +159,16 @@ def make_pair_loss(config: Config, counts_V: np.ndarray, mean: float | None) -> 
 
 
 def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
-    """Return the loss, with a variable on the device of the run for the frequencies of items."""
+    """Return the in-batch softmax loss, with its item probabilities on the device of the run.
+
+    The temperature is 1 unless the scores are cosines (--cosine with --model=mf).
+
+    Args:
+        config: The settings of the run.
+        counts_V: The number of pairs of each item. The loss holds a variable (V,) with the
+            log-probability of each item to be in a micro-batch (see `log_expected`).
+        mean: Not used; every loss of `PAIR_LOSSES` is made with it.
+    """
     settings, device = config.ratings, devices.name(config.run)
     has_cosines = settings.cosine and config.model.model == "mf"
     with tf.device(device):  # a variable, as it may be too large for a constant of the graph

@@ -167,11 +167,12 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
         name: The name of the table.
 
     Returns:
-        Ids (N,), rising, and rows (N, D), float32.
+        Ids (N,), rising, and rows (N, D), float32. A dynamic table gives the ids that it has stored
+        as keys, any other table the ids 0 to V - 1.
 
     Raises:
         DamagedError: The checkpoint is damaged.
-        RunError: The checkpoint cannot be read, or the rows have no ids.
+        RunError: The checkpoint cannot be read, or it is of a dynamic table whose keys are not ids.
     """
     if not _is_by_key(folder, name):
         rows_VD = read_rows(folder, name)

@@ -159,14 +159,18 @@ def parsed(needs_workdir: bool = True) -> Config:
 
 
 def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) -> Config:
-    """Return the checked settings, with defaults for values of flagfiles that have no effect.
+    """Return the checked settings, with defaults for some flagfile values that have no effect.
 
-    Such a value is logged. Any other wrong value raises UsageError.
+    A flagfile value is replaced if it has no effect beside a value that is not from a flagfile,
+    such as a typed one. It is logged. Beside another flagfile value it is an error.
 
     Args:
-        values: Flag name -> value.
-        from_files: The names of the flags that only a flagfile gives.
+        values: Flag name -> value; not changed.
+        from_files: The names of the flags that only a flagfile gives; not changed.
         needs_workdir: Whether an empty `--workdir` is an error.
+
+    Raises:
+        UsageError: Any other value is not allowed, or the values do not fit together.
     """
     values, from_files = dict(values), set(from_files)
     while True:

@@ -18,6 +18,7 @@ from .settings import (
     from_names,
     is_whole_number,
     service_address,
+    tasks_of,
     windows,
 )
 
@@ -169,6 +170,8 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
         raise NoEffectError(name, "task", message)
     if field.metadata["only"] and value != usual:
         other, *known = field.metadata["only"]
+        if task not in tasks_of(field):  # although the other flag may have its default there
+            other, known = "task", tasks_of(field)
         if values[other] not in known:
             message = f"means nothing to --{other}={values[other]}, only to {', '.join(known)}"
             raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
@@ -234,7 +237,14 @@ def _check_strategy(config: Config) -> None:
 
 
 def _check_classify(config: Config) -> None:
-    """Raise UsageError if a flag lacks the columns of texts and labels that it needs."""
+    """Check the flags of columns for --task=classify.
+
+    Neither column is fine: then each line has labels and text.
+
+    Raises:
+        UsageError: Only one of --text_column and --label_column is given, or --label_separator is
+            given without --label_column.
+    """
     settings = config.labelled
     if bool(settings.text_column) != bool(settings.label_column):
         raise UsageError(

@@ -33,13 +33,20 @@ from .tensorflow_server import make_resolver
 
 
 class Workers(Replicas):
-    """The runner of --strategy=multi_worker.
+    """Run a job in several processes in step, as --strategy=multi_worker.
 
-    The constructor waits for the other processes for up to --cluster_timeout, and connects to them.
+    The constructor checks the address of this process, waits for the other processes for up to
+    --cluster_timeout, and connects to them. It starts this program again if another process is lost
+    while it connects, and ends the process if connecting takes longer than --cluster_timeout.
 
     Args:
         config: The settings of the run.
         hosts: The processes of the run.
+
+    Raises:
+        UsageError: This process cannot use its address or --device, it differs from the chief, or
+            the workdir cannot be written.
+        RunError: Processes did not arrive in time.
     """
 
     def __init__(self, config: Config, hosts: Hosts):

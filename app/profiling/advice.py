@@ -160,7 +160,9 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
 
 
 def _double(name: str, config: Config, share: float) -> Change:
-    """Return the change that doubles a flag; the expected gain is half of `share`.
+    """Return the change that doubles a flag, which saves half of `share` of the time.
+
+    So its `speedup` is 1 / (1 - share / 2).
 
     Args:
         name: The flag, a number of tokens a step or of steps a call.

@@ -32,7 +32,7 @@ def load(path: str | Path) -> WordVectors:
     if not checkpoint.list_checkpoints(trained) and not any(
         map(Path.exists, _name_files(workdir).values())
     ):
-        raise UsageError(f"--workdir={path}: no trained run there; train one with: make train")
+        raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
     return checkpoint.read_newest(trained, lambda folder: _load_checkpoint(folder, workdir))
 
 

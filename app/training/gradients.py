@@ -200,11 +200,16 @@ def _stream(
 
 
 def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
-    """Return the sum of gradients that were computed from the same rows, with each row once.
+    """Add gradients by row, with each id once in the result.
+
+    The parts may have different ids and tables. The rows must not have changed between the parts.
 
     Args:
-        parts: The gradients of micro-batches or of replicas. A single one is returned as it is; the
-            sum of several has no `rows`.
+        parts: The gradients of micro-batches or of replicas. The ids in `state` must differ between
+            the parts, as the new rows of an id would be added, too.
+
+    Returns:
+        The sum, without `rows`; a single part as it is.
     """
     if len(parts) == 1:
         return parts[0]

@@ -78,6 +78,7 @@ def test_a_number_that_is_too_small(name, least):
             "--loss=negative_sampling: not one of class_softmax, .* for --task=language_model",
         ),
         (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
+        ({"task": "classify", "layers": "3"}, "--layers=3 means nothing to --task=classify"),
         (LANGUAGE_MODEL | {"model": "cbow"}, "--model=cbow means nothing to --task=language_model"),
         (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1 means nothing to --task=language_"),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),

@@ -46,7 +46,7 @@ OFTEN = [
     (WORDS, set(), 9),
     pytest.param(WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27, marks=pytest.mark.slow),
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 11),
-    pytest.param(WORDS | {"table": "sharded"}, set(), 31, marks=pytest.mark.slow),
+    pytest.param(WORDS | {"table": "sharded"}, set(), 15, marks=pytest.mark.slow),
     pytest.param(WORDS | {"micro_batches": 2}, set(), 21, marks=pytest.mark.slow),
     pytest.param(LANGUAGE, UNROLLED, 16, marks=pytest.mark.slow),
     (CLASSIFY, set(), 10),

@@ -19,7 +19,7 @@ def exported(trained, tmp_path_factory):
     for name in ("word2vec", "word2vec_binary"):
         export = ("app.export", f"--workdir={trained}", f"--format={name}")
         ended = done(folder, *export, f"--output={folder}/{name}")
-        assert ended.out == f"{folder}/{name}: 60 words of 8 numbers\n"
+        assert ended.out == f"{folder}/{name}: 60 vectors of 8 numbers\n"
     return folder
 
 

@@ -89,18 +89,21 @@ def count_trained_tokens(text: Text, config: Config) -> int:
 def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
 
-    The start of the text is read here, to refuse a text with nothing to score.
+    A text with nothing to score is refused here. So a --heldout text is read up to its first word
+    of the vocabulary, and whole if it has none; for --heldout_share the first batch is read.
 
     Args:
         text: The corpus.
         config: The configuration of the run.
 
     Returns:
-        Function without arguments. It yields batches (B, T + 1) int32, and raises RunError if a
-        file cannot be read.
+        Function without arguments. It yields batches (B, T + 1) int32, and raises the errors below
+        if a file cannot be found or read.
 
     Raises:
-        UsageError: The held-out text has nothing to score.
+        UsageError: --heldout names no readable file or has no word of the vocabulary, or the share
+            of --heldout_share has no token.
+        RunError: A file cannot be read.
     """
     settings = config.input
     if settings.heldout:

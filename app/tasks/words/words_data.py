@@ -73,8 +73,10 @@ def load_text(
 ) -> Text:
     """Load the corpus of a run with its vocabulary, its size and its fingerprint.
 
-    The vocabulary comes from the workdir, else from --vocab, else it is counted. A text that the
-    workdir does not know is read whole.
+    The vocabulary comes from the workdir, else from --vocab, else it is counted. With
+    --table=dynamic there is none and --vocab is not read; the size of a text that the workdir does
+    not know is then estimated from samples. A text is read whole if the workdir does not know it,
+    or if its files have other modification times than recorded. Nothing is written to the workdir.
 
     Args:
         config: The configuration of the run.
@@ -82,10 +84,16 @@ def load_text(
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
         ends_documents: Whether each document ends with `<eos>`, as language models need it. The
-            vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused.
+            vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused. It has
+            no effect with --table=dynamic.
+
+    Returns:
+        The corpus; its vocabulary is `NO_VOCABULARY` with --table=dynamic.
 
     Raises:
-        UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
+        UsageError: The corpus, the vocabulary or --data_service cannot be used, or the corpus
+            changed during a run.
+        DamagedError: A file of the workdir is damaged, or missing beside a checkpoint.
         RunError: The corpus cannot be read.
     """
     sources = corpus.resolve(config.corpus)
