@@ -41,6 +41,22 @@ def under_xla() -> bool:
     return False
 
 
+def refuse_strategy(table: str) -> None:
+    """Check that no strategy of tf.distribute is in use.
+
+    Args:
+        table: The table that would be used, for the message.
+
+    Raises:
+        ValueError: There is a strategy.
+    """
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            f"{table} has one copy of its rows, and {type(tf.distribute.get_strategy()).__name__} "
+            "would update it in each replica; use RowEmbedding with table='device'"
+        )
+
+
 def in_place(initializer: Any) -> Any:
     """Return an initializer that makes the same values without temporary copies of them.
 

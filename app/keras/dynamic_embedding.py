@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import KeyMap
-from .backend import require_tensorflow
+from .backend import refuse_strategy, require_tensorflow
 from .initial_values import by_id
 from .table_variable import TableVariable
 
@@ -73,6 +73,7 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             input_shape: Not used.
         """
+        refuse_strategy(self.name)
         self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))

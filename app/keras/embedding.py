@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..tables.id_checks import check_ids
-from .backend import in_place, require_tensorflow
+from .backend import in_place, refuse_strategy, require_tensorflow
 from .constraints import by_row
 from .table_kinds import TABLES, check_is_variable, check_kind
 from .table_variable import TableVariable
@@ -124,12 +124,7 @@ class RowEmbedding(keras.layers.Embedding):
     def _build_table(self) -> None:
         """Create a table that is not a variable of the device, and show it to Keras as one."""
         check_kind(self)  # `weights` of the constructor come here before its own check
-        if tf.distribute.has_strategy():
-            strategy = type(tf.distribute.get_strategy()).__name__
-            raise ValueError(
-                f"{self.name}: table={self.table!r} has one copy of its rows, and {strategy} would "
-                "update it in each replica; make the layer with table='device'"
-            )
+        refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
             self._embeddings = TableVariable(
                 TABLES[self.table](self), "embeddings", self.variable_dtype

@@ -142,6 +142,11 @@ def test_a_batch_with_more_keys_than_rows():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="key_dtype='float'; give 'int64' or 'string'"):
         DynamicEmbedding(3, "float")
+    with (
+        tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
+        pytest.raises(ValueError, match="users has one copy of its rows, and MirroredStrategy"),
+    ):
+        DynamicEmbedding(3, name="users")(tf.constant([1]))
     layer = DynamicEmbedding(3, "string", name="users")
     with pytest.raises(ValueError, match="users: the keys are int32, where the layer has string"):
         layer(tf.constant([1]))
