@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..optimizers.base import Rule
 from ..optimizers.row_updates import update_rows
 from .backend import in_place, require_tensorflow
@@ -18,14 +16,16 @@ from .merged import Merged
 from .row_tables import as_table
 from .table_variable import TableVariable
 from .table_warnings import (
-    is_scaled_by_keras,
     variable_bytes,
     variable_name,
-    warn_of_whole_read,
+    warn_of_dense_gradient,
+    warn_of_whole_table,
 )
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 _LARGE = 16 << 20
+_ROUNDINGS = ("stochastic", "nearest")
+_HALF = (tf.bfloat16, tf.float16)
 
 
 class RowSparse:
@@ -40,12 +40,19 @@ class RowSparse:
     variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
     this variable, by the names that the rule uses.
 
+    Args:
+        *args: As for the Keras optimizer.
+        rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
+            float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
+        **kwargs: As for the Keras optimizer.
+
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
 
     Raises:
-        ValueError: Keras runs on another backend, or the learning rate is not positive.
+        ValueError: Keras runs on another backend, the learning rate is not positive, or there is
+            no such rounding.
     """
 
     has_row_state = False
@@ -53,9 +60,12 @@ class RowSparse:
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
         require_tensorflow()
+        if rounding not in _ROUNDINGS:
+            raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
+        self.rounding = rounding
         rate = self._learning_rate
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
@@ -152,9 +162,9 @@ class RowSparse:
         ]
         if sparse:
             self._refuse_whole_tables(sparse)
-            self._warn_of_whole_tables(
-                [table for table in sparse if variable_bytes(table) >= _LARGE]
-            )
+            for table in sparse:
+                if variable_bytes(table) >= _LARGE:
+                    warn_of_whole_table(table, type(self).__name__)
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
@@ -175,26 +185,6 @@ class RowSparse:
                 raise ValueError(
                     f"{self.name}: {name} would read and write every row of {names} at each step; "
                     "leave it out"
-                )
-
-    def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
-        """Warn of whole reads, Keras's loss scaling, and constraints that are not by row."""
-        for table in tables:
-            warn_of_whole_read(table)
-            if is_scaled_by_keras():
-                warnings.warn(
-                    "keras.optimizers.LossScaleOptimizer looks at every row of "
-                    f"{variable_name(table)} at each step; compile with "
-                    f"{PACKAGE}.keras.LossScaleOptimizer({type(self).__name__}(...))",
-                    stacklevel=2,
-                )
-            constraint = getattr(table, "constraint", None)
-            if constraint is not None and not row_constraint(table):
-                warnings.warn(
-                    f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
-                    f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
-                    "by row",
-                    stacklevel=2,
                 )
 
     def _filter_empty_gradients(
@@ -254,7 +244,9 @@ class RowSparse:
             learning_rate: The learning rate.
         """
         if not isinstance(gradient, tf.IndexedSlices):
-            self._warn_of_dense_gradient(variable)
+            own = self._trainable_variables[self._get_variable_index(variable)]
+            if variable_bytes(own) >= _LARGE:
+                warn_of_dense_gradient(own)
             if not self._is_always_by_row(variable):
                 super().update_step(gradient, variable, learning_rate)
                 return
@@ -269,7 +261,11 @@ class RowSparse:
         if constraint := row_constraint(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
         own = self._trainable_variables[index]
-        table = as_table(own if isinstance(own, TableVariable) else variable, self.row_slots(index))
+        table = as_table(
+            own if isinstance(own, TableVariable) else variable,
+            self.row_slots(index),
+            self._rounding_seed(index),
+        )
         update_rows(
             rule,
             table,
@@ -279,19 +275,23 @@ class RowSparse:
             tf.cast(self.iterations, tf.int64) + 1,
         )
 
+    def _rounding_seed(self, index: int) -> tf.Tensor | None:
+        """Return the seed of stochastic rounding for this update of a variable, or None.
+
+        It depends on the index of the variable and the number of the update. Replicas draw alike,
+        and a run that is resumed draws as if it had never stopped.
+        """
+        own = self._trainable_variables[index]
+        is_half_table = getattr(own, "is_table", False) and tf.as_dtype(own.dtype) in _HALF
+        if self.rounding != "stochastic" or not is_half_table:
+            return None
+        return tf.stack([tf.constant(index, tf.int64), tf.cast(self.iterations, tf.int64)])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the optimizer."""
+        return super().get_config() | {"rounding": self.rounding}
+
     def _is_always_by_row(self, variable: Any) -> bool:
         """Return whether the rule for rows updates this variable even by a dense gradient."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
-
-    def _warn_of_dense_gradient(self, variable: tf.Variable) -> None:
-        """Warn if a variable is a table or named `embeddings`, and has 16 MiB or more."""
-        own = self._trainable_variables[self._get_variable_index(variable)]
-        embeds = getattr(own, "is_table", False) or variable_name(own).endswith("/embeddings")
-        if embeds and variable_bytes(own) >= _LARGE:
-            warnings.warn(
-                f"the gradient of {variable_name(own)} is dense: every one of its "
-                f"{own.shape[0]:,} rows is read and written at each step; "
-                f"{PACKAGE}.keras.audit(model) finds out why",
-                stacklevel=2,
-            )

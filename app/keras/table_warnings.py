@@ -10,6 +10,47 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
+from .constraints import row_constraint
+
+
+def warn_of_whole_table(table: Any, optimizer: str) -> None:
+    """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
+
+    These are whole reads, the loss scaling of Keras, and constraints that are not by row.
+
+    Args:
+        table: The table, a variable of Keras or TensorFlow.
+        optimizer: The name of the class of its optimizer.
+    """
+    warn_of_whole_read(table)
+    if is_scaled_by_keras():
+        warnings.warn(
+            f"keras.optimizers.LossScaleOptimizer looks at every row of {variable_name(table)} at "
+            f"each step; compile with {PACKAGE}.keras.LossScaleOptimizer({optimizer}(...))",
+            stacklevel=2,
+        )
+    constraint = getattr(table, "constraint", None)
+    if constraint is not None and not row_constraint(table):
+        warnings.warn(
+            f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
+            f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+            stacklevel=2,
+        )
+
+
+def warn_of_dense_gradient(variable: Any) -> None:
+    """Warn that the gradient of a variable is dense, if the variable is a table.
+
+    Args:
+        variable: The variable; it is a table if it is marked as one or named `embeddings`.
+    """
+    name = variable_name(variable)
+    if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
+        warnings.warn(
+            f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
+            f"and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+            stacklevel=2,
+        )
 
 
 def warn_of_whole_read(variable: Any) -> None:
