@@ -9,6 +9,7 @@ from .keras_audit import audit
 from .row_optimizers import (
     SGD,
     Adagrad,
+    Ftrl,
     LazyAdam,
     LazyAdamW,
     LossScaleOptimizer,
@@ -30,6 +31,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "ClassSoftmax",
     "DynamicEmbedding",
+    "Ftrl",
     "HierarchicalSoftmax",
     "LazyAdam",
     "LazyAdamW",
