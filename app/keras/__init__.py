@@ -6,6 +6,7 @@ from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
+from .merged import add_gradients
 from .row_optimizers import (
     SGD,
     Adagrad,
@@ -41,6 +42,7 @@ __all__ = [
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",
+    "add_gradients",
     "audit",
     "output_as_loss",
 ]

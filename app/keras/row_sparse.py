@@ -13,6 +13,7 @@ from ..optimizers.row_updates import update_rows
 from .backend import in_place, require_tensorflow
 from .constraints import constrained, row_constraint
 from .merged import Merged
+from .row_accumulation import RowAccumulation
 from .row_tables import as_table
 from .table_variable import TableVariable
 from .table_warnings import (
@@ -28,7 +29,7 @@ _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
 
 
-class RowSparse:
+class RowSparse(RowAccumulation):
     """Mixin for a Keras optimizer: a row-sparse gradient changes only its own rows.
 
     A gradient is row-sparse (`tf.IndexedSlices`) where rows were gathered, by `RowEmbedding`,
@@ -70,14 +71,6 @@ class RowSparse:
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
 
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of the optimizer.
-
-        Args:
-            var_list: The variables to train.
-        """
-        super().build(list(var_list))
-
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
     ) -> keras.Variable:
@@ -93,10 +86,11 @@ class RowSparse:
 
     def add_variable_from_reference(
         self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
-    ) -> keras.Variable:
+    ) -> Any:
         """Create a slot as Keras does, but always in float32 if its variable is a table.
 
         In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
+        The sum of gradients of a table is a `RowAccumulator`.
 
         Args:
             reference_variable: As in Keras.
@@ -105,6 +99,8 @@ class RowSparse:
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
+        if name == "gradient_accumulator":
+            return self.make_row_accumulator(reference_variable)
         shape = self._slot_shape(reference_variable, name)
         return self.add_slot(reference_variable, shape, name, initializer)
 
@@ -148,8 +144,8 @@ class RowSparse:
             trainable_variables: Their variables.
 
         Raises:
-            ValueError: A gradient is row-sparse, and use_ema or gradient_accumulation_steps is
-                set, which would need a second whole table.
+            ValueError: A gradient is row-sparse, and an option would need a second whole table:
+                use_ema, or gradient_accumulation_steps for a variable that is not a table.
         """
         grads = list(grads)
         if trainable_variables is not None:
@@ -179,12 +175,17 @@ class RowSparse:
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
         """Raise ValueError if an option of the optimizer needs every row of the tables."""
-        names = ", ".join(variable_name(table) for table in tables)
-        for name in ("use_ema", "gradient_accumulation_steps"):
-            if getattr(self, name):
+        others = [table for table in tables if not getattr(table, "is_table", False)]
+        remedies = {
+            "use_ema": (tables, "leave it out"),
+            "gradient_accumulation_steps": (others, "use RowEmbedding, or leave it out"),
+        }
+        for name, (whole, remedy) in remedies.items():
+            if getattr(self, name) and whole:
+                names = ", ".join(variable_name(table) for table in whole)
                 raise ValueError(
                     f"{self.name}: {name} would read and write every row of {names} at each step; "
-                    "leave it out"
+                    f"{remedy}"
                 )
 
     def _filter_empty_gradients(

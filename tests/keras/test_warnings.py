@@ -60,8 +60,14 @@ def test_a_learning_rate_that_is_not_positive_is_refused(kind, rate):
         kind(rate)
 
 
-@pytest.mark.parametrize("option", [{"use_ema": True}, {"gradient_accumulation_steps": 2}])
-@pytest.mark.parametrize("embedding", [None, keras.layers.Embedding])
+@pytest.mark.parametrize(
+    ("option", "embedding"),
+    [
+        ({"use_ema": True}, None),
+        ({"use_ema": True}, keras.layers.Embedding),
+        ({"gradient_accumulation_steps": 2}, keras.layers.Embedding),
+    ],
+)
 def test_what_keeps_a_second_whole_table_is_refused(option, embedding):
     optimizer = LazyAdam(0.1, name="mine", **option)
     model = make_model(optimizer, **({"embedding": embedding} if embedding else {}))
