@@ -17,14 +17,14 @@ from .row_accumulation import RowAccumulation
 from .row_tables import as_table
 from .table_variable import TableVariable
 from .table_warnings import (
+    LARGE,
     variable_bytes,
     variable_name,
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
 
-# In bytes. A dense gradient of a smaller table costs less than a millisecond.
-_LARGE = 16 << 20
+_LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
 
@@ -50,6 +50,7 @@ class RowSparse(RowAccumulation):
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
+        updates_rows: True: no warning that the optimizer writes whole tables.
 
     Raises:
         ValueError: Keras runs on another backend, the learning rate is not positive, or there is
@@ -57,6 +58,7 @@ class RowSparse(RowAccumulation):
     """
 
     has_row_state = False
+    updates_rows = True
 
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]

@@ -10,7 +10,54 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
+from .backend import under_xla
 from .constraints import row_constraint
+
+# In bytes. A dense gradient of a smaller table costs less than a millisecond.
+LARGE = 16 << 20
+# The function of Keras' optimizers that asks all variables whether they are overwritten by their
+# gradient, once in each step.
+_ASKS = "_overwrite_variables_directly_with_gradients"
+
+
+class StockOptimizerWarning:
+    """False as a bool; warns once if the optimizer that asks writes all rows of a large table.
+
+    It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
+    reads in each step that has a gradient of the variable.
+
+    Args:
+        variable: The table, a Keras variable.
+    """
+
+    def __init__(self, variable: keras.Variable):
+        self._name, self._bytes = variable_name(variable), variable_bytes(variable)
+        self._is_done = self._bytes < LARGE
+
+    def __bool__(self) -> bool:
+        if not self._is_done and (optimizer := _asking_optimizer()) is not None:
+            self._is_done = True
+            kind = type(optimizer).__name__
+            warnings.warn(
+                f"keras.optimizers.{kind} reads and writes every row of {self._name} "
+                f"({self._bytes:,} bytes) at each step; compile with an optimizer of "
+                f"{PACKAGE}.keras, such as LazyAdam, which updates the rows of the batch",
+                stacklevel=2,
+            )
+        return False
+
+
+def _asking_optimizer() -> Any:
+    """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
+    frame = inspect.currentframe()
+    while (frame := frame.f_back) and frame.f_code.co_name != _ASKS:
+        pass
+    optimizer = frame and frame.f_locals["self"]
+    if optimizer is None or getattr(optimizer, "updates_rows", False):
+        return None
+    # The scatter of plain SGD changes rows alone where XLA compiles it.
+    is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
+    return None if is_sgd and under_xla() else optimizer
 
 
 def warn_of_whole_table(table: Any, optimizer: str) -> None:
