@@ -6,9 +6,11 @@ from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
+from .merged import add_gradients
 from .row_optimizers import (
     SGD,
     Adagrad,
+    Ftrl,
     LazyAdam,
     LazyAdamW,
     LossScaleOptimizer,
@@ -31,6 +33,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "ClassSoftmax",
     "DynamicEmbedding",
+    "Ftrl",
     "HierarchicalSoftmax",
     "LazyAdam",
     "LazyAdamW",
@@ -40,6 +43,7 @@ __all__ = [
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",
+    "add_gradients",
     "audit",
     "output_as_loss",
     "to_keras",

@@ -14,6 +14,7 @@ from .backend import in_place, refuse_strategy, require_tensorflow
 from .constraints import by_row
 from .table_kinds import TABLES, check_is_variable, check_kind
 from .table_variable import TableVariable
+from .table_warnings import StockOptimizerWarning
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
 
@@ -120,6 +121,7 @@ class RowEmbedding(keras.layers.Embedding):
             return
         super().build(input_shape)
         self._embeddings.is_table = True  # read by the optimizers of app.keras
+        self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:
         """Create a table that is not a variable of the device, and show it to Keras as one."""

@@ -19,6 +19,7 @@ _OPTIMIZERS = {
     "Adam": "LazyAdam",
     "AdamW": "LazyAdamW",
     "Adagrad": "Adagrad or RowwiseAdagrad",
+    "Ftrl": "Ftrl",
     "SGD": "SGD",
 }
 # What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.

@@ -41,3 +41,30 @@ class Merged(tf.IndexedSlices):
             divisor: The number.
         """
         return Merged(self.values / divisor, self.indices, self.dense_shape)
+
+
+def add_gradients(first: Any, second: Any) -> Any:
+    """Return the sum of two gradients of a variable, row-sparse if both are.
+
+    It is for a training loop of your own that adds the gradients of several batches. The rows of
+    both are put one after the other; an optimizer of `app.keras` adds the values of repeated rows.
+
+    Example:
+        gradients = [app.keras.add_gradients(a, b) for a, b in zip(gradients, tape.gradient(...))]
+
+    Args:
+        first: A dense gradient, `tf.IndexedSlices` or None.
+        second: As `first`.
+    """
+    if first is None or second is None:
+        return second if first is None else first
+    if not isinstance(first, tf.IndexedSlices) or not isinstance(second, tf.IndexedSlices):
+        return tf.convert_to_tensor(first) + tf.convert_to_tensor(second)
+    indices = [first.indices, second.indices]
+    if first.indices.dtype != second.indices.dtype:  # int32 and int64
+        indices = [tf.cast(each, tf.int64) for each in indices]
+    return tf.IndexedSlices(
+        tf.concat([first.values, second.values], axis=0),
+        tf.concat(indices, axis=0),
+        first.dense_shape,
+    )

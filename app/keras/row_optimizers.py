@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..optimizers import adagrad, adam, sgd
+from ..optimizers import adagrad, adam, ftrl, sgd
 from ..optimizers.base import Rule, State, touched
 from .row_sparse import RowSparse
 from .table_variable import TableVariable
@@ -79,6 +79,65 @@ class RowwiseAdagrad(Adagrad):
         columns = self._accumulators[index].shape[1:].num_elements()
         make = adagrad.rowwise_adagrad if columns == 1 else adagrad.adagrad
         return _decayed(make(epsilon=self.epsilon).rule, decay)
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class Ftrl(RowSparse, keras.optimizers.Ftrl):
+    """Drop-in replacement for `keras.optimizers.Ftrl` that updates only the rows of the batch.
+
+    For rows that start at 0 and a constant learning rate, the results are the same as with Keras.
+    Keras sets a row that starts elsewhere to almost 0 in the first step, even if the batch does not
+    use it. Here it keeps its value (see `optimizers.ftrl`), and a table without
+    `l1_regularization_strength` stores no `linear`. Other variables are updated as in Keras.
+    Arguments are those of Keras.
+
+    Example:
+        model.compile(app.keras.Ftrl(0.1, l1_regularization_strength=0.01), loss="mse")
+
+    Raises:
+        ValueError: An argument is given that the rule for rows does not have:
+            `learning_rate_power`, `l2_shrinkage_regularization_strength`.
+    """
+
+    has_row_state = True
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        defaults = {"learning_rate_power": -0.5, "l2_shrinkage_regularization_strength": 0.0}
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: the rule for rows has no other value than "
+                    f"{default}; leave it out"
+                )
+
+    def add_variable_from_reference(
+        self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
+    ) -> keras.Variable | None:
+        """Create a slot, or return None for the `linear` of a table that does not need it.
+
+        Args:
+            reference_variable: As in Keras.
+            name: As in Keras.
+            initializer: As in Keras.
+        """
+        is_table = getattr(reference_variable, "is_table", False)
+        if name == "linear" and is_table and not self.l1_regularization_strength:
+            return None
+        return super().add_variable_from_reference(reference_variable, name, initializer)
+
+    def row_rule(self, index: int, decay: float) -> Rule:
+        """Return the rule for rows: FTRL-Proximal, then weight decay."""
+        # l2_regularization_strength is half of the paper's lambda_2.
+        l1, l2 = self.l1_regularization_strength, 2 * self.l2_regularization_strength
+        return _decayed(ftrl.ftrl(l1, l2, self.beta).rule, decay)
+
+    def row_slots(self, index: int) -> dict[str, keras.Variable]:
+        """Return the slots of variable number `index` by name, `linear` only if there is an L1."""
+        slots = {"accumulator": self._accumulators[index]}
+        if self.l1_regularization_strength:
+            slots["linear"] = self._linears[index]
+        return slots
 
 
 class _LazyAdam(RowSparse):

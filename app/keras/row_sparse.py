@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..optimizers.base import Rule
 from ..optimizers.row_updates import update_rows
 from .backend import in_place, require_tensorflow
 from .constraints import constrained, row_constraint
 from .merged import Merged
+from .row_accumulation import RowAccumulation
 from .row_tables import as_table
 from .table_variable import TableVariable
 from .table_warnings import (
-    is_scaled_by_keras,
+    LARGE,
     variable_bytes,
     variable_name,
-    warn_of_whole_read,
+    warn_of_dense_gradient,
+    warn_of_whole_table,
 )
 
-# In bytes. A dense gradient of a smaller table costs less than a millisecond.
-_LARGE = 16 << 20
+_LARGE = LARGE
+_ROUNDINGS = ("stochastic", "nearest")
+_HALF = (tf.bfloat16, tf.float16)
 
 
-class RowSparse:
+class RowSparse(RowAccumulation):
     """Mixin for a Keras optimizer: a row-sparse gradient changes only its own rows.
 
     A gradient is row-sparse (`tf.IndexedSlices`) where rows were gathered, by `RowEmbedding`,
@@ -40,33 +41,37 @@ class RowSparse:
     variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
     this variable, by the names that the rule uses.
 
+    Args:
+        *args: As for the Keras optimizer.
+        rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
+            float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
+        **kwargs: As for the Keras optimizer.
+
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
+        updates_rows: True: no warning that the optimizer writes whole tables.
 
     Raises:
-        ValueError: Keras runs on another backend, or the learning rate is not positive.
+        ValueError: Keras runs on another backend, the learning rate is not positive, or there is
+            no such rounding.
     """
 
     has_row_state = False
+    updates_rows = True
 
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
         require_tensorflow()
+        if rounding not in _ROUNDINGS:
+            raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
+        self.rounding = rounding
         rate = self._learning_rate
         if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
             raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
-
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of the optimizer.
-
-        Args:
-            var_list: The variables to train.
-        """
-        super().build(list(var_list))
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
@@ -83,10 +88,11 @@ class RowSparse:
 
     def add_variable_from_reference(
         self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
-    ) -> keras.Variable:
+    ) -> Any:
         """Create a slot as Keras does, but always in float32 if its variable is a table.
 
         In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
+        The sum of gradients of a table is a `RowAccumulator`.
 
         Args:
             reference_variable: As in Keras.
@@ -95,6 +101,8 @@ class RowSparse:
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
+        if name == "gradient_accumulator":
+            return self.make_row_accumulator(reference_variable)
         shape = self._slot_shape(reference_variable, name)
         return self.add_slot(reference_variable, shape, name, initializer)
 
@@ -138,8 +146,8 @@ class RowSparse:
             trainable_variables: Their variables.
 
         Raises:
-            ValueError: A gradient is row-sparse, and use_ema or gradient_accumulation_steps is
-                set, which would need a second whole table.
+            ValueError: A gradient is row-sparse, and an option would need a second whole table:
+                use_ema, or gradient_accumulation_steps for a variable that is not a table.
         """
         grads = list(grads)
         if trainable_variables is not None:
@@ -152,9 +160,9 @@ class RowSparse:
         ]
         if sparse:
             self._refuse_whole_tables(sparse)
-            self._warn_of_whole_tables(
-                [table for table in sparse if variable_bytes(table) >= _LARGE]
-            )
+            for table in sparse:
+                if variable_bytes(table) >= _LARGE:
+                    warn_of_whole_table(table, type(self).__name__)
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
@@ -169,33 +177,17 @@ class RowSparse:
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
         """Raise ValueError if an option of the optimizer needs every row of the tables."""
-        names = ", ".join(variable_name(table) for table in tables)
-        for name in ("use_ema", "gradient_accumulation_steps"):
-            if getattr(self, name):
+        others = [table for table in tables if not getattr(table, "is_table", False)]
+        remedies = {
+            "use_ema": (tables, "leave it out"),
+            "gradient_accumulation_steps": (others, "use RowEmbedding, or leave it out"),
+        }
+        for name, (whole, remedy) in remedies.items():
+            if getattr(self, name) and whole:
+                names = ", ".join(variable_name(table) for table in whole)
                 raise ValueError(
                     f"{self.name}: {name} would read and write every row of {names} at each step; "
-                    "leave it out"
-                )
-
-    def _warn_of_whole_tables(self, tables: Sequence[Any]) -> None:
-        """Warn of whole reads, Keras's loss scaling, and constraints that are not by row."""
-        for table in tables:
-            if not isinstance(table, TableVariable):  # which cannot be read as a whole
-                warn_of_whole_read(table)
-            if is_scaled_by_keras():
-                warnings.warn(
-                    "keras.optimizers.LossScaleOptimizer looks at every row of "
-                    f"{variable_name(table)} at each step; compile with "
-                    f"{PACKAGE}.keras.LossScaleOptimizer({type(self).__name__}(...))",
-                    stacklevel=2,
-                )
-            constraint = getattr(table, "constraint", None)
-            if constraint is not None and not row_constraint(table):
-                warnings.warn(
-                    f"the constraint {type(constraint).__name__} of {variable_name(table)} reads "
-                    f"and writes every row at each step; {PACKAGE}.keras.RowEmbedding has those "
-                    "by row",
-                    stacklevel=2,
+                    f"{remedy}"
                 )
 
     def _filter_empty_gradients(
@@ -255,7 +247,9 @@ class RowSparse:
             learning_rate: The learning rate.
         """
         if not isinstance(gradient, tf.IndexedSlices):
-            self._warn_of_dense_gradient(variable)
+            own = self._trainable_variables[self._get_variable_index(variable)]
+            if variable_bytes(own) >= _LARGE:
+                warn_of_dense_gradient(own)
             if not self._is_always_by_row(variable):
                 super().update_step(gradient, variable, learning_rate)
                 return
@@ -270,7 +264,11 @@ class RowSparse:
         if constraint := row_constraint(self._trainable_variables[index]):
             rule = constrained(rule, constraint)
         own = self._trainable_variables[index]
-        table = as_table(own if isinstance(own, TableVariable) else variable, self.row_slots(index))
+        table = as_table(
+            own if isinstance(own, TableVariable) else variable,
+            self.row_slots(index),
+            self._rounding_seed(index),
+        )
         update_rows(
             rule,
             table,
@@ -280,19 +278,23 @@ class RowSparse:
             tf.cast(self.iterations, tf.int64) + 1,
         )
 
+    def _rounding_seed(self, index: int) -> tf.Tensor | None:
+        """Return the seed of stochastic rounding for this update of a variable, or None.
+
+        It depends on the index of the variable and the number of the update. Replicas draw alike,
+        and a run that is resumed draws as if it had never stopped.
+        """
+        own = self._trainable_variables[index]
+        is_half_table = getattr(own, "is_table", False) and tf.as_dtype(own.dtype) in _HALF
+        if self.rounding != "stochastic" or not is_half_table:
+            return None
+        return tf.stack([tf.constant(index, tf.int64), tf.cast(self.iterations, tf.int64)])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the optimizer."""
+        return super().get_config() | {"rounding": self.rounding}
+
     def _is_always_by_row(self, variable: Any) -> bool:
         """Return whether the rule for rows updates this variable even by a dense gradient."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
-
-    def _warn_of_dense_gradient(self, variable: tf.Variable) -> None:
-        """Warn if a variable is a table or named `embeddings`, and has 16 MiB or more."""
-        own = self._trainable_variables[self._get_variable_index(variable)]
-        embeds = getattr(own, "is_table", False) or variable_name(own).endswith("/embeddings")
-        if embeds and variable_bytes(own) >= _LARGE:
-            warnings.warn(
-                f"the gradient of {variable_name(own)} is dense: every one of its "
-                f"{own.shape[0]:,} rows is read and written at each step; "
-                f"{PACKAGE}.keras.audit(model) finds out why",
-                stacklevel=2,
-            )

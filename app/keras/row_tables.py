@@ -8,24 +8,34 @@ from typing import Any
 import tensorflow as tf
 
 from ..tables.base import Ids, Table
+from ..tables.rounding import round_stochastically, round_under_xla
 from ..tables.variable import VariableRows
+from .backend import under_xla
 from .table_variable import TableVariable
 
 
-def as_table(variable: tf.Variable | TableVariable, slots: Mapping[str, Any]) -> Any:
+def as_table(
+    variable: tf.Variable | TableVariable,
+    slots: Mapping[str, Any],
+    seed: tf.Tensor | None = None,
+) -> Any:
     """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
 
     Args:
         variable: The rows.
         slots: The slots by the names of the update rule; if the variable is a `TableVariable`, they
             are as well.
+        seed: The seed, (2,) int64, by which new rows are rounded stochastically to the dtype of
+            the variable, bfloat16 or float16. By default rows are rounded to the nearest.
 
     Returns:
         A table. Rows of a TensorFlow variable with more than two axes are flattened to vectors.
     """
     if isinstance(variable, TableVariable):
-        return _WithSlots(variable.table, {name: slot.table for name, slot in slots.items()})
-    return _Matrix(variable, {name: _Matrix(slot.value) for name, slot in slots.items()})
+        table: Any = _WithSlots(variable.table, {name: slot.table for name, slot in slots.items()})
+    else:
+        table = _Matrix(variable, {name: _Matrix(slot.value) for name, slot in slots.items()})
+    return table if seed is None else _Rounded(table, tf.as_dtype(variable.dtype), seed)
 
 
 class _Matrix(VariableRows):
@@ -41,6 +51,26 @@ class _Matrix(VariableRows):
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
         super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
+
+
+class _Rounded:
+    """A table whose new rows are rounded stochastically; the draw depends on a seed only.
+
+    The table stores rows that its dtype can represent as they are, so tables of all kinds hold the
+    same rows.
+    """
+
+    def __init__(self, table: Any, dtype: tf.DType, seed: tf.Tensor):
+        self._table, self._dtype, self._seed = table, dtype, seed
+        self.columns, self.slots = table.columns, table.slots
+        self.locate, self.gather = table.locate, table.gather
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        if under_xla():
+            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
+        else:
+            rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
+        self._table.assign(ids_U, rows_UD)
 
 
 class _WithSlots:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..losses import inference
 from ..losses.base import NormalizedLoss
+from ..tables.device import initial_values
 from ..tables.id_checks import check_ids
 from ..tables.variable import host_variable
 from ..types import HOST
@@ -94,7 +95,9 @@ class OutputLayer(keras.layers.Layer):
         for name, spec in self._output.tables().items():
             self._tables[name] = self.add_weight(
                 (spec.rows, spec.columns),
-                lambda shape, dtype=None, spec=spec: tf.cast(spec.initial(shape), dtype),
+                lambda shape, dtype, spec=spec: initial_values(
+                    spec.initial, tuple(shape), tf.as_dtype(dtype)
+                ),
                 name=name,
             )
             self._tables[name].is_table = True  # read by the optimizers of app.keras

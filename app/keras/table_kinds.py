@@ -100,9 +100,9 @@ def check_is_variable(layer: Any, feature: str) -> None:
 
 
 def _whole(layer: Any) -> Initial:
-    """Return the initial values of a layer, made as a whole as Keras makes them."""
+    """Return the initial values of a layer, made as a whole as Keras makes them, in its dtype."""
     initializer = keras.initializers.get(in_place(layer.embeddings_initializer))
-    return lambda shape: initializer(shape, dtype="float32")
+    return lambda shape: initializer(shape, dtype=layer.variable_dtype)
 
 
 def _dtype(layer: Any) -> tf.DType:

@@ -10,6 +10,94 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
+from .backend import under_xla
+from .constraints import row_constraint
+
+# In bytes. A dense gradient of a smaller table costs less than a millisecond.
+LARGE = 16 << 20
+# The function of Keras' optimizers that asks all variables whether they are overwritten by their
+# gradient, once in each step.
+_ASKS = "_overwrite_variables_directly_with_gradients"
+
+
+class StockOptimizerWarning:
+    """False as a bool; warns once if the optimizer that asks writes all rows of a large table.
+
+    It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
+    reads in each step that has a gradient of the variable.
+
+    Args:
+        variable: The table, a Keras variable.
+    """
+
+    def __init__(self, variable: keras.Variable):
+        self._name, self._bytes = variable_name(variable), variable_bytes(variable)
+        self._is_done = self._bytes < LARGE
+
+    def __bool__(self) -> bool:
+        if not self._is_done and (optimizer := _asking_optimizer()) is not None:
+            self._is_done = True
+            kind = type(optimizer).__name__
+            warnings.warn(
+                f"keras.optimizers.{kind} reads and writes every row of {self._name} "
+                f"({self._bytes:,} bytes) at each step; compile with an optimizer of "
+                f"{PACKAGE}.keras, such as LazyAdam, which updates the rows of the batch",
+                stacklevel=2,
+            )
+        return False
+
+
+def _asking_optimizer() -> Any:
+    """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
+    frame = inspect.currentframe()
+    while (frame := frame.f_back) and frame.f_code.co_name != _ASKS:
+        pass
+    optimizer = frame and frame.f_locals["self"]
+    if optimizer is None or getattr(optimizer, "updates_rows", False):
+        return None
+    # The scatter of plain SGD changes rows alone where XLA compiles it.
+    is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
+    return None if is_sgd and under_xla() else optimizer
+
+
+def warn_of_whole_table(table: Any, optimizer: str) -> None:
+    """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
+
+    These are whole reads, the loss scaling of Keras, and constraints that are not by row.
+
+    Args:
+        table: The table, a variable of Keras or TensorFlow.
+        optimizer: The name of the class of its optimizer.
+    """
+    warn_of_whole_read(table)
+    if is_scaled_by_keras():
+        warnings.warn(
+            f"keras.optimizers.LossScaleOptimizer looks at every row of {variable_name(table)} at "
+            f"each step; compile with {PACKAGE}.keras.LossScaleOptimizer({optimizer}(...))",
+            stacklevel=2,
+        )
+    constraint = getattr(table, "constraint", None)
+    if constraint is not None and not row_constraint(table):
+        warnings.warn(
+            f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
+            f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+            stacklevel=2,
+        )
+
+
+def warn_of_dense_gradient(variable: Any) -> None:
+    """Warn that the gradient of a variable is dense, if the variable is a table.
+
+    Args:
+        variable: The variable; it is a table if it is marked as one or named `embeddings`.
+    """
+    name = variable_name(variable)
+    if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
+        warnings.warn(
+            f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
+            f"and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+            stacklevel=2,
+        )
 
 
 def warn_of_whole_read(variable: Any) -> None:

@@ -43,7 +43,7 @@ class DeviceTable(RoundedTable, VariableRows):
         **options: Any,
     ):
         values = tf.Variable(
-            lambda: _initial_values(initial, (rows, columns), dtype),
+            lambda: initial_values(initial, (rows, columns), dtype),
             trainable=False,
             name=VARIABLES[0],
         )
@@ -92,10 +92,16 @@ def make_cache(backing: RoundedTable, rows: int) -> DeviceTable:
     return cache
 
 
-def _initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
+def initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
     """Return the initial values as `dtype`, if possible without a float32 copy of them.
 
-    There is such a copy if the values cannot be made by id, that is without a method `rows`.
+    There is such a copy if the values cannot be made by id, that is without a method `rows`, and
+    the function returns them as float32.
+
+    Args:
+        initial: The initial values (see `tables.initial`).
+        shape: The shape of the table, (V, D).
+        dtype: The dtype of the result.
     """
     if isinstance(initial, Unwritten):
         return initial(shape, dtype)

@@ -28,7 +28,7 @@ def round_stochastically(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor)
     one step above the largest becomes the largest; a greater one becomes infinite. Any two numbers
     are rounded independently of each other.
 
-    XLA cannot compile a caller whose U is not static.
+    XLA cannot compile a caller whose U is not static; it can with `round_under_xla`.
 
     Args:
         values_UD: Numbers (U, D), float32.
@@ -36,6 +36,25 @@ def round_stochastically(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor)
         seed: (2,) int64. The same seed gives the same result.
     """
     return _STOCHASTIC[dtype](values_UD, seed)
+
+
+def round_under_xla(
+    values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor, ids_U: tf.Tensor
+) -> tf.Tensor:
+    """Return numbers rounded as by `round_stochastically`, where XLA compiles the caller.
+
+    The draws are other ones. The number U of rows may be known at run time only.
+
+    Args:
+        values_UD: Numbers (U, D), float32, with static D.
+        dtype: tf.bfloat16 or tf.float16.
+        seed: (2,) int64. The same seed gives the same result.
+        ids_U: The unique ids of the rows, int32 or int64.
+    """
+    drawn = _draw(seed, 2 + values_UD.shape[1])
+    # XLA cannot draw an unknown number of values: those of the rows are a hash of their ids.
+    random_U = _mix(_mix(tf.cast(ids_U, tf.uint32) + drawn[0]) + drawn[1])
+    return _TO_HALF[dtype](values_UD, random_U, drawn[2:])
 
 
 # XLA makes one loop of a function, five times as fast as its separate operations.
@@ -85,11 +104,29 @@ def _noise(random_U: tf.Tensor, random_D: tf.Tensor) -> tf.Tensor:
     Sums modulo 2^32 are uniform, and any two are independent. The finaliser keeps them so, and
     breaks the relation of the four sums at the corners of a rectangle.
     """
-    noise_UD = random_U[:, tf.newaxis] + random_D
+    return _mix(random_U[:, tf.newaxis] + random_D)
+
+
+def _mix(values: tf.Tensor) -> tf.Tensor:
+    """Return the finaliser of MurmurHash3 of uint32 values."""
     for shift, factor in _FINALISER:
-        shifted_UD = tf.bitwise.right_shift(noise_UD, tf.constant(shift, tf.uint32))
-        noise_UD = tf.bitwise.bitwise_xor(noise_UD, shifted_UD) * tf.constant(factor, tf.uint32)
-    return noise_UD
+        shifted = tf.bitwise.right_shift(values, tf.constant(shift, tf.uint32))
+        values = tf.bitwise.bitwise_xor(values, shifted) * tf.constant(factor, tf.uint32)
+    return values
+
+
+def _draw(seed: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
+    """Return random uint32 numbers, (count,), by a seed, (2,) int64."""
+    seed = tf.bitcast(seed, tf.uint64)  # slices have a GPU kernel for uint64, tf.unstack has none
+    key, draw = seed[:1], seed[1]
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[count],
+        key=key,
+        # The number of the draw is the upper half of the counter, so that no two draws overlap.
+        counter=tf.stack([tf.zeros_like(draw), draw]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
 
 
 def _round_padded(
@@ -101,16 +138,7 @@ def _round_padded(
     """
     count, columns = tf.unstack(tf.shape(values_UD))
     padded = -(-count // _BLOCK) * _BLOCK
-    seed = tf.bitcast(seed, tf.uint64)  # slices have a GPU kernel for uint64, tf.unstack has none
-    key, draw = seed[:1], seed[1]
-    drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[padded + columns],
-        key=key,
-        # The number of the draw is the upper half of the counter, so that no two draws overlap.
-        counter=tf.stack([tf.zeros_like(draw), draw]),
-        alg=_PHILOX,
-        dtype=tf.uint32,
-    )
+    drawn = _draw(seed, padded + columns)
     padded_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
     return to_half(padded_UD, drawn[:padded], drawn[padded:])[:count]
 
@@ -127,7 +155,5 @@ def _trace_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     )
 
 
-_STOCHASTIC = {
-    tf.bfloat16: _trace_once(_to_bfloat16),
-    tf.float16: _trace_once(_to_float16),
-}
+_TO_HALF = {tf.bfloat16: _to_bfloat16, tf.float16: _to_float16}
+_STOCHASTIC = {dtype: _trace_once(to_half) for dtype, to_half in _TO_HALF.items()}

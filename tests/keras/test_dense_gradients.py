@@ -79,10 +79,11 @@ def test_kinds_by_turns_are_one_dense_optimizer(name):
 
 @pytest.mark.parametrize("name", BY_ROW)
 def test_a_table_of_few_bits(name):
-    found = end(ours(name), ["dense"], make_variables(dtype="bfloat16"))
+    nearest = {"rounding": "nearest"}  # draws depend on the order of the rows
+    found = end(ours(name, **nearest), ["dense"], make_variables(dtype="bfloat16"))
     np.testing.assert_allclose(found.astype("f"), by_the_paper(name), atol=0.1)
     np.testing.assert_array_equal(
-        found, end(ours(name), ["sparse"], make_variables(dtype="bfloat16"))
+        found, end(ours(name, **nearest), ["sparse"], make_variables(dtype="bfloat16"))
     )
 
 

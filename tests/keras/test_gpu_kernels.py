@@ -25,7 +25,7 @@ BACK = {("StridedSlice", "StridedSlice"), ("TensorListConcatV2", "ConcatV2")}
 SEED = ("Mul", "StatelessRandomGetKeyCounter")  # Keras keeps its seed on the device
 # The shape of the gradient of words that a mask chooses.
 CHOSEN = ("DynamicStitch", "Reshape")
-OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "SGD")
+OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "Ftrl", "SGD")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ OURS = {
     "momentum": lambda: ours.SGD(0.1, momentum=0.9, clipnorm=1.0),
     "adagrad": lambda: ours.Adagrad(0.1),
     "rowwise_adagrad": lambda: ours.RowwiseAdagrad(0.1, global_clipnorm=1.0),
+    "ftrl": lambda: ours.Ftrl(0.1, l1_regularization_strength=0.1),
     "lazy_adam": lambda: ours.LazyAdam(0.1),
     "corrected_adam": lambda: ours.LazyAdam(0.1, correct_skipped=True, amsgrad=True),
     "lazy_adamw": lambda: ours.LazyAdamW(0.1),

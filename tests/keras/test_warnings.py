@@ -17,6 +17,7 @@ from app.keras import (
     LossScaleOptimizer,
     RowwiseAdagrad,
     row_sparse,
+    table_warnings,
 )
 from tests.keras.models import BATCH, LENGTH, make_data, make_model
 
@@ -60,8 +61,14 @@ def test_a_learning_rate_that_is_not_positive_is_refused(kind, rate):
         kind(rate)
 
 
-@pytest.mark.parametrize("option", [{"use_ema": True}, {"gradient_accumulation_steps": 2}])
-@pytest.mark.parametrize("embedding", [None, keras.layers.Embedding])
+@pytest.mark.parametrize(
+    ("option", "embedding"),
+    [
+        ({"use_ema": True}, None),
+        ({"use_ema": True}, keras.layers.Embedding),
+        ({"gradient_accumulation_steps": 2}, keras.layers.Embedding),
+    ],
+)
 def test_what_keeps_a_second_whole_table_is_refused(option, embedding):
     optimizer = LazyAdam(0.1, name="mine", **option)
     model = make_model(optimizer, **({"embedding": embedding} if embedding else {}))
@@ -72,8 +79,52 @@ def test_what_keeps_a_second_whole_table_is_refused(option, embedding):
     assert not optimizer.built and model.get_weights()[0].tobytes() == before.tobytes()
 
 
-def test_ours_say_nothing_of_large_tables(large):
+@pytest.fixture
+def large_for_keras(large, monkeypatch):
+    if large:
+        monkeypatch.setattr(table_warnings, "LARGE", 4 * 13 * 4)
+    return large
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD", "Adagrad"])
+def test_a_stock_optimizer_of_a_large_table_is_warned_of_once(kind, large_for_keras):
+    model = make_model(getattr(keras.optimizers, kind)(0.1))
+    only(step(model), large_for_keras, f"keras.optimizers.{kind} ", "words/embeddings (208 bytes)")
+    assert step(model, *tail(4)) == set()
+
+
+def tail(count):
+    """A batch of another size, for which the step is traced again."""
+    (left, right), y = make_data()
+    return (left[:count], right[:count]), y[:count]
+
+
+def test_a_stock_optimizer_in_a_loop_or_a_loss_scale_is_warned_of(large_for_keras):
+    for optimizer in (
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)),
+        keras.optimizers.Adam(0.1),
+    ):
+        model, ((left, right), _) = make_model(optimizer), make_data()
+        table = model.get_layer("words").embeddings
+        gradient = tf.IndexedSlices(tf.ones((1, 4)), tf.constant([1]), (13, 4))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.filterwarnings("ignore", NUMPY)
+            model([left, right])
+            optimizer.build([table])
+            assert not caught
+            optimizer.apply_gradients([(gradient, table)])
+        only({str(each.message) for each in caught}, large_for_keras, "keras.optimizers.Adam ")
+
+
+def test_plain_sgd_under_xla_is_not_warned_of(monkeypatch):
+    monkeypatch.setattr(table_warnings, "LARGE", 1)
+    assert step(make_model(keras.optimizers.SGD(0.1), jit_compile=True)) == set()
+
+
+def test_ours_say_nothing_of_large_tables(large, large_for_keras):
     assert step(make_model(LazyAdam(0.1))) == set()
+    assert step(make_model(LossScaleOptimizer(LazyAdam(0.1)))) == set()
     assert step(make_model(LazyAdam(0.1, loss_scale_factor=8.0))) == set()
     optimizer = SGD(0.1)
     optimizer.loss_scale_factor = 8.0
@@ -156,6 +207,7 @@ def test_gradients_without_variables_are_refused_as_by_keras():
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras 3.12 has none")
 def test_an_optimizer_of_several_is_no_loss_scale(monkeypatch):
     monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    monkeypatch.setattr(table_warnings, "LARGE", 1)
     tables, others = LazyAdam(0.1), keras.optimizers.Adam(0.1)
     split = keras.optimizers.MultiOptimizer(
         lambda variable: tables if variable.name == "embeddings" else others

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.rounding import round_stochastically
+from app.tables.rounding import round_stochastically, round_under_xla
 
 TYPES = [tf.bfloat16, tf.float16]
 every = pytest.mark.parametrize("dtype", TYPES)
@@ -90,3 +90,22 @@ def test_a_seed_is_a_draw(dtype):
 def test_any_number_of_rows(dtype):
     for count in (0, 1, 513):
         assert rounded(np.ones((count, 3)), dtype).shape == (count, 3)
+
+
+@every
+def test_under_xla_unique_ids_are_rounded_right_on_average(dtype):
+    @tf.function(autograph=False, jit_compile=True)
+    def rounded(ids, seed):
+        ids_U, _ = tf.unique(ids)  # a number of rows that XLA does not know
+        rows_UD = tf.tile(tf.cast(ids_U, tf.float32)[:, tf.newaxis], (1, 400)) + 2.0**-10
+        return ids_U, tf.cast(round_under_xla(rows_UD, dtype, seed, ids_U), tf.float32)
+
+    ids = tf.concat([tf.range(16, 48), tf.range(16, 48)], axis=0)
+    ids_U, found = rounded(ids, tf.constant([3, 4], tf.int64))
+    apart = found.numpy() - ids_U.numpy()[:, np.newaxis]
+    assert found.shape == (32, 400) and (apart >= 0).all()
+    assert apart.mean() == pytest.approx(2.0**-10, rel=0.6)  # five standard deviations
+    assert len(np.unique(apart > 0, axis=0)) > 16  # rows are not rounded alike
+    _, same = rounded(ids, tf.constant([3, 4], tf.int64))
+    _, other = rounded(ids, tf.constant([3, 5], tf.int64))
+    assert (same.numpy() == found.numpy()).all() and (other.numpy() != found.numpy()).any()

@@ -1,0 +1,148 @@
+"""Tables of 16 bits: stochastic rounding in the optimizers, and memory when a layer is made."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import SGD, ClassSoftmax, LazyAdam, RowEmbedding, RowwiseAdagrad
+from app.system.host_memory import read_field
+from tests.keras import table_models as models
+
+HALVES = ["bfloat16", "float16"]
+NEAREST = {"rounding": "nearest"}
+
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+def after_small_updates(optimizer, kind, folder, **compiled):
+    """Mean of a row of ones, in bfloat16, after 1,000 updates of -1e-4."""
+    options = {"table_file": str(folder / "rows.bin")} if kind == "file" else {}
+    layer = RowEmbedding(4, 64, table=kind, dtype="bfloat16", **options)
+    layer.build()
+    layer.set_weights([np.ones((4, 64))])
+
+    @tf.function(autograph=False, **compiled)
+    def update():
+        gradient = tf.IndexedSlices(tf.fill((2, 64), 5e-4), tf.constant([2, 2]), (4, 64))
+        optimizer.apply([gradient], [layer.trainable_variables[0]])
+
+    for _ in range(1_000):
+        update()
+    rows = layer.get_weights()[0].astype(np.float32)
+    np.testing.assert_array_equal(rows[[0, 1, 3]], 1.0)
+    return rows[2].mean()
+
+
+@pytest.mark.parametrize(
+    ("kind", "compiled"), [("device", {}), ("device", {"jit_compile": True}), ("file", {})]
+)
+def test_small_updates_are_not_lost(kind, compiled, tmp_path):
+    found = after_small_updates(SGD(0.1), kind, tmp_path, **compiled)
+    assert found == pytest.approx(0.9, abs=0.01)
+
+
+def test_rounding_to_the_nearest_loses_small_updates(tmp_path):
+    assert after_small_updates(SGD(0.1, **NEAREST), "device", tmp_path) == 1.0
+
+
+def trained(kind, folder, dtype, optimizer=LazyAdam, **compiled):
+    layer = models.make_layer(kind, folder, dtype=dtype)
+    model = models.make_model(layer, optimizer(0.01), **compiled)
+    models.fit(model)
+    return model
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("kind", models.KINDS)
+def test_tables_of_all_kinds_draw_alike(kind, dtype, tmp_path):
+    device = trained("device", tmp_path, dtype)
+    assert models.state(trained(kind, tmp_path, dtype)) == models.state(device)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_table_on_the_host_draws_alike_under_xla(dtype, tmp_path):
+    host, device = (
+        trained(kind, tmp_path, dtype, RowwiseAdagrad, jit_compile=True)
+        for kind in ("host", "device")
+    )
+    assert models.state(host) == models.state(device)
+
+
+def test_a_resumed_run_draws_as_if_it_had_never_stopped(tmp_path):
+    model = trained("device", tmp_path, "bfloat16")
+    model.save(tmp_path / "model.keras")
+    models.fit(model)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    models.fit(loaded)
+    assert models.state(loaded) == models.state(model)
+
+
+def test_the_rounding_is_in_the_configuration():
+    assert SGD(0.1).get_config()["rounding"] == "stochastic"
+    copy = LazyAdam.from_config(LazyAdam(0.1, **NEAREST).get_config())
+    assert copy.rounding == "nearest"
+    with pytest.raises(ValueError, match="rounding='up'; give one of stochastic, nearest"):
+        SGD(0.1, rounding="up")
+
+
+def test_a_dense_layer_in_half_precision_is_updated_by_keras():
+    ends = []
+    for make in (SGD, keras.optimizers.SGD):
+        kernel = keras.Variable(np.ones((3, 2)), dtype="bfloat16", name="kernel")
+        make(0.1).apply([tf.fill((3, 2), tf.constant(0.3, tf.bfloat16))], [kernel])
+        ends.append(kernel.numpy().tobytes())
+    assert ends[0] == ends[1]
+
+
+ROWS, COLUMNS = 1_000_000, 128
+
+
+@contextlib.contextmanager
+def peak_memory():
+    """A function for the most memory since the start of the block, less that at the start."""
+    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to VmRSS
+
+    def most():
+        return int(read_field(Path("/proc/self/status"), "VmHWM").split()[0]) * 1024
+
+    before = most()
+    yield lambda: most() - before
+
+
+def make_embedding(kind, initializer="uniform"):
+    layer = RowEmbedding(ROWS, COLUMNS, initializer, table=kind, dtype="bfloat16")
+    layer.build()
+    return layer
+
+
+def make_softmax():
+    layer = ClassSoftmax(ROWS, use_bias=False, dtype="bfloat16")
+    layer.build((None, COLUMNS))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: make_embedding("device"),
+        lambda: make_embedding("device", "ones"),
+        lambda: make_embedding("host"),
+        make_softmax,
+    ],
+    ids=["device", "constant", "host", "softmax"],
+)
+def test_a_layer_takes_the_memory_of_its_table_alone(make):
+    gc.collect()
+    with peak_memory() as peak:
+        layer = make()
+    table = ROWS * COLUMNS * 2
+    assert layer.weights[0].dtype == "bfloat16"
+    assert table <= peak() < 1.5 * table
