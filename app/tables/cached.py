@@ -14,7 +14,7 @@ TensorFlow has no GPU kernel to gather from an int32 variable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -139,7 +139,14 @@ class CachedTable(tf.Module):
         device: The device of the steps and of the cache.
         positions_V: The variable from ids to positions that slots share with their table; by
             default a new one.
+
+    Attributes:
+        cache_map: The map of this table, from `allocate` on; slots have none.
+        planned: The chunk that was planned last, if any (see `tables.prefetch`).
     """
+
+    cache_map: CacheMap
+    planned: Any = None
 
     def __init__(self, backing: Table, device: str, positions_V: tf.Variable | None = None):
         super().__init__()
@@ -151,9 +158,7 @@ class CachedTable(tf.Module):
             with tf.device(HOST):
                 positions_V = tf.Variable(lambda: tf.fill([backing.rows], _NONE), trainable=False)
         self._positions_V = positions_V
-        self.slots = {
-            name: CachedTable(slot, device, positions_V) for name, slot in backing.slots.items()
-        }
+        self.slots = {name: self._cache_slot(slot) for name, slot in backing.slots.items()}
 
     def allocate(self, cache_map: CacheMap) -> None:
         """Make the cache on the device, also for the slots, and load the pinned rows.
@@ -161,6 +166,7 @@ class CachedTable(tf.Module):
         Args:
             cache_map: The map of this table, to which no plan was applied yet.
         """
+        self.cache_map = cache_map
         size = len(cache_map.pinned_N) + cache_map.unpinned
         self._ids_P = np.full(size, _NONE, np.int64)
         for table in self._with_slots().values():
@@ -260,9 +266,17 @@ class CachedTable(tf.Module):
                 rows = self._gather_positions(positions[part])
             self.write_back(self._ids_P[positions[part]], rows)
 
+    def version(self) -> int:
+        """Return a number that changes when a step writes a row to the backing table: never."""
+        return 0
+
     def row_bytes(self) -> int:
         """Return the bytes that a row and its slots take when they are loaded or evicted."""
         return _FLOAT_BYTES * self._total_columns()
+
+    def _cache_slot(self, slot: Table) -> CachedTable:
+        """Return a table for the cached rows of a slot of the backing table, without a cache."""
+        return CachedTable(slot, self.device, self._positions_V)
 
     def _total_columns(self) -> int:
         """Return the columns of a row and of all its slots together."""
