@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from ..types import HOST
 from .base import Ids, LocatedIds, Slot, Table
-from .cached import CachedTable, CacheMap
+from .cache_map import CacheMap
+from .cached import CachedTable
 from .device import make_cache
 from .python_calls import under_xla
 from .row_reads import row_slices
