@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, require_tensorflow
 from .constraints import by_row
-from .table_kinds import TABLES, check_kind
+from .table_kinds import check_kind, make_table
 from .table_variable import TableVariable
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
@@ -49,6 +49,8 @@ class RowEmbedding(keras.layers.Embedding):
 
     Args:
         *args: As for `keras.layers.Embedding`.
+        hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
+            `app.keras.prefetch_rows` fills. By default there is none.
         **kwargs: As for `keras.layers.Embedding`.
 
     Raises:
@@ -63,6 +65,7 @@ class RowEmbedding(keras.layers.Embedding):
         table: str = "device",
         table_file: str | None = None,
         table_id: str | None = None,
+        hot_rows: int | None = None,
         **kwargs: Any,
     ):
         """Make the layer; the arguments are those of `keras.layers.Embedding`.
@@ -74,7 +77,7 @@ class RowEmbedding(keras.layers.Embedding):
         """
         require_tensorflow()
         self.table, self.table_file = table, table_file
-        self.table_id = table_id or secrets.token_hex(8)
+        self.table_id, self.hot_rows = table_id or secrets.token_hex(8), hot_rows
         super().__init__(*args, **kwargs)
         check_kind(self)
         if self.embeddings_regularizer is not None:
@@ -125,9 +128,7 @@ class RowEmbedding(keras.layers.Embedding):
                 "update it in each replica; make the layer with table='device'"
             )
         with tf.init_scope():
-            self._embeddings = TableVariable(
-                TABLES[self.table](self), "embeddings", self.variable_dtype
-            )
+            self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
         self._embeddings.constraint = self.embeddings_constraint
         self.built = True
 
@@ -137,6 +138,7 @@ class RowEmbedding(keras.layers.Embedding):
             "table": self.table,
             "table_file": self.table_file,
             "table_id": self.table_id,
+            "hot_rows": self.hot_rows,
         }
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:

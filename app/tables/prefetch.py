@@ -88,7 +88,8 @@ class Prefetcher(InPlace):
         Raises:
             CacheTooSmallError: The rows of the batches of one call do not fit into a cache.
         """
-        batches, calls = iter(batches), []
+        calls: list[Call] = []
+        batches = iter(batches)
         following = self._plan(batches, calls, step)
         while True:
             began = time.perf_counter()
