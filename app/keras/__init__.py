@@ -6,6 +6,7 @@ from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
+from .prefetched_rows import prefetch_rows
 from .row_optimizers import (
     SGD,
     Adagrad,
@@ -41,4 +42,5 @@ __all__ = [
     "Softmax",
     "audit",
     "output_as_loss",
+    "prefetch_rows",
 ]
