@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
+from .table_variable import TableVariable
 
 
 def warn_of_whole_read(variable: Any) -> None:
@@ -20,7 +21,7 @@ def warn_of_whole_read(variable: Any) -> None:
     Args:
         variable: The table.
     """
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or isinstance(variable, TableVariable):
         return
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
     graph, readers = tf.compat.v1.get_default_graph(), set()
