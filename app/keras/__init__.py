@@ -23,6 +23,7 @@ from .softmax_layers import (
     Softmax,
     output_as_loss,
 )
+from .table_metrics import TableMetrics
 
 __all__ = [
     "NCE",
@@ -40,6 +41,7 @@ __all__ = [
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",
+    "TableMetrics",
     "audit",
     "output_as_loss",
     "prefetch_rows",

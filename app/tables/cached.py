@@ -13,6 +13,7 @@ TensorFlow has no GPU kernel to gather from an int32 variable.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -58,6 +59,8 @@ class CachedTable(tf.Module):
     Attributes:
         cache_map: The map of this table, from `allocate` on; slots have none.
         planned: The chunk that was planned last, if any (see `tables.prefetch`).
+        counts: For metrics of this table alone: ids that were `looked_up` by prefetched batches and
+            are not pinned, `missed` ones among them, and rows `loaded` and `evicted`.
     """
 
     cache_map: CacheMap
@@ -68,6 +71,7 @@ class CachedTable(tf.Module):
         self.backing, self.device = backing, device
         self.rows, self.columns = backing.rows, backing.columns
         self._cache: DeviceTable | None = None
+        self.counts: collections.Counter[str] = collections.Counter()
         self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
         if positions_V is None:
             with tf.device(HOST):

@@ -155,8 +155,9 @@ class Prefetcher(InPlace):
                 loaded = table.load(plan.loaded_ids_M)
             evicted = table.apply(plan, loaded)
             self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
-            rows = len(plan.evicted_ids_N) + len(plan.loaded_ids_M)
-            self._counts["bytes"] += rows * table.row_bytes()
+            rows = {"evicted": len(plan.evicted_ids_N), "loaded": len(plan.loaded_ids_M)}
+            table.counts.update(rows)
+            self._counts["bytes"] += sum(rows.values()) * table.row_bytes()
         if self._is_shared:
             concurrent.futures.wait(self._writes)
             self._check_writes()
@@ -194,7 +195,9 @@ class Prefetcher(InPlace):
         versions, loaded, missed = {}, {}, 0
         for name, table in self._cached.items():
             versions[name] = table.version()
-            missed += len(table.cache_map.misses(ids[name]))
+            misses = len(table.cache_map.misses(ids[name]))
+            missed += misses
+            table.counts.update(looked_up=len(ids[name]), missed=misses)
             loaded[name] = table.load(plans[name].loaded_ids_M)
         for name, table in self._cached.items():
             table.cache_map.apply(plans[name], ids[name])

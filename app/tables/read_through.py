@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..types import HOST
 from .base import Ids, LocatedIds, Slot, Table
-from .cache_map import CacheMap
+from .cache_map import NONE, CacheMap
 from .cached import CachedTable
 from .device import make_cache
 from .python_calls import under_xla
@@ -47,7 +47,7 @@ class ReadThroughTable(CachedTable):
             slots: The new slots by name.
         """
         self.backing.add_slots(slots)
-        positions = np.flatnonzero(self._ids_P >= 0).astype(np.int32)
+        positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
         for name in slots:
             slot = self._cache_slot(self.backing.slots[name])
             with tf.device(self.device):
@@ -98,6 +98,10 @@ class ReadThroughTable(CachedTable):
             return tf.constant(True)
 
         tf.cond(_all_cached(positions_U), assign_cached, assign_both)
+
+    def cached_rows(self) -> int:
+        """Return the number of rows in the cache."""
+        return np.count_nonzero(self._ids_P != NONE)
 
     def version(self) -> int:
         """Return a number that changes when a step writes a row to the backing table."""

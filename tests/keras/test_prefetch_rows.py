@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, LazyAdam, RowEmbedding, prefetch_rows
+from app.keras import (
+    SGD,
+    Adagrad,
+    LazyAdam,
+    RowEmbedding,
+    TableMetrics,
+    prefetch_rows,
+    row_sparse,
+)
 from tests.keras import table_models as models
 
 OPTIMIZERS = {
@@ -97,6 +105,29 @@ def test_steps_find_their_rows_in_the_cache(tmp_path):
     before = table.version()
     model.fit(batches_of(model), epochs=2, shuffle=False, verbose=0)
     assert table.version() == before
+
+
+def test_metrics_of_the_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)  # no warning says that the table is read whole
+    folder, steps = tmp_path / "logs", len(list(data()))
+    callbacks = [TableMetrics(), keras.callbacks.TensorBoard(folder)]
+
+    def logs(model):
+        model.optimizer.build(model.trainable_variables)
+        options = {"epochs": 2, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+        return model.fit(batches_of(model), **options).history
+
+    large = logs(make_model("host", tmp_path, hot_rows=models.ROWS))
+    row_bytes = 4 * 3 * models.COLUMNS  # with two moments
+    assert large["cache_rows"] == [48, 48] and large["cache_evictions"] == [0, 0]
+    assert large["cache_bytes"] == [48 * row_bytes / steps, 0]
+    assert 0 < large["cache_hit_rate"][0] < 1 and large["cache_hit_rate"][1] == 1
+    small = logs(make_model("host", tmp_path))
+    assert small["cache_rows"] == [HOT_ROWS, HOT_ROWS] and min(small["cache_evictions"]) > 0
+    events = b"".join(path.read_bytes() for path in folder.rglob("events*"))
+    assert b"epoch_cache_hit_rate" in events
+    device = make_model("device", tmp_path)
+    assert "cache_rows" not in device.fit(data(), callbacks=callbacks, shuffle=False).history
 
 
 @pytest.mark.parametrize("kind", ["host", "file"])
