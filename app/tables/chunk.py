@@ -33,7 +33,6 @@ class Chunk(NamedTuple):
         items: The batches with their epochs.
         plans: The rows to evict and to load before them, by table.
         loaded: The values of the rows to load, by table (see `CachedTable.load`).
-        versions: The version of each table before the rows were read.
         counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
             of unique ids among them that are not in the cache.
     """
@@ -41,7 +40,6 @@ class Chunk(NamedTuple):
     items: list[tuple[int, Any]]
     plans: dict[str, CachePlan]
     loaded: dict[str, dict[str, tf.Tensor]]
-    versions: dict[str, int]
     counts: dict[str, int]
 
 

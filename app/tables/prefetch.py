@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -137,21 +138,23 @@ class Prefetcher(InPlace):
         for table in self._cached.values():
             if table.planned is not None:
                 table.planned.settle()
+        versions = {name: table.version() for name, table in self._cached.items()}
         future = self._thread.submit(self._make_chunk, batches, calls, step)
-        planned = PlannedChunk(future, self._apply)
+        planned = PlannedChunk(future, functools.partial(self._apply, versions))
         for table in self._cached.values():
             table.planned = planned
         return planned
 
-    def _apply(self, chunk: Chunk) -> None:
+    def _apply(self, versions: Mapping[str, int], chunk: Chunk) -> None:
         """Evict and load the rows of a chunk in the cache; the thread writes evicted rows back.
 
-        Rows are read again if a step has written to the backing table since they were read.
+        Rows are read again if a step has written to the backing table since the versions were
+        taken, which was between two steps and before the rows were read.
         """
         self._check_writes()
         for name, plan in chunk.plans.items():
             table, loaded = self._cached[name], chunk.loaded[name]
-            if table.version() != chunk.versions[name]:
+            if table.version() != versions.get(name, 0):
                 loaded = table.load(plan.loaded_ids_M)
             evicted = table.apply(plan, loaded)
             self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
@@ -189,12 +192,11 @@ class Prefetcher(InPlace):
                 break
             calls.append(self._look_up(item, step + len(calls) * self._steps))
         if not calls:
-            return Chunk([], {}, {}, {}, {})
+            return Chunk([], {}, {}, {})
         count, ids, plans = self._fit(calls)
         taken, calls[:] = calls[:count], calls[count:]
-        versions, loaded, missed = {}, {}, 0
+        loaded, missed = {}, 0
         for name, table in self._cached.items():
-            versions[name] = table.version()
             misses = len(table.cache_map.misses(ids[name]))
             missed += misses
             table.counts.update(looked_up=len(ids[name]), missed=misses)
@@ -202,7 +204,7 @@ class Prefetcher(InPlace):
         for name, table in self._cached.items():
             table.cache_map.apply(plans[name], ids[name])
         counts = {"looked_up": sum(call.looked_up for call in taken), "missed": missed}
-        return Chunk([call.item for call in taken], plans, loaded, versions, counts)
+        return Chunk([call.item for call in taken], plans, loaded, counts)
 
     def _fit(self, calls: list[Call]) -> tuple[int, dict[str, np.ndarray], dict[str, CachePlan]]:
         """Return how many of the batches fit into the cache together, their ids and plans.

@@ -68,9 +68,8 @@ class ReadThroughTable(CachedTable):
             return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
-            cached_N, missed_M = _split(positions_U)
-            rows_ND = self._cache.gather(tf.gather(positions_U, cached_N))
-            rows_MD = self.backing.gather(tf.gather(ids_U, missed_M))
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            rows_ND, rows_MD = self._cache.gather(positions_N), self.backing.gather(ids_M)
             return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
 
         rows_UD = tf.cond(
@@ -81,7 +80,7 @@ class ReadThroughTable(CachedTable):
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids; see `Table.assign`."""
         located = self.locate(ids_U)
-        ids_U, positions_U = located.ids_U, located.rows
+        positions_U = located.rows
         if under_xla():
             self._assign_under_xla(located, rows_UD)
             return
@@ -91,10 +90,11 @@ class ReadThroughTable(CachedTable):
             return tf.constant(True)
 
         def assign_both() -> tf.Tensor:
-            cached_N, missed_M = _split(positions_U)
-            self._cache.assign(tf.gather(positions_U, cached_N), tf.gather(rows_UD, cached_N))
-            self.backing.assign(tf.gather(ids_U, missed_M), tf.gather(rows_UD, missed_M))
-            self._writes.assign_add(1)  # after the rows, so that no reader misses the change
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            self._cache.assign(positions_N, tf.gather(rows_UD, cached_N))
+            self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
+            with tf.device(HOST):
+                self._writes.assign_add(1)
             return tf.constant(True)
 
         tf.cond(_all_cached(positions_U), assign_cached, assign_both)
@@ -136,12 +136,19 @@ def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:
         return tf.reduce_all(positions_U >= 0)
 
 
-def _split(positions_U: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the indices of the cached ids and those of the other ids, int32, in host memory."""
+def _split(located: LocatedIds) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Split located ids into those whose row is cached and the others, in host memory.
+
+    Args:
+        located: The ids, with their positions in the cache.
+
+    Returns:
+        The indices and the positions of the cached ids, then the indices and the ids of the others.
+    """
     with tf.device(HOST):
-        indices_U = tf.range(tf.size(positions_U))
-        is_cached_U = positions_U >= 0
-        return (
-            tf.boolean_mask(indices_U, is_cached_U),
-            tf.boolean_mask(indices_U, tf.logical_not(is_cached_U)),
-        )
+        is_cached_U = located.rows >= 0
+        indices_U = tf.range(tf.size(is_cached_U))
+        cached_N = tf.boolean_mask(indices_U, is_cached_U)
+        missed_M = tf.boolean_mask(indices_U, tf.logical_not(is_cached_U))
+        positions_N, ids_M = tf.gather(located.rows, cached_N), tf.gather(located.ids_U, missed_M)
+        return cached_N, positions_N, missed_M, ids_M
