@@ -74,15 +74,15 @@ def prefetch_rows(
                 f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
             ) from error
 
-    return _last_stage(tf.data.Dataset.from_generator, generate, dataset)
+    return _last_stage(generate, dataset)
 
 
-def _last_stage(make: Callable, generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a dataset of generated batches which TensorFlow and Keras take one by one."""
-    result = make(generate, output_signature=dataset.element_spec)
+    result = tf.data.Dataset.from_generator(generate, output_signature=dataset.element_spec)
     if int(dataset.cardinality()) >= 0:
         result = result.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
-    options = tf.data.Options()
+    options = tf.data.Options()  # without any that TensorFlow adds to take batches ahead
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
