@@ -16,10 +16,11 @@ from ..models.base import Model
 from ..system import devices, host_memory
 from ..tables import sharded
 from ..tables.base import TableSpec
+from ..tables.cached import CacheSize
 from ..tables.dynamic.keys import KeyMap
 from ..training import memory_plan
 from ..training.activations import step_bytes
-from ..training.cache_size import CacheSize, calls_per_chunk, estimate_cache_size, first_lookups
+from ..training.cache_size import calls_per_chunk, estimate_cache_size, first_lookups
 from ..training.job import Job, PlacedTables, TrainingData
 from ..training.memory_plan import FILE, HOST, Item, too_much
 from ..types import Batches

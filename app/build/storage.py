@@ -22,6 +22,7 @@ from ..models.base import Model
 from ..system import devices
 from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec
+from ..tables.cached import CacheSize, make_caches
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.sections import read_own_header
@@ -29,10 +30,12 @@ from ..tables.disk.table_file import TableFile
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
+from ..tables.in_place import InPlace
 from ..tables.initial import Unwritten
-from ..training.cache_size import CacheSize
+from ..tables.prefetch import Prefetcher
+from ..training.cache_size import calls_per_chunk
 from ..training.key_locator import KeyLocator
-from ..training.prefetch import InPlace, Prefetcher
+from ..training.step import lookup_function
 
 # Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
 # counts.
@@ -105,15 +108,14 @@ def make_staging(
         return KeyLocator(model, tables, config.run.seed, micro_batches)
     if config.table.table != "host":
         return InPlace(tables)
+    steps_per_batch = config.input.steps_per_call
     return Prefetcher(
-        model,
         tables,
-        seed=config.run.seed,
-        device=device,
-        cache_sizes=cache_sizes,
-        stage_steps=config.table.stage_steps,
-        steps_per_batch=config.input.steps_per_call,
-        micro_batches=micro_batches,
+        lookup_function(model, config.run.seed, micro_batches),
+        device,
+        calls_per_chunk=calls_per_chunk(config.table.stage_steps, steps_per_batch),
+        steps_per_batch=steps_per_batch,
+        make_caches=functools.partial(make_caches, tables, cache_sizes, device),
     )
 
 

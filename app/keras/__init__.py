@@ -7,6 +7,7 @@ from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
 from .merged import add_gradients
+from .prefetched_rows import prefetch_rows
 from .row_optimizers import (
     SGD,
     Adagrad,
@@ -24,6 +25,7 @@ from .softmax_layers import (
     Softmax,
     output_as_loss,
 )
+from .table_metrics import TableMetrics
 from .to_keras import to_keras
 
 __all__ = [
@@ -43,8 +45,10 @@ __all__ = [
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",
+    "TableMetrics",
     "add_gradients",
     "audit",
     "output_as_loss",
+    "prefetch_rows",
     "to_keras",
 ]

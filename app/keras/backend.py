@@ -31,16 +31,6 @@ def require_tensorflow() -> None:
         )
 
 
-def under_xla() -> bool:
-    """Return whether the graph being traced is compiled by XLA (`jit_compile`)."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if graph._get_control_flow_context() is not None:
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
-
-
 def refuse_strategy(table: str) -> None:
     """Check that no strategy of tf.distribute is in use.
 

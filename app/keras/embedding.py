@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, refuse_strategy, require_tensorflow
 from .constraints import by_row
-from .table_kinds import TABLES, check_is_variable, check_kind
+from .table_kinds import check_is_variable, check_kind, make_table
 from .table_variable import TableVariable
 from .table_warnings import StockOptimizerWarning
 
@@ -54,6 +54,8 @@ class RowEmbedding(keras.layers.Embedding):
             "host" (memory of the host), "file", or "sharded" (over all GPUs).
         table_file: With table="file", the name of a new file. It belongs to this layer.
         table_id: Marks the file of a layer that was saved; leave it out.
+        hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
+            `app.keras.prefetch_rows` fills. By default there is none.
         **kwargs: As for `keras.layers.Embedding`.
 
     Raises:
@@ -69,6 +71,7 @@ class RowEmbedding(keras.layers.Embedding):
         table: str = "device",
         table_file: str | None = None,
         table_id: str | None = None,
+        hot_rows: int | None = None,
         **kwargs: Any,
     ):
         """Make the layer; the arguments are those of `keras.layers.Embedding`.
@@ -80,7 +83,7 @@ class RowEmbedding(keras.layers.Embedding):
         """
         require_tensorflow()
         self.table, self.table_file = table, table_file
-        self.table_id = table_id or secrets.token_hex(8)
+        self.table_id, self.hot_rows = table_id or secrets.token_hex(8), hot_rows
         super().__init__(*args, **kwargs)
         check_kind(self)
         if self.embeddings_regularizer is not None:
@@ -128,9 +131,7 @@ class RowEmbedding(keras.layers.Embedding):
         check_kind(self)  # `weights` of the constructor come here before its own check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
-            self._embeddings = TableVariable(
-                TABLES[self.table](self), "embeddings", self.variable_dtype
-            )
+            self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
         self._embeddings.constraint = self.embeddings_constraint
         self.built = True
 
@@ -139,7 +140,7 @@ class RowEmbedding(keras.layers.Embedding):
         config = super().get_config() | {"table": self.table}
         if self.table == "file":
             config |= {"table_file": self.table_file, "table_id": self.table_id}
-        return config
+        return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
 
     def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..tables.python_calls import under_xla
 from ..tables.row_reads import unique
-from .backend import under_xla
 from .embedding import RowEmbedding
 
 COMBINERS = ("sum", "mean", "sqrtn")

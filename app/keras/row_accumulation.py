@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import STRING
+from ..tables.python_calls import under_xla
 from ..tables.row_reads import sum_rows, unique
-from .backend import under_xla
 from .merged import Merged
 from .table_variable import TableVariable
 from .table_warnings import variable_name

@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..tables.base import Ids, Table
+from ..tables.python_calls import under_xla
 from ..tables.rounding import round_stochastically, round_under_xla
 from ..tables.variable import VariableRows
-from .backend import under_xla
 from .table_variable import TableVariable
 
 

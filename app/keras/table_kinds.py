@@ -20,6 +20,7 @@ from ..tables.disk.file import FileTable
 from ..tables.disk.sections import read_header
 from ..tables.disk.table_file import TableFile
 from ..tables.initial import Initial
+from ..tables.read_through import ReadThroughTable
 from ..types import HOST
 from .backend import in_place
 from .initial_values import by_id
@@ -79,10 +80,41 @@ def check_kind(layer: Any) -> None:
         )
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
+    if layer.hot_rows is not None:
+        _check_hot_rows(layer)
     if layer.table == "file":
         by_id(layer.embeddings_initializer)
-    # XLA cannot call Python, and fails on the dynamic shapes of shards.
-    layer.supports_jit = layer.table in ("device", "host")
+    # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot use the
+    # map of a cache, which is in host memory.
+    layer.supports_jit = layer.table == "device" or (
+        layer.table == "host" and not (layer.hot_rows and tf.config.list_physical_devices("GPU"))
+    )
+
+
+def make_table(layer: Any) -> Table:
+    """Return the table of a layer, with a cache on the current device if it has hot rows.
+
+    Args:
+        layer: The `RowEmbedding`, whose table is not "device".
+
+    Raises:
+        ValueError: The file of the table cannot be used.
+    """
+    table = TABLES[layer.table](layer)
+    if not layer.hot_rows:
+        return table
+    return ReadThroughTable(table, tf.zeros([]).device, layer.hot_rows)
+
+
+def _check_hot_rows(layer: Any) -> None:
+    """Raise ValueError if a layer cannot have a cache of `hot_rows` rows."""
+    if layer.table not in ("host", "file"):
+        raise ValueError(
+            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
+            f"{layer.table!r}"
+        )
+    if not isinstance(layer.hot_rows, int) or layer.hot_rows < 1:
+        raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
 
 
 def check_is_variable(layer: Any, feature: str) -> None:

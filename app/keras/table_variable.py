@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import contextvars
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -18,6 +21,10 @@ from ..tables.row_reads import row_slices, unique
 from .exported_rows import current_export, export_rows
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
+
+# The variables that were looked up and their ids, while a model is traced for its look-ups only.
+_Recorded = list[tuple["TableVariable", tf.Tensor]]
+_recorded: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("ids", default=None)
 
 
 class TableVariable(keras.Variable):
@@ -68,6 +75,9 @@ class TableVariable(keras.Variable):
         """
         ids_N = tf.reshape(ids, [-1])
         shape = tf.concat([tf.shape(ids), [self.table.columns]], axis=0)
+        if (recorded := _recorded.get()) is not None:
+            recorded.append((self, ids_N))
+            return tf.zeros(shape)
         if export := current_export():
             return tf.reshape(self._rows_of_export(export)(ids_N), shape)
 
@@ -160,6 +170,20 @@ class TableVariable(keras.Variable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
+
+
+@contextlib.contextmanager
+def record_ids() -> Iterator[list[tuple[TableVariable, tf.Tensor]]]:
+    """Record the ids that are looked up in the block, where the rows of every table read as zeros.
+
+    Yields:
+        The variables that were looked up, each with ids (N,), in order.
+    """
+    token = _recorded.set([])
+    try:
+        yield _recorded.get()
+    finally:
+        _recorded.reset(token)
 
 
 def _stored(table: Table) -> Table:

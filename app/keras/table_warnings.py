@@ -10,8 +10,9 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from .backend import under_xla
+from ..tables.python_calls import under_xla
 from .constraints import row_constraint
+from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 LARGE = 16 << 20
@@ -108,7 +109,7 @@ def warn_of_whole_read(variable: Any) -> None:
     Args:
         variable: The table.
     """
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or isinstance(variable, TableVariable):
         return
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
     graph, readers = tf.compat.v1.get_default_graph(), set()

@@ -13,119 +13,35 @@ TensorFlow has no GPU kernel to gather from an int32 variable.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Table
+from .cache_map import NONE, CacheMap, CachePlan
 from .device import DeviceTable, make_cache
 from .row_reads import row_slices
 
-_NONE = -1  # the position of an id that is not cached, and the id of a free position
 _FLOAT_BYTES = 4
 _ROWS = ""  # the key of the rows themselves, beside the names of slots
 
 
-class CachePlan(NamedTuple):
-    """The rows to evict from a cache, and then the rows to load into it.
+class CacheSize(NamedTuple):
+    """The size of the cache of a table.
 
     Attributes:
-        evicted_ids_N: Ids to evict, int64.
-        evicted_positions_N: The positions that they leave, int32.
-        loaded_ids_M: Ids to load, int64.
-        loaded_positions_M: The positions that they take, int32.
+        pinned_N: The ids of the rows that stay in the cache, int64.
+        unpinned: The number of further rows that the cache holds.
+        loaded: The number of further rows that the first chunk loads.
     """
 
-    evicted_ids_N: np.ndarray
-    evicted_positions_N: np.ndarray
-    loaded_ids_M: np.ndarray
-    loaded_positions_M: np.ndarray
-
-
-class CacheMap:
-    """The position of each cached id, for one chunk of steps after another. It holds no rows.
-
-    Args:
-        rows: The number of rows of the backing table, V.
-        pinned_N: Unique ids, which keep the positions 0 .. N - 1.
-        unpinned: The number of positions after those, C, for all other ids.
-    """
-
-    def __init__(self, rows: int, pinned_N: np.ndarray, unpinned: int):
-        self.pinned_N, self.unpinned = pinned_N, unpinned
-        self._positions_V = np.full(rows, _NONE, np.int32)
-        self._positions_V[pinned_N] = np.arange(len(pinned_N))
-        self._pinned_are_first = np.array_equal(pinned_N, np.arange(len(pinned_N)))
-        self._ids_C = np.full(unpinned, _NONE, np.int64)
-        self._last_chunk_C = np.full(unpinned, -1, np.int64)  # the last chunk that needed the row
-        self._chunk = -1
-
-    def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not pinned, repeated ids included.
-
-        Args:
-            ids_N: Ids (N,).
-        """
-        if self._pinned_are_first:  # a comparison is ten times as fast as a look-up
-            return ids_N[ids_N >= len(self.pinned_N)]
-        positions_N = self._positions_V[ids_N]
-        return ids_N[(positions_N == _NONE) | (positions_N >= len(self.pinned_N))]
-
-    def misses(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not cached, repeated ids included.
-
-        Args:
-            ids_N: Ids (N,).
-        """
-        return ids_N[self._positions_V[ids_N] == _NONE]
-
-    def plan(self, ids_N: np.ndarray) -> CachePlan | None:
-        """Plan how to cache all of the given ids. Changes nothing; `apply` does.
-
-        Free positions are taken first. Then rows are evicted that were not needed for longest,
-        never rows of the given ids.
-
-        Args:
-            ids_N: The ids that the next chunk of steps needs, none of them pinned; repeated ids
-                are allowed.
-
-        Returns:
-            The plan, or None if the cache has too few positions for the ids.
-        """
-        first = len(self.pinned_N)
-        positions_N = self._positions_V[ids_N]
-        loaded_ids_M = np.unique(ids_N[positions_N == _NONE]).astype(np.int64)
-        is_idle_C = np.ones(self.unpinned, bool)
-        is_idle_C[positions_N[positions_N != _NONE] - first] = False
-        idle_I = np.flatnonzero(is_idle_C)
-        if len(idle_I) < len(loaded_ids_M):
-            return None
-        oldest_I = idle_I[np.argsort(self._last_chunk_C[idle_I], kind="stable")]
-        loaded_M = oldest_I[: len(loaded_ids_M)]
-        evicted_N = loaded_M[self._ids_C[loaded_M] != _NONE]
-        evicted_positions_N, loaded_positions_M = (
-            (index + first).astype(np.int32) for index in (evicted_N, loaded_M)
-        )
-        return CachePlan(
-            self._ids_C[evicted_N], evicted_positions_N, loaded_ids_M, loaded_positions_M
-        )
-
-    def apply(self, plan: CachePlan, ids_N: np.ndarray) -> None:
-        """Record that the rows of a plan are evicted and loaded, and that a new chunk needs ids.
-
-        Args:
-            plan: The result of `plan(ids_N)`.
-            ids_N: The ids that the new chunk of steps needs.
-        """
-        first = len(self.pinned_N)
-        self._chunk += 1
-        self._positions_V[plan.evicted_ids_N] = _NONE
-        self._positions_V[plan.loaded_ids_M] = plan.loaded_positions_M
-        self._ids_C[plan.loaded_positions_M - first] = plan.loaded_ids_M
-        self._last_chunk_C[self._positions_V[ids_N] - first] = self._chunk
+    pinned_N: np.ndarray
+    unpinned: int
+    loaded: int
 
 
 class CachedTable(tf.Module):
@@ -139,21 +55,29 @@ class CachedTable(tf.Module):
         device: The device of the steps and of the cache.
         positions_V: The variable from ids to positions that slots share with their table; by
             default a new one.
+
+    Attributes:
+        cache_map: The map of this table, from `allocate` on; slots have none.
+        planned: The chunk that was planned last, if any (see `tables.prefetch`).
+        counts: For metrics of this table alone: ids that were `looked_up` by prefetched batches and
+            are not pinned, `missed` ones among them, and rows `loaded` and `evicted`.
     """
+
+    cache_map: CacheMap
+    planned: Any = None
 
     def __init__(self, backing: Table, device: str, positions_V: tf.Variable | None = None):
         super().__init__()
         self.backing, self.device = backing, device
         self.rows, self.columns = backing.rows, backing.columns
         self._cache: DeviceTable | None = None
+        self.counts: collections.Counter[str] = collections.Counter()
         self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
         if positions_V is None:
             with tf.device(HOST):
-                positions_V = tf.Variable(lambda: tf.fill([backing.rows], _NONE), trainable=False)
+                positions_V = tf.Variable(lambda: tf.fill([backing.rows], NONE), trainable=False)
         self._positions_V = positions_V
-        self.slots = {
-            name: CachedTable(slot, device, positions_V) for name, slot in backing.slots.items()
-        }
+        self.slots = {name: self._cache_slot(slot) for name, slot in backing.slots.items()}
 
     def allocate(self, cache_map: CacheMap) -> None:
         """Make the cache on the device, also for the slots, and load the pinned rows.
@@ -161,8 +85,9 @@ class CachedTable(tf.Module):
         Args:
             cache_map: The map of this table, to which no plan was applied yet.
         """
+        self.cache_map = cache_map
         size = len(cache_map.pinned_N) + cache_map.unpinned
-        self._ids_P = np.full(size, _NONE, np.int64)
+        self._ids_P = np.full(size, NONE, np.int64)
         for table in self._with_slots().values():
             with tf.device(self.device):
                 table._cache = make_cache(table.backing, size)
@@ -236,9 +161,9 @@ class CachedTable(tf.Module):
             evicted = self._gather_positions(plan.evicted_positions_N)
             for name, table in self._with_slots().items():
                 table._cache.assign_exact(tf.constant(plan.loaded_positions_M), loaded[name])
-        self._set_positions(plan.evicted_ids_N, np.full(len(plan.evicted_ids_N), _NONE, np.int32))
+        self._set_positions(plan.evicted_ids_N, np.full(len(plan.evicted_ids_N), NONE, np.int32))
         self._set_positions(plan.loaded_ids_M, plan.loaded_positions_M)
-        self._ids_P[plan.evicted_positions_N] = _NONE
+        self._ids_P[plan.evicted_positions_N] = NONE
         self._ids_P[plan.loaded_positions_M] = plan.loaded_ids_M
         return evicted
 
@@ -254,15 +179,23 @@ class CachedTable(tf.Module):
 
     def flush(self) -> None:
         """Write all cached rows and slots to the backing table. They stay in the cache, too."""
-        positions = np.flatnonzero(self._ids_P != _NONE).astype(np.int32)
+        positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
         for part in row_slices(len(positions), self._total_columns()):
             with tf.device(self.device):
                 rows = self._gather_positions(positions[part])
             self.write_back(self._ids_P[positions[part]], rows)
 
+    def version(self) -> int:
+        """Return a number that changes when a step writes a row to the backing table: never."""
+        return 0
+
     def row_bytes(self) -> int:
         """Return the bytes that a row and its slots take when they are loaded or evicted."""
         return _FLOAT_BYTES * self._total_columns()
+
+    def _cache_slot(self, slot: Table) -> CachedTable:
+        """Return a table for the cached rows of a slot of the backing table, without a cache."""
+        return CachedTable(slot, self.device, self._positions_V)
 
     def _total_columns(self) -> int:
         """Return the columns of a row and of all its slots together."""
@@ -283,3 +216,20 @@ class CachedTable(tf.Module):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
             )
+
+
+def make_caches(
+    tables: Mapping[str, Table], cache_sizes: Mapping[str, CacheSize], device: str
+) -> dict[str, CachedTable]:
+    """Make the cache of each table that has a size, and load its pinned rows.
+
+    Args:
+        tables: The tables in host memory or in a file, by name.
+        cache_sizes: The sizes of the caches, by the name of the table.
+        device: The device of the steps and of the caches.
+    """
+    cached = {}
+    for name, size in cache_sizes.items():
+        table = cached[name] = CachedTable(tables[name], device)
+        table.allocate(CacheMap(table.rows, size.pinned_N, size.unpinned))
+    return cached

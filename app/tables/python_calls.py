@@ -44,6 +44,16 @@ def call_python(
     return tf.numpy_function(record_errors, inputs, [] if result is None else result)
 
 
+def under_xla() -> bool:
+    """Return whether the graph being traced is compiled by XLA (`jit_compile`)."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if graph._get_control_flow_context() is not None:
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
 @contextlib.contextmanager
 def table_errors() -> Iterator[None]:
     """Convert an UnknownError of TensorFlow in the block to the first `RunError` of `call_python`.

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..models.base import Model
 from ..tables.base import TableSpec
+from ..tables.cached import CacheSize
 from .step import lookup_function
 
 # The size of the cache for rows that are not pinned, as a multiple of the rows that the first chunk
 # loads. Later chunks may need more, and a row that stays in the cache need not be loaded again.
 _HEADROOM = 1.5
-
-
-class CacheSize(NamedTuple):
-    """The size of the cache of a table.
-
-    Attributes:
-        pinned_N: The ids of the rows that stay in the cache, int64.
-        unpinned: The number of further rows that the cache holds.
-        loaded: The number of further rows that the first chunk loads.
-    """
-
-    pinned_N: np.ndarray
-    unpinned: int
-    loaded: int
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:

@@ -11,9 +11,9 @@ from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables.base import Checkpointable, Table
+from ..tables.in_place import InPlace
 from ..types import Batches
 from . import memory_plan
-from .prefetch import InPlace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,8 @@ from ..errors import RunError
 from ..models.base import Model
 from ..tables.base import Table
 from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.in_place import InPlace
 from ..types import LocatedData
-from .prefetch import InPlace
 from .step import lookup_function
 
 

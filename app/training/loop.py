@@ -16,10 +16,10 @@ from ..checkpoints.workdir import Workdir, write_flags
 from ..config import RunConfig
 from ..errors import RunError
 from ..system.signals import asked_to_stop
+from ..tables.in_place import InPlace
 from .interval import Interval, not_finite
 from .job import Job
 from .metrics import Display, Metrics, Quiet
-from .prefetch import InPlace
 from .profile_hooks import Profiler
 from .progress import expect_batches, is_done, set_micro_batches
 from .runner import Runner

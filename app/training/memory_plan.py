@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..errors import UsageError
 from ..optimizers.base import Optimizer
 from ..tables.base import TableSpec
-from .cache_size import CacheSize
+from ..tables.cached import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"

@@ -14,10 +14,11 @@ from app.errors import UsageError
 from app.system import host_memory
 from app.tables.base import TableSpec
 from app.tables.disk.file import FileTable
+from app.tables.in_place import InPlace
+from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
 from app.training import memory_plan
 from app.training.memory_plan import FILE, HOST
-from app.training.prefetch import InPlace, Prefetcher
 from tests.reference.batches import WINDOW, make_model, make_tokens
 
 WORDS, DIM, STEPS = 30_000, 50, 2

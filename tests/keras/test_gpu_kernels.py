@@ -36,17 +36,17 @@ def half():
     keras.config.set_dtype_policy(before)
 
 
-def embedded(optimizer) -> keras.Model:
+def embedded(optimizer, **options) -> keras.Model:
     inputs = keras.Input((5,), dtype="int32")
-    rows = keras.layers.Flatten()(app.keras.RowEmbedding(50, 8)(inputs))
+    rows = keras.layers.Flatten()(app.keras.RowEmbedding(50, 8, **options)(inputs))
     model = keras.Model(inputs, keras.layers.Dense(3)(rows))
     model.compile(optimizer, "mse", jit_compile=False)
     return model
 
 
-def trained(model):
+def trained(model, on_cpu=()):
     batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
-    return report_of(lambda x, y: model.train_step((x, y)), *batch)
+    return report_of(lambda x, y: model.train_step((x, y)), *batch, on_cpu=on_cpu)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,15 @@ def trained(model):
 )
 def test_a_step_of_a_keras_model(name):
     check(trained(embedded(getattr(app.keras, name)(0.1))), {REFUSED})
+
+
+def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
+    model = embedded(LazyAdam(0.1), table="host", hot_rows=20)
+    model.optimizer.build(model.trainable_variables)
+    table = model.layers[1].embeddings.table
+    on_cpu = [table.backing.values, *(slot.backing.values for slot in table.slots.values())]
+    report = trained(model, [table._positions_V, table._writes, *on_cpu])
+    check(report, {REFUSED, ("GatherV2", "ResourceScatterUpdate")})
 
 
 @pytest.mark.slow

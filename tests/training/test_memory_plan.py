@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.tables.base import TableSpec
-from app.tables.cached import CachedTable, CacheMap
+from app.tables.cache_map import CacheMap
+from app.tables.cached import CachedTable, CacheSize
 from app.tables.device import DeviceTable
 from app.training import memory_plan
-from app.training.cache_size import CacheSize
 from app.training.memory_plan import FILE, HOST, Item
 
 SPEC = TableSpec(1000, 20, tf.zeros)

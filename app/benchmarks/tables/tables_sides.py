@@ -20,16 +20,18 @@ from ...config import OptimizerConfig
 from ...optimizers.base import Optimizer
 from ...tables import sharded
 from ...tables.base import Table, TableSpec
+from ...tables.cached import make_caches
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.disk.table_file import TableFile
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.keys import KeyMap
+from ...tables.in_place import InPlace
 from ...tables.initial import Uniform
+from ...tables.prefetch import Prefetcher
 from ...tables.row_reads import take
 from ...training import cache_size
-from ...training.prefetch import InPlace, Prefetcher
-from ...training.step import train_function
+from ...training.step import lookup_function, train_function
 from ...types import Batch, Rows
 from ..harness import programs
 from ..harness.measured_steps import gpu_peak_bytes
@@ -72,20 +74,18 @@ def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) 
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
     staging: InPlace = InPlace({_NAME: table})
     if job.hot is not None:
-        lookups = cache_size.first_lookups(
-            model, batches, 0, device, cache_size.calls_per_chunk(job.stage_steps, STEPS)
-        )
+        calls_per_chunk = cache_size.calls_per_chunk(job.stage_steps, STEPS)
+        lookups = cache_size.first_lookups(model, batches, 0, device, calls_per_chunk)
         size = cache_size.estimate_cache_size(
             model.tables()[_NAME], lookups[_NAME], job.hot * job.rows // 100
         )
         staging = Prefetcher(
-            model,
             {_NAME: table},
-            seed=0,
-            device=device,
-            cache_sizes={_NAME: size},
-            stage_steps=job.stage_steps,
+            lookup_function(model, seed=0),
+            device,
+            calls_per_chunk=calls_per_chunk,
             steps_per_batch=STEPS,
+            make_caches=functools.partial(make_caches, {_NAME: table}, {_NAME: size}, device),
         )
 
     def calls() -> Iterator[tf.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,11 +11,13 @@ import tensorflow as tf
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.base import TableSpec
+from app.tables.cached import CacheSize, make_caches
+from app.tables.chunk import CacheTooSmallError
 from app.tables.device import DeviceTable
+from app.tables.in_place import InPlace
+from app.tables.prefetch import Prefetcher
 from app.training import cache_size
-from app.training.cache_size import CacheSize
-from app.training.prefetch import InPlace, Prefetcher
-from app.training.step import train_function
+from app.training.step import lookup_function, train_function
 from tests.reference.batches import make_model, make_tokens
 
 WORDS, STEPS, BATCHES, STAGED = 400, 2, 12, 6
@@ -64,7 +68,13 @@ def cache_size_of(pinned, unpinned):
 
 
 def through(sizes, stage_steps=STAGED):
-    return lambda model, tables: Prefetcher(model, tables, 4, "CPU:0", sizes, stage_steps, STEPS)
+    def way(model, tables):
+        caches = functools.partial(make_caches, tables, sizes, "CPU:0")
+        calls = cache_size.calls_per_chunk(stage_steps, STEPS)
+        lookups = lookup_function(model, 4)
+        return Prefetcher(tables, lookups, "CPU:0", calls, STEPS, make_caches=caches)
+
+    return way
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -100,7 +110,7 @@ def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, sizes):
 
 def test_what_a_call_of_more_ids_than_the_cache_holds_has_no_plan():
     optimizer = rowwise_adagrad()
-    with pytest.raises(AssertionError, match="rows of one call"):
+    with pytest.raises(CacheTooSmallError, match="rows of input, and its cache has 3"):
         trained(optimizer, through({"input": cache_size_of(0, 3)}), lambda *_: None)
 
 

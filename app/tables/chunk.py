@@ -1,0 +1,95 @@
+"""A chunk of batches whose rows are in a cache together (see `prefetch`)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from .cache_map import CachePlan
+
+
+class Call(NamedTuple):
+    """The lookups of one batch.
+
+    Attributes:
+        item: The epoch and the batch.
+        ids: The ids that it looks up and that are not pinned, by table.
+        looked_up: The number of ids that it looks up in all tables.
+    """
+
+    item: tuple[int, Any]
+    ids: dict[str, np.ndarray]
+    looked_up: int
+
+
+class Chunk(NamedTuple):
+    """The batches whose rows are in the cache together.
+
+    Attributes:
+        items: The batches with their epochs.
+        plans: The rows to evict and to load before them, by table.
+        loaded: The values of the rows to load, by table (see `CachedTable.load`).
+        counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
+            of unique ids among them that are not in the cache.
+    """
+
+    items: list[tuple[int, Any]]
+    plans: dict[str, CachePlan]
+    loaded: dict[str, dict[str, tf.Tensor]]
+    counts: dict[str, int]
+
+
+class PlannedChunk:
+    """A chunk that the thread prepares, to be applied to the caches exactly once.
+
+    Args:
+        future: Gives the chunk.
+        apply: Evicts and loads the rows of the chunk.
+    """
+
+    def __init__(self, future: concurrent.futures.Future, apply: Callable[[Chunk], None]):
+        self._future: concurrent.futures.Future | None = future
+        self._apply = apply
+        self._chunk: Chunk | None = None
+
+    def applied(self) -> Chunk:
+        """Return the chunk without its rows, after it was prepared and applied."""
+        if self._chunk is None:
+            chunk = self._future.result()
+            self._apply(chunk)
+            self._chunk, self._future = chunk._replace(plans={}, loaded={}), None
+        return self._chunk
+
+    def settle(self) -> None:
+        """Apply the chunk, unless it failed: then there is nothing to apply."""
+        if self._chunk is not None or self._future.exception() is None:
+            self.applied()
+
+
+class CacheTooSmallError(ValueError):
+    """The steps of one call need more rows than the cache holds beside its pinned rows.
+
+    Attributes:
+        table: The name of the table.
+        needed: The number of rows that they need.
+        size: The number of rows that the cache holds.
+    """
+
+    def __init__(self, table: str, needed: int, size: int):
+        super().__init__(
+            f"the steps of one call need {needed:,} rows of {table}, and its cache has {size:,}"
+        )
+        self.table, self.needed, self.size = table, needed, size
+
+
+def join_ids(calls: list[Call]) -> dict[str, np.ndarray]:
+    """Return the ids of several batches, by table.
+
+    Args:
+        calls: The lookups of the batches.
+    """
+    return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}

@@ -1,0 +1,236 @@
+"""The prefetching of rows of host tables into their device cache (see `tables.cached`).
+
+Steps are grouped into chunks. While one chunk trains, a thread looks up the ids of the next chunk
+and reads the rows that the cache misses. Between two chunks, rows are evicted and loaded. The
+evicted rows are written back while the next chunk trains. The thread makes one read or write at a
+time, so that a row is always written back before it is read again.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .base import Table
+from .cache_map import CachePlan
+from .cached import CachedTable
+from .chunk import CacheTooSmallError, Call, Chunk, PlannedChunk, join_ids
+from .in_place import InPlace
+
+# Called as `lookups(batch, step)` with the number of steps before the batch, an int64 scalar.
+# Returns for each cached table the ids (N,) of all lookups of the batch, with repetitions.
+Lookups = Callable[[Any, tf.Tensor], Mapping[str, tf.Tensor]]
+
+
+class Prefetcher(InPlace):
+    """Prefetches the rows of host tables into their device cache, by one thread.
+
+    Training gives the same rows as with tables on the device, bit for bit. Tables with lookups are
+    cached; tables that a loss streams are trained in host memory. Several iterations of `prefetch`
+    can share the caches, also those of several prefetchers, if one thread advances them all.
+
+    Args:
+        tables: The tables by name: cached tables, and tables to be cached in the first chunk.
+        lookups: Gives the ids that a batch needs.
+        device: The device of the lookups.
+        calls_per_chunk: The number of batches in a chunk. A chunk is shorter if its rows do not fit
+            into the cache.
+        steps_per_batch: The number of steps S in a batch.
+        together: A chunk has a multiple of this number of batches, except for the last one of an
+            iteration. `calls_per_chunk` is such a multiple.
+        is_shared: Whether steps also read the backing tables. Evicted rows are then written back
+            before the next step.
+        make_caches: Returns further cached tables by name. The thread calls it once.
+
+    Attributes:
+        tables: The tables that the steps train on; complete once the first batch is there.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        lookups: Lookups,
+        device: str,
+        calls_per_chunk: int,
+        steps_per_batch: int = 1,
+        together: int = 1,
+        is_shared: bool = False,
+        make_caches: Callable[[], Mapping[str, CachedTable]] = dict,
+    ):
+        super().__init__(tables)
+        self._lookups, self._make_caches, self._device = lookups, make_caches, device
+        self._calls_per_chunk, self._together = calls_per_chunk, together
+        self._steps, self._is_shared = steps_per_batch, is_shared
+        self._cached = {n: table for n, table in tables.items() if isinstance(table, CachedTable)}
+        self._writes: list[concurrent.futures.Future] = []
+        # Since the last metrics: ids that were looked up, misses, steps, bytes loaded and evicted,
+        # and the seconds in which the steps waited for rows.
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._began = time.perf_counter()  # the time of the last metrics
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "prefetch")
+
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
+        """Yield each batch once its rows are in the cache.
+
+        The batches are taken in a thread, up to a chunk ahead. Errors in the input, and in reading
+        or writing rows, are raised here.
+
+        Args:
+            batches: Batches, each with its epoch.
+            step: The number of steps before them.
+
+        Raises:
+            CacheTooSmallError: The rows of the batches of one call do not fit into a cache.
+        """
+        calls: list[Call] = []
+        batches = iter(batches)
+        following = self._plan(batches, calls, step)
+        while True:
+            began = time.perf_counter()
+            chunk = following.applied()
+            if not chunk.items:
+                return
+            step += len(chunk.items) * self._steps
+            self._counts.update(chunk.counts, steps=len(chunk.items) * self._steps)
+            self._counts["stalled"] += time.perf_counter() - began  # type: ignore[assignment]
+            following = self._plan(batches, calls, step)
+            yield from chunk.items
+
+    def write_back(self) -> None:
+        """Wait for the thread, then write all cached rows back to the host tables.
+
+        Call it only between two steps. Errors of earlier writes are raised here.
+        """
+        self._thread.submit(int).result()  # the thread has then done all earlier work
+        self._check_writes()
+        for table in self._cached.values():
+            table.flush()
+
+    def values(self) -> dict[str, float]:
+        """Return metrics since the last call of this method, and begin to count anew.
+
+        Returns:
+            stage_hit_rate: The fraction of lookups whose row was in the cache before its chunk.
+            staged_bytes: The bytes loaded and evicted in a step.
+            stage_stall: The fraction of the time in which the steps waited for rows.
+        """
+        counts, began, now = self._counts, self._began, time.perf_counter()
+        self._counts, self._began = collections.Counter(), now
+        return {
+            "stage_hit_rate": 1 - counts["missed"] / max(counts["looked_up"], 1),
+            "staged_bytes": counts["bytes"] / max(counts["steps"], 1),
+            "stage_stall": counts["stalled"] / max(now - began, 1e-9),
+        }
+
+    def close(self) -> None:
+        """Drop the waiting work of the thread, and wait for its end."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _plan(self, batches: Iterator, calls: list[Call], step: int) -> PlannedChunk:
+        """Let the thread prepare the next chunk; first apply the chunk of any other iteration."""
+        for table in self._cached.values():
+            if table.planned is not None:
+                table.planned.settle()
+        versions = {name: table.version() for name, table in self._cached.items()}
+        future = self._thread.submit(self._make_chunk, batches, calls, step)
+        planned = PlannedChunk(future, functools.partial(self._apply, versions))
+        for table in self._cached.values():
+            table.planned = planned
+        return planned
+
+    def _apply(self, versions: Mapping[str, int], chunk: Chunk) -> None:
+        """Evict and load the rows of a chunk in the cache; the thread writes evicted rows back.
+
+        Rows are read again if a step has written to the backing table since the versions were
+        taken, which was between two steps and before the rows were read.
+        """
+        self._check_writes()
+        for name, plan in chunk.plans.items():
+            table, loaded = self._cached[name], chunk.loaded[name]
+            if table.version() != versions.get(name, 0):
+                loaded = table.load(plan.loaded_ids_M)
+            evicted = table.apply(plan, loaded)
+            self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
+            rows = {"evicted": len(plan.evicted_ids_N), "loaded": len(plan.loaded_ids_M)}
+            table.counts.update(rows)
+            self._counts["bytes"] += sum(rows.values()) * table.row_bytes()
+        if self._is_shared:
+            concurrent.futures.wait(self._writes)
+            self._check_writes()
+
+    def _check_writes(self) -> None:
+        """Raise the error of a finished write of evicted rows, if there is one; wait for none."""
+        done = [write for write in self._writes if write.done()]
+        self._writes = [write for write in self._writes if not write.done()]
+        for write in done:
+            write.result()
+
+    def _make_chunk(self, batches: Iterator, calls: list[Call], step: int) -> Chunk:
+        """Take the next batches whose rows fit into the cache together, and read missing rows.
+
+        It runs in the thread. It updates the cache maps, but not the cache; the first call makes
+        the caches. The chunk has no items if there is no batch left.
+
+        Args:
+            batches: The batches to take.
+            calls: The lookups of batches that were taken before and are in no chunk.
+            step: The number of steps before the first batch that is not in an earlier chunk.
+        """
+        if not self._cached:
+            self._cached.update(self._make_caches())
+            self.tables.update(self._cached)
+        while len(calls) < self._calls_per_chunk:
+            item = next(batches, None)
+            if item is None:
+                break
+            calls.append(self._look_up(item, step + len(calls) * self._steps))
+        if not calls:
+            return Chunk([], {}, {}, {})
+        count, ids, plans = self._fit(calls)
+        taken, calls[:] = calls[:count], calls[count:]
+        loaded, missed = {}, 0
+        for name, table in self._cached.items():
+            misses = len(table.cache_map.misses(ids[name]))
+            missed += misses
+            table.counts.update(looked_up=len(ids[name]), missed=misses)
+            loaded[name] = table.load(plans[name].loaded_ids_M)
+        for name, table in self._cached.items():
+            table.cache_map.apply(plans[name], ids[name])
+        counts = {"looked_up": sum(call.looked_up for call in taken), "missed": missed}
+        return Chunk([call.item for call in taken], plans, loaded, counts)
+
+    def _fit(self, calls: list[Call]) -> tuple[int, dict[str, np.ndarray], dict[str, CachePlan]]:
+        """Return how many of the batches fit into the cache together, their ids and plans.
+
+        Raises CacheTooSmallError if not even those fit that have to be together.
+        """
+        least = min(self._together, len(calls))
+        shorter = range((len(calls) - 1) // least * least, 0, -least)
+        for count in (len(calls), *shorter):
+            ids = join_ids(calls[:count])
+            plans: dict[str, CachePlan] = {}
+            for name, table in self._cached.items():
+                plan = table.cache_map.plan(ids[name])
+                if plan is None:
+                    break
+                plans[name] = plan
+            else:
+                return count, ids, plans
+        raise CacheTooSmallError(name, len(np.unique(ids[name])), table.cache_map.unpinned)
+
+    def _look_up(self, item: tuple[int, Any], step: int) -> Call:
+        """Return the lookups of a batch; `step` is the number of steps before it."""
+        with tf.device(self._device):
+            lookups = self._lookups(item[1], tf.constant(step, tf.int64))
+        ids = {name: lookups[name].numpy() for name in self._cached}
+        unpinned = {
+            name: table.cache_map.drop_pinned(ids[name]) for name, table in self._cached.items()
+        }
+        return Call(item, unpinned, sum(map(len, ids.values())))

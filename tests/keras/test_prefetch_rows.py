@@ -1,0 +1,251 @@
+"""Layers with hot rows, with and without `prefetch_rows`, train as a table on the device does."""
+
+from __future__ import annotations
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import (
+    SGD,
+    Adagrad,
+    LazyAdam,
+    RowEmbedding,
+    TableMetrics,
+    prefetch_rows,
+    row_sparse,
+)
+from tests.keras import table_models as models
+
+OPTIMIZERS = {
+    "sgd": lambda: SGD(0.1),
+    "adagrad": lambda: Adagrad(0.1),
+    "adam": lambda: LazyAdam(0.1),
+}
+WAYS = {
+    "fit": (models.fit, {}),
+    "several": (models.fit, {"steps_per_execution": 3}),
+    "loop": (models.fit_in_tape, {}),
+}
+# All batches need 48 rows, and a call of three steps needs at most 32.
+IDS = np.concatenate([models.IDS, models.IDS[::-1] + 34, models.IDS + 17])
+TARGETS = np.random.default_rng(4).normal(size=(len(IDS), 1)).astype(np.float32)
+HOT_ROWS = 32
+
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+def data():
+    return tf.data.Dataset.from_tensor_slices((tf.constant(IDS), TARGETS)).batch(models.BATCH)
+
+
+def make_model(kind, folder, optimizer=LazyAdam, hot_rows=HOT_ROWS, **compiled):
+    options = {} if kind == "device" else {"hot_rows": hot_rows}
+    layer = models.make_layer(kind, folder, **options)
+    return models.make_model(layer, optimizer(), **compiled)
+
+
+def batches_of(model, steps=6):
+    return prefetch_rows(data(), model, steps)
+
+
+def cache_map(model):
+    return model.layers[0].embeddings.table.cache_map
+
+
+@functools.cache
+def state_on_the_device(optimizer, way):
+    train, compiled = WAYS[way]
+    model = make_model("device", None, OPTIMIZERS[optimizer], **compiled)
+    train(model, data())
+    return models.state(model)
+
+
+@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize(
+    ("optimizer", "way"),
+    [
+        ("sgd", "fit"),
+        ("adagrad", "several"),
+        ("adam", "fit"),
+        ("adam", "several"),
+        ("adam", "loop"),
+    ],
+)
+@pytest.mark.parametrize("prefetched", [True, False])
+def test_rows_and_slots_are_those_of_the_device_bit_for_bit(
+    kind, optimizer, way, prefetched, tmp_path
+):
+    if not prefetched and (optimizer, way) != ("adam", "several"):
+        pytest.skip("the other ways read the same table")
+    train, compiled = WAYS[way]
+    model = make_model(kind, tmp_path, OPTIMIZERS[optimizer], **compiled)
+    train(model, batches_of(model) if prefetched else data())
+    assert models.state(model) == state_on_the_device(optimizer, way)
+    cached = np.count_nonzero(cache_map(model)._ids_C >= 0)
+    assert cached == (HOT_ROWS if prefetched else 0)
+
+
+@pytest.mark.parametrize("prefetched", [True, False])
+def test_a_table_on_the_host_of_a_cpu_compiles_by_xla(prefetched, tmp_path):
+    ours, device = (make_model(k, tmp_path, jit_compile=True) for k in ("host", "device"))
+    models.fit(ours, batches_of(ours) if prefetched else data())
+    models.fit(device, data())
+    assert models.state(ours) == models.state(device)
+
+
+def test_steps_find_their_rows_in_the_cache(tmp_path):
+    model = make_model("host", tmp_path, steps_per_execution=3)
+    table = model.layers[0].embeddings.table
+    model.fit(batches_of(model), epochs=1, shuffle=False, verbose=0)  # makes the slots
+    before = table.version()
+    model.fit(batches_of(model), epochs=2, shuffle=False, verbose=0)
+    assert table.version() == before
+
+
+def test_metrics_of_the_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_sparse, "_LARGE", 1)  # no warning says that the table is read whole
+    folder, steps = tmp_path / "logs", len(list(data()))
+    callbacks = [TableMetrics(), keras.callbacks.TensorBoard(folder)]
+
+    def logs(model):
+        model.optimizer.build(model.trainable_variables)
+        options = {"epochs": 2, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+        return model.fit(batches_of(model), **options).history
+
+    large = logs(make_model("host", tmp_path, hot_rows=models.ROWS))
+    row_bytes = 4 * 3 * models.COLUMNS  # with two moments
+    assert large["cache_rows"] == [48, 48] and large["cache_evictions"] == [0, 0]
+    assert large["cache_bytes"] == [48 * row_bytes / steps, 0]
+    assert 0 < large["cache_hit_rate"][0] < 1 and large["cache_hit_rate"][1] == 1
+    small = logs(make_model("host", tmp_path))
+    assert small["cache_rows"] == [HOT_ROWS, HOT_ROWS] and min(small["cache_evictions"]) > 0
+    events = b"".join(path.read_bytes() for path in folder.rglob("events*"))
+    assert b"epoch_cache_hit_rate" in events
+    device = make_model("device", tmp_path)
+    assert "cache_rows" not in device.fit(data(), callbacks=callbacks, shuffle=False).history
+
+
+@pytest.mark.parametrize("kind", ["host", "file"])
+def test_other_steps_in_between(kind, tmp_path):
+    """Validation, training without prefetching, and a loop that is left in the middle."""
+
+    def train(model, batches):
+        models.fit(model, batches)
+        for number, (ids, targets) in enumerate(batches):
+            model.train_on_batch(ids, targets)
+            if number == 4:
+                break
+            if number % 2:
+                model.train_on_batch(models.IDS[:8] + 25, models.TARGETS[:8])
+        losses = model.fit(
+            batches,
+            epochs=2,
+            shuffle=False,
+            verbose=0,
+            validation_data=models.data(models.IDS + 30),
+        )
+        return losses.history
+
+    ours, device = (make_model(k, tmp_path) for k in (kind, "device"))
+    assert train(ours, batches_of(ours)) == train(device, data())
+    assert models.state(ours) == models.state(device)
+
+
+def test_two_datasets_of_one_model_take_turns(tmp_path):
+    ours, device = (make_model(k, tmp_path) for k in ("host", "device"))
+    for model in (ours, device):
+        pairs = [
+            prefetch_rows(dataset, model, 3) if model is ours else dataset
+            for dataset in (data(), models.data())
+        ]
+        for first, second in zip(*pairs, strict=False):
+            model.train_on_batch(*first)
+            model.train_on_batch(*second)
+    assert models.state(ours) == models.state(device)
+
+
+@pytest.mark.parametrize("kind", ["host", "file"])
+def test_a_model_saved_and_loaded_in_the_middle_of_an_epoch(kind, tmp_path):
+    ours, device = (make_model(k, tmp_path) for k in (kind, "device"))
+    for number, batch in enumerate(batches_of(ours)):
+        ours.train_on_batch(*batch)
+        if number == 7:
+            ours.save(tmp_path / "model.keras")
+            ours.save_weights(tmp_path / "all.weights.h5")
+            before = models.state(ours)
+        if number == 8:  # the rows of the next batches were loaded before
+            ours.load_weights(tmp_path / "all.weights.h5")
+            assert models.state(ours) == before
+    for number, batch in enumerate(data()):
+        if number != 8:
+            device.train_on_batch(*batch)
+    assert models.state(ours) == models.state(device)
+    if kind == "host":
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        assert loaded.layers[0].hot_rows == HOT_ROWS
+        assert models.state(loaded) == before
+
+
+def test_batches_are_those_of_the_dataset(tmp_path):
+    model = make_model("host", tmp_path)
+    dataset = batches_of(model)
+    assert dataset.element_spec == data().element_spec
+    assert dataset.cardinality() == data().cardinality()
+    for ours, theirs in zip(dataset, data(), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_model_without_hot_rows_needs_no_prefetching(tmp_path):
+    model, dataset = make_model("device", tmp_path), data()
+    assert prefetch_rows(dataset, model) is dataset
+
+
+def test_a_cache_too_small_for_a_step(tmp_path):
+    model = make_model("host", tmp_path, hot_rows=3)
+    message = "embeddings: the 1 steps of one call need 1[0-9] rows, and hot_rows=3; give the layer"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        models.fit(model, batches_of(model))
+
+
+def test_batches_of_another_form(tmp_path):
+    model = make_model("host", tmp_path)
+    named = data().map(lambda ids, targets: {"ids": ids, "targets": targets})
+    wide = data().map(lambda ids, targets: (ids[:, :2], targets))
+    with pytest.raises(
+        ValueError, match=r"inputs of sequential\w* are .*int64.* batches have .*int64"
+    ):
+        prefetch_rows(wide, model)
+    dataset = prefetch_rows(named, model, inputs=lambda batch: batch["ids"])
+    device = make_model("device", tmp_path)
+    for batch in dataset:
+        model.train_on_batch(batch["ids"], batch["targets"])
+    models.fit_batches(device, data())
+    assert models.state(model) == models.state(device)
+
+
+def test_no_stage_may_follow(tmp_path):
+    model = make_model("host", tmp_path)
+    for wrong in (
+        lambda: batches_of(model).prefetch(2),
+        lambda: batches_of(model).map(lambda *batch: batch),
+        lambda: model.fit(batches_of(model), class_weight={0: 1.0}, shuffle=False, verbose=0),
+    ):
+        with pytest.raises(ValueError, match="must be the last stage"):
+            wrong()
+    with pytest.raises(ValueError, match="steps=0; give a positive number"):
+        prefetch_rows(data(), model, 0)
+
+
+def test_bad_hot_rows():
+    for kind in ("device", "sharded"):
+        with pytest.raises(ValueError, match="hot_rows=5 needs table='host' or table='file'"):
+            RowEmbedding(5, 2, table=kind, hot_rows=5)
+    for bad in (0, 2.5):
+        with pytest.raises(ValueError, match=f"hot_rows={bad}; give a number of rows"):
+            RowEmbedding(5, 2, table="host", hot_rows=bad)
