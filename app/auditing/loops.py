@@ -29,7 +29,7 @@ def look_ups_in_loops(
         For each variable with such a look-up, the names of the loops, as `call/loop/`. The name of
         an operation inside a loop begins with the name of the loop.
     """
-    names = {}
+    names: dict[int, str] = {}
     for name, variable in variables.items():
         several = isinstance(variable, tf.distribute.DistributedValues)
         for part in variable.values if several else (variable,):

@@ -84,7 +84,7 @@ def _named_by(value: Any) -> list[Any]:
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, types.MethodType):
-        owner = value.__self__
+        owner: Any = value.__self__
         bound = hasattr(owner, "weakrefself_target__")  # TensorFlow's, for a tf.function
         return [owner.target if bound else owner, value.__func__]
     if isinstance(value, types.FunctionType):
