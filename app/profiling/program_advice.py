@@ -29,6 +29,8 @@ _ROW_OPTIMIZERS = {
 _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 _LARGE_SECONDS = 1e-3
 _DENSE_SHARE = 0.25  # of the operations of a step, from which on row-sparse updates are proposed
+_COMPILED = ("StatefulPartitionedCall", "PartitionedCall", "XlaLaunch")
+_COMPILED_SHARE = 0.8  # of the operations of a step, from which on XLA hides what takes the time
 # The share of a step outside of its operations from which on fewer calls are proposed.
 _OVERHEAD_SHARE = 0.35
 _STEPS = 16  # per call, as proposed
@@ -53,7 +55,7 @@ def advise_program(
         most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
         return _for_input(stage, work, most, cores)
     dense = _for_dense_updates(division, work)
-    return [dense] if dense else _for_overhead(division, work)
+    return [dense] if dense else _for_overhead(division, work) or _for_compiled_step(work)
 
 
 def _for_long_waits(waits: LongWaits) -> Change:
@@ -138,3 +140,15 @@ def _for_overhead(division: Division, work: Work) -> list[Change]:
     )
     gain = 1 / (1 - overhead * (1 - 1 / _STEPS))
     return [Change(f"steps_per_execution={_STEPS} in model.compile", gain, why)]
+
+
+def _for_compiled_step(work: Work) -> list[Change]:
+    """Return the advice to audit a step that XLA compiled into one operation, if it is one."""
+    compiled = sum(o.share for o in work.operations if o.part != INPUT and o.kind in _COMPILED)
+    if compiled < _COMPILED_SHARE * (1 - work.parts.get(INPUT, 0.0)) or not compiled:
+        return []
+    why = (
+        "XLA made one operation of the step, whose parts the profile does not show; the audit "
+        "finds updates of a whole table"
+    )
+    return [Change(f"{PACKAGE}.keras.audit(model), for a large embedding table", None, why)]

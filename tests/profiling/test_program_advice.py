@@ -97,6 +97,14 @@ def test_of_steps_that_mostly_start_operations():
     assert asked(COMPUTING, None, work(("dense/MatMul", "MatMul", "loss", 0.5))) == []
 
 
+def test_of_a_step_that_xla_compiled():
+    call = ("StatefulPartitionedCall", "StatefulPartitionedCall", "", 9.0)
+    done = work(call, ("dense/MatMul", "MatMul", "", 1.0))
+    ((what, speedup),) = asked(COMPUTING, None, done)
+    assert what.startswith("app.keras.audit(model)") and speedup is None
+    assert asked(COMPUTING, None, work(call, ("dense/MatMul", "MatMul", "", 9.0))) == []
+
+
 def test_of_waits_before_the_first_step_of_an_epoch():
     waits = LongWaits([0, 0], 8.0, 0.7, True)
     assert asked(WAITING, stage("f", "Map", 0), None, waits) == [
