@@ -69,19 +69,24 @@ class Findings(tuple[Finding, ...]):
 
     Attributes:
         least_bytes: The size of the smallest table that was audited, in bytes.
+        notes: Further lines of the report.
     """
 
     least_bytes: int
+    notes: tuple[str, ...]
 
-    def __new__(cls, findings: Iterable[Finding], least_bytes: int) -> Findings:
+    def __new__(
+        cls, findings: Iterable[Finding], least_bytes: int, notes: Iterable[str] = ()
+    ) -> Findings:
         """Return the findings in descending order of bytes.
 
         Args:
             findings: The findings in any order.
             least_bytes: The size of the smallest table that was audited, in bytes.
+            notes: Further lines of the report.
         """
         self = super().__new__(cls, sorted(findings, key=lambda finding: -finding.bytes))
-        self.least_bytes = least_bytes
+        self.least_bytes, self.notes = least_bytes, tuple(notes)
         return self
 
     @property
@@ -91,7 +96,8 @@ class Findings(tuple[Finding, ...]):
 
     def __str__(self) -> str:
         if not self:
-            return f"no operation on a whole table of {_size(self.least_bytes)} or more"
+            none = f"no operation on a whole table of {_size(self.least_bytes)} or more"
+            return "\n".join([none, *self.notes])
         rows = [
             (
                 _size(finding.bytes),
@@ -109,7 +115,7 @@ class Findings(tuple[Finding, ...]):
         lines.append("use instead:")
         advice = dict.fromkeys((finding.cause, finding.instead) for finding in self)
         lines += [f"  {cause}: {instead}" for cause, instead in advice]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def explained(touch: Touch) -> tuple[str, str]:

@@ -1,45 +1,27 @@
-"""The audit of a Keras model: operations of its step on whole tables, and their causes."""
+"""The audit of a training step of Keras: operations on whole tables, and their causes."""
 
 from __future__ import annotations
 
-import pathlib
-import re
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..auditing import whole
-from ..auditing.findings import Findings, Touch, instead, source_line
+from ..auditing.findings import Findings
+from ..auditing.loops import look_ups_in_loops
+from ..tables.variable import named_variables
+from .audit_causes import Causes, is_slot
 from .backend import require_tensorflow
-
-_OPTIMIZERS = {
-    "Adam": "LazyAdam",
-    "AdamW": "LazyAdamW",
-    "Adagrad": "Adagrad or RowwiseAdagrad",
-    "Ftrl": "Ftrl",
-    "SGD": "SGD",
-}
-# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
-_BY_ROW = (
-    f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
-    f"with an optimizer of {PACKAGE}.keras"
-)
-_REGULARIZED = (
-    f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
-)
-_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
-# Operations made in these files of Keras have a known cause.
-_KERAS = pathlib.PurePath(keras.__file__).parent
-_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
-_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
-_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
-_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
+from .step_parts import StepParts, find_parts, parts_of
+from .table_variable import TableVariable
 
 
-def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_BYTES) -> Findings:
+def audit(
+    model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = whole.LEAST_BYTES
+) -> Findings:
     """Return the operations of a training step that read, copy or write a whole table.
 
     Print the result. It is empty if every table is trained row by row. A table is a variable of
@@ -52,27 +34,79 @@ def audit(model: keras.Model, data: Any = None, least_bytes: int = whole.LEAST_B
     Example:
         print(app.keras.audit(model, (x, y)))
 
+    A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
+    function with its arguments. The report names the layers and optimizers that the function
+    uses: global names, names of enclosing functions, attributes of its object, and arguments.
+
+    Example:
+        print(app.keras.audit(train_step, (x, y)))  # for train_step(x, y)
+
     Args:
-        model: A compiled model: functional, Sequential or subclassed.
-        data: A batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches. Its shapes and
-            dtypes are used. By default the inputs of the model, with the mean of the outputs as
-            the loss; a subclassed model or one with its own train_step needs data.
+        model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a
+            `tf.function`, or a function that is traced as one.
+        data: For a model, a batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches. Its
+            shapes and dtypes are used. By default the inputs of the model, with the mean of the
+            outputs as the loss; a subclassed model or one with its own train_step needs data.
+            For a function, the tuple of its arguments, or a tf.data.Dataset of such tuples; a
+            single argument needs no tuple.
         least_bytes: The size of the smallest table to report, in bytes.
 
     Returns:
-        The findings in descending order of bytes (see `auditing.whole.findings`).
+        The findings in descending order of bytes (see `auditing.whole.findings`). Their text also
+        names the tables whose rows are not in a variable of the model.
 
     Raises:
-        ValueError: The model is not compiled, it needs data, or data is not made of tensors.
+        ValueError: The model is not compiled, it needs data, data is not made of tensors, or the
+            function does not take these arguments.
     """
     require_tensorflow()
-    if getattr(model, "optimizer", None) is None:
-        raise ValueError(f"{model.name} has no optimizer; call model.compile first")
-    function = _trace_step(model, data)
-    variables = _variables(model, function)
+    if isinstance(model, keras.Model):
+        if getattr(model, "optimizer", None) is None:
+            raise ValueError(
+                f"{model.name} has no optimizer; call model.compile first, or pass the function of "
+                "your own training step and its arguments"
+            )
+        function = _trace_step(model, data)
+        parts = parts_of([model])
+    else:
+        arguments = _arguments(model, data)
+        function = _trace_function(model, arguments)
+        parts = find_parts(model, arguments)
+    variables = _variables(parts, function)
     tables = whole.taken_by_row(function, variables, least_bytes)
-    tables |= {name for name in variables if any(_is_slot(name, table) for table in tables)}
-    return whole.findings(function, variables, least_bytes, tables, _Causes(model).explain)
+    tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
+    causes = Causes(parts, look_ups_in_loops(function, variables))
+    found = whole.findings(function, variables, least_bytes, tables, causes.explain)
+    return Findings(found, least_bytes, _notes(parts, causes))
+
+
+def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
+    """Return the arguments of a step function; raise ValueError if it does not take them."""
+    if not callable(function):
+        kind = type(function).__name__
+        raise ValueError(f"cannot audit a {kind}; pass a model, or the function of a training step")
+    if isinstance(data, tf.data.Dataset):
+        data = data.element_spec
+    arguments = tuple(data) if isinstance(data, (tuple, list)) else (data,)
+    arguments = () if data is None else arguments
+    if data is None and getattr(function, "input_signature", None) is not None:
+        return arguments  # the signature has the specs of all arguments
+    try:
+        called = getattr(function, "python_function", function)
+        inspect.signature(called).bind(*arguments)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ValueError(
+            f"{name}: {error}; pass data, the tuple of the arguments of one step"
+        ) from None
+    return arguments
+
+
+def _trace_function(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the ConcreteFunction of a step function for these arguments."""
+    if not hasattr(function, "get_concrete_function"):
+        function = tf.function(function)
+    return function.get_concrete_function(*arguments)
 
 
 def _trace_step(model: keras.Model, data: Any) -> Any:
@@ -84,10 +118,10 @@ def _trace_step(model: keras.Model, data: Any) -> Any:
         batch, train = _input_specs(model), _make_train_step_without_targets(model)
     else:
         batch, train = _data_specs(data), model.train_step
-    known = len(_all_variables(model))
+    known = len(parts_of([model]).variables)
     function = _trace(model, train, batch)
     # With a strategy, a trace that creates variables also initializes them: trace once more.
-    new = model._distribute_strategy is not None and len(_all_variables(model)) > known
+    new = model._distribute_strategy is not None and len(parts_of([model]).variables) > known
     return _trace(model, train, batch) if new else function
 
 
@@ -98,11 +132,6 @@ def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
     strategy = model.distribute_strategy
     run = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
     return run.get_concrete_function(batch)
-
-
-def _all_variables(model: keras.Model) -> list[keras.Variable]:
-    """Return the variables of the model, then those of its optimizers."""
-    return [*model.variables, *(v for each in _optimizers(model.optimizer) for v in each.variables)]
 
 
 def _input_specs(model: keras.Model) -> Any:
@@ -167,12 +196,12 @@ def _make_train_step_without_targets(model: keras.Model) -> Any:
     return train_step
 
 
-def _variables(model: keras.Model, function: Any) -> dict[str, tf.Variable]:
-    """Return variables by path: of the model, of the optimizer, then others that the step uses.
+def _variables(parts: StepParts, function: Any) -> dict[str, tf.Variable]:
+    """Return variables by path: of the layers and optimizers, then others that the step uses.
 
     Each is listed once. A path that is taken already gets one apostrophe or more.
     """
-    named = [(variable.path, variable.value) for variable in _all_variables(model)]
+    named = [pair for variable in parts.variables for pair in _stored(variable)]
     named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
     by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
@@ -185,97 +214,22 @@ def _variables(model: keras.Model, function: Any) -> dict[str, tf.Variable]:
     return by_path
 
 
-def _optimizers(optimizer: Any) -> list[Any]:
-    """Return the optimizers inside this one (LossScaleOptimizer, MultiOptimizer), then itself."""
-    wrapped = getattr(optimizer, "inner_optimizer", None)
-    wrapped = getattr(optimizer, "optimizers", []) if wrapped is None else [wrapped]
-    return [*(inner for each in wrapped for inner in _optimizers(each)), optimizer]
+def _stored(variable: keras.Variable) -> list[tuple[str, tf.Variable]]:
+    """Return the path and the TensorFlow variables that store the numbers of a Keras variable."""
+    if not isinstance(variable, TableVariable):
+        return [(variable.path, variable.value)]
+    if not isinstance(variable.table, tf.Module):
+        return []
+    stored = named_variables(variable.table)
+    return [(variable.path, values) for keys, values in stored if "slots" not in keys]
 
 
-def _is_slot(name: str, table: str) -> bool:
-    """Return whether Keras would give this name to an optimizer slot of the table."""
-    return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")
-
-
-class _Causes:
-    """Finds the part of a model that made an operation, by its name scope and call stack."""
-
-    def __init__(self, model: keras.Model):
-        self._optimizers = _optimizers(model.optimizer)
-        # Outer layers first, so that a variable belongs to the innermost.
-        self._layers = [layer for layer in model._flatten_layers() if layer is not model]
-        self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
-
-    def explain(self, touch: Touch) -> tuple[str, str]:
-        """Return the layer, optimizer or line that made an operation, and what to use instead."""
-        owner, variable = self._owner(touch.variable)
-        table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
-        files = {frame.filename for frame in touch.frames}
-        if _CONSTRAINTS in files:
-            return f"the constraint of {table}", _BY_ROW
-        if _REGULARIZERS in files:
-            return f"the regularizer of {table}", _REGULARIZED
-        scopes = touch.name.split("/")[:-1]
-        for optimizer in self._optimizers:
-            if _has_scope(optimizer, scopes):
-                return _optimizer(optimizer)
-        if _LOSS_SCALE in files:
-            scales = keras.optimizers.LossScaleOptimizer
-            return _optimizer(next(o for o in self._optimizers if isinstance(o, scales)))
-        layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
-        if layer is not None:
-            return _layer(layer, touch)
-        if _GRADIENT in files and getattr(variable, "regularizer", None):
-            return f"the regularizer of {table}", _REGULARIZED
-        if _GRADIENT in files:  # a sum of gradients that made one dense
-            return f"the gradient of {table}", _SUMMED
-        return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
-
-    def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
-        """Return the layer and the variable of a name or of its slot's name, or (None, None)."""
-        if name in self._owners:
-            return self._owners[name]
-        kept = (owned for path, owned in self._owners.items() if _is_slot(name, path))
-        return next(kept, (None, None))
-
-    def _innermost(self, scopes: Iterable[str]) -> keras.layers.Layer | None:
-        """Return the layer of the last scope that belongs to a layer, or None."""
-        for scope in reversed(list(scopes)):
-            for layer in self._layers:
-                if _has_scope(layer, [scope]):
-                    return layer
-        return None
-
-
-def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
-    """Return whether a scope has the name of a layer or optimizer, with or without _1, _2, ..."""
-    return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
-
-
-def _frames_in_step(frames: list[Any]) -> list[Any]:
-    """Return the frames below the last one of this file, or all frames if none is of this file."""
-    way = [index for index, frame in enumerate(frames) if frame.filename == __file__]
-    return frames[way[-1] + 1 :] if way else frames
-
-
-def _is_keras(path: str) -> bool:
-    return path.startswith(str(_KERAS))
-
-
-def _optimizer(optimizer: Any) -> tuple[str, str]:
-    """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
-    kind = type(optimizer)
-    cause = f"{kind.__name__} {optimizer.name!r}"
-    if kind.__module__.startswith(f"{PACKAGE}.keras"):
-        return cause, f"a layer with a row-sparse gradient, such as {PACKAGE}.keras.RowEmbedding"
-    if kind.__name__ == "LossScaleOptimizer":
-        return cause, f"{PACKAGE}.keras.LossScaleOptimizer"
-    ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
-    return cause, f"{PACKAGE}.keras.{ours}, with {PACKAGE}.keras.RowEmbedding"
-
-
-def _layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
-    """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
-    stock = isinstance(layer, keras.layers.Embedding)
-    remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
-    return f"{type(layer).__name__} {layer.name!r}", remedy
+def _notes(parts: StepParts, causes: Causes) -> list[str]:
+    """Return a line for each table whose rows are not in a variable of the model."""
+    variables = {v.path: v for layer in parts.layers for v in layer.variables}
+    return [
+        f"the rows of {causes.describe(variable)} are not in a variable of the model; a step reads "
+        "and writes only the rows of its batch"
+        for variable in variables.values()
+        if isinstance(variable, TableVariable)
+    ]

@@ -87,6 +87,7 @@ class TableVariable(keras.Variable):
             rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
+                self._refuse_loop()
                 return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
 
             return rows_ND, gradient
@@ -160,6 +161,17 @@ class TableVariable(keras.Variable):
             with concurrent.futures.ThreadPoolExecutor(1) as thread:
                 self._export = export, thread.submit(export_rows, self.table).result()
         return self._export[1]
+
+    def _refuse_loop(self) -> None:
+        """Raise ValueError if the gradient of a loop is traced, which would be dense."""
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if type(graph).__name__ == "_WhileBodyGradFuncGraph":
+                raise ValueError(
+                    f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
+                    "dense; look up the rows of all passes before the loop, and pass them to it"
+                )
+            graph = getattr(graph, "outer_graph", None)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return what tf.train.Checkpoint saves: the rows, under the key of a variable."""

@@ -104,13 +104,13 @@ def warn_of_dense_gradient(variable: Any) -> None:
 def warn_of_whole_read(variable: Any) -> None:
     """Warn if the step being traced has also read the whole of a table that it updates by row.
 
-    Does nothing in eager mode and under XLA.
+    Does nothing in eager mode, under XLA and for a `TableVariable`.
 
     Args:
         variable: The table.
     """
     if tf.executing_eagerly() or isinstance(variable, TableVariable):
-        return
+        return  # a `TableVariable` has no rows to copy
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
     graph, readers = tf.compat.v1.get_default_graph(), set()
     while graph is not None:  # the update may be in a branch of the step

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+import math
 
 from .. import __name__ as PACKAGE
 from ..config import Config, ModelConfig, OptimizerConfig
 from ..config.settings import by_name, fields
+from .changes import Change
 from .division import Division
+from .long_waits import LongWaits
 from .operations import Work
+from .program_advice import advise_program
 from .stages import Stage
 
 # Stages before the cache of --cache, which run in the first epoch only.
 _CACHED = ("tokenize", "read")
 # Stages that --map_parallelism runs in parallel, and that a data service runs on its workers.
 _PARALLEL = ("tokenize", "rows", "bags")
-# Types of stages that take num_parallel_calls.
-_MAP = re.compile(r"(Parallel)?Map(AndBatch)?(V\d+)?$")
 _LEAST_SPEEDUP = 1.05  # smaller ones are not reported
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 
 _MEASURED = "data/benchmarks/README.md"
 
 
-class Change(NamedTuple):
-    """A proposed change.
-
-    Attributes:
-        what: A flag with its value, a command, or a call of tf.data.
-        speedup: The greatest speed to expect after the change, over the speed before it.
-        why: The reason, a sentence.
-        new_workdir: Whether the change needs a new workdir, as files in it depend on the flag.
-    """
-
-    what: str
-    speedup: float
-    why: str
-    new_workdir: bool = False
-
-
 def advise(
-    division: Division, stage: Stage | None, work: Work, config: Config | None, cores: int
+    division: Division,
+    stage: Stage | None,
+    work: Work,
+    config: Config | None,
+    cores: int,
+    waits: LongWaits | None = None,
 ) -> list[Change]:
     """Return changes that would make a run faster, by the verdict of the division.
 
@@ -51,35 +40,31 @@ def advise(
         work: The operations.
         config: The settings of the run; None if it was not a run of app.train.
         cores: The cores of the machine.
+        waits: The steps that wait far longer for input than the others, or None.
 
     Returns:
-        Changes with a speedup of 1.05 or more, the greatest first; empty if none is known.
+        Changes with a speedup of 1.05 or more, the greatest first, after those whose speedup the
+        profile cannot tell; empty if none is known.
     """
-    changes = []
-    if division.verdict == "input-bound":
+    if config is None:
+        changes = advise_program(division, stage, work, cores, waits)
+    elif division.verdict == "input-bound":
         changes = _for_input(division, stage, config, cores)
-    elif config is not None and division.verdict == "launch-bound":
+    elif division.verdict == "launch-bound":
         changes = [_double("batch_tokens", config, division.shares["launch"])]
-    elif config is not None and division.verdict == "host-bound":
+    elif division.verdict == "host-bound":
         host = division.shares["host_compute"] + division.shares["other"]
         changes = [_double("steps_per_call", config, host)]
-    elif config is not None:
+    else:
         changes = _for_device(division, work, config)
-    changes = [change for change in changes if change.speedup >= _LEAST_SPEEDUP]
-    return sorted(changes, key=lambda change: -change.speedup)
+    known = [change for change in changes if (change.speedup or _LEAST_SPEEDUP) >= _LEAST_SPEEDUP]
+    return sorted(known, key=lambda change: -(change.speedup or math.inf))
 
 
-def _for_input(
-    division: Division, stage: Stage | None, config: Config | None, cores: int
-) -> list[Change]:
-    """Return changes for a run whose steps wait for input, by its slowest stage.
-
-    Without `config`, return changes of a tf.data pipeline.
-    """
+def _for_input(division: Division, stage: Stage | None, config: Config, cores: int) -> list[Change]:
+    """Return changes for a run whose steps wait for input, by its slowest stage."""
     waiting = division.shares["input"]
     most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
-    if config is None:
-        return _for_tf_data(stage, most, cores)
     name = stage.name if stage else ""
     settings, changes = config.input, []
     if settings.prefetch == 0:
@@ -110,25 +95,6 @@ def _for_input(
         )
         changes.append(Change(f"--data_service=HOST:PORT{cache}", most, why))
     return changes
-
-
-def _for_tf_data(stage: Stage | None, most: float, cores: int) -> list[Change]:
-    """Return changes of a tf.data pipeline that is not one of Lexrow.
-
-    Args:
-        stage: The slowest stage, or None.
-        most: The speedup when no step waits.
-        cores: The cores of the machine.
-    """
-    if stage and _MAP.match(stage.kind) and stage.parallelism < cores:
-        calls = max(stage.parallelism, 1)
-        why = f"{stage} runs {calls} at a time on {cores} cores"
-        gain = min(most, cores / calls)
-        return [Change("num_parallel_calls=tf.data.AUTOTUNE", gain, why)]
-    return [
-        Change("cache() after the slowest stage", most, "it then runs in the first epoch only"),
-        Change("prefetch(tf.data.AUTOTUNE)", most, "batches are made while the steps run"),
-    ]
 
 
 def _for_device(division: Division, work: Work, config: Config) -> list[Change]:

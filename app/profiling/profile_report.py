@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from ..config import Config
 from ..errors import RunError
-from .advice import Change, advise
+from .advice import advise
+from .changes import Change
 from .division import TRUSTED_CALLS, Division, divide
+from .long_waits import LongWaits, find_long_waits
 from .operations import Work, collect_work
 from .profiles import read
 from .stages import Stage, find_slowest
@@ -33,6 +35,7 @@ class Diagnosis(NamedTuple):
         steps: The steps of a call of the train function; 1 if not known.
         tokens: The tokens of a step; 1 if not known.
         division: The parts of the time of a call.
+        long_waits: The steps that wait far longer for input than the others, or None.
         stage: The slowest stage of the pipeline, or None.
         work: The operations.
         changes: Proposed changes, best first.
@@ -42,6 +45,7 @@ class Diagnosis(NamedTuple):
     steps: int
     tokens: int
     division: Division
+    long_waits: LongWaits | None
     stage: Stage | None
     work: Work
     changes: list[Change]
@@ -76,9 +80,10 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
             "marked as by tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
         )
     stage = find_slowest(recorded.events)
-    changes = advise(division, stage, work, config, os.cpu_count() or 1)
+    waits = find_long_waits(recorded.events)
+    changes = advise(division, stage, work, config, os.cpu_count() or 1, waits)
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
-    return Diagnosis(profile, steps, tokens, division, stage, work, changes)
+    return Diagnosis(profile, steps, tokens, division, waits, stage, work, changes)
 
 
 def text(diagnosis: Diagnosis) -> str:
@@ -100,6 +105,7 @@ def text(diagnosis: Diagnosis) -> str:
         f"step       {diagnosis.milliseconds:.3g} ms{call}: {parts}",
         f"verdict    {division.verdict}: {MEANINGS[division.verdict]}"
         + ("; the CPU is the device" if division.cpu_only else ""),
+        *([f"waits      {diagnosis.long_waits}"] if diagnosis.long_waits else []),
         "tf.data    "
         + (
             f"the slowest stage is {stage}: {stage.share:.0%} of the pipeline's time"
@@ -120,10 +126,9 @@ def text(diagnosis: Diagnosis) -> str:
         lines.append("change     nothing: no flag is known to make this faster")
     for number, change in enumerate(diagnosis.changes):
         new = "; needs a new --workdir" if change.new_workdir else ""
-        lines.append(
-            f"{'change' if number == 0 else 'or':<10} {change.what}: up to {change.speedup:.2f} "
-            f"times as fast; {change.why}{new}"
-        )
+        gain = f"up to {change.speedup:.2f} times as fast; " if change.speedup else ""
+        begin = "change" if number == 0 else "or"
+        lines.append(f"{begin:<10} {change.what}: {gain}{change.why}{new}")
     return "\n".join(lines)
 
 
@@ -154,6 +159,7 @@ def record(diagnosis: Diagnosis) -> dict[str, Any]:
         "shares": division.shares,
         "verdict": division.verdict,
         "cpu_only": division.cpu_only,
+        "long_waits": diagnosis.long_waits and diagnosis.long_waits._asdict(),
         "stage": diagnosis.stage and {"label": str(diagnosis.stage), **diagnosis.stage._asdict()},
         "parts": diagnosis.work.parts,
         "operations": [o._asdict() for o in diagnosis.work.operations[:_HEAVIEST]],

@@ -7,12 +7,7 @@ import tensorflow as tf
 
 from app import keras as ours
 from app.keras import audit
-
-ROWS, COLUMNS, LENGTH = 60, 4, 5
-TABLE = ROWS * COLUMNS * 4  # bytes
-# A row-wise slot counts as well.
-LEAST = ROWS * 4
-BATCH = np.zeros((3, LENGTH), np.int32), np.zeros((3, 1), np.float32)
+from tests.keras.audited import BATCH, COLUMNS, LEAST, LENGTH, ROWS, TABLE, causes, tables
 
 STOCK = {
     "adam": lambda: keras.optimizers.Adam(0.1),
@@ -49,15 +44,6 @@ def make(optimizer, embedding=keras.layers.Embedding, compiled=False, **kwargs):
 def weights(model):
     variables = [*model.variables, *model.optimizer.variables]
     return {variable.path: variable.numpy().copy() for variable in variables}
-
-
-def causes(findings):
-    return {finding.cause: finding.instead for finding in findings}
-
-
-def tables(findings):
-    """How many tables' bytes are read and written."""
-    return findings.total / TABLE
 
 
 def test_the_report_on_stock_adam_tells_every_pass_over_the_table_and_the_remedy():

@@ -77,25 +77,6 @@ def test_of_a_run_that_waits_for_its_input(given, epochs, slowest, expected):
     assert asked(WAITING, config, slowest) == expected
 
 
-@pytest.mark.parametrize(
-    ("slowest", "expected"),
-    [
-        (stage("f", "Map", 0), [("num_parallel_calls=tf.data.AUTOTUNE", 2.0)]),
-        (
-            stage("f"),
-            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
-        ),
-        (
-            stage("f", "FlatMap", 0),
-            [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)],
-        ),
-        (None, [("cache() after the slowest stage", 4.0), ("prefetch(tf.data.AUTOTUNE)", 4.0)]),
-    ],
-)
-def test_of_a_pipeline_that_is_not_ours(slowest, expected):
-    assert asked(WAITING, None, slowest) == expected
-
-
 def test_of_a_host_that_is_busy():
     config = Config(input=InputConfig(steps_per_call=8))
     found = advise(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)

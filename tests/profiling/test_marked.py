@@ -74,4 +74,6 @@ def test_a_profile_of_keras(tmp_path):
     assert found.division.trusted and 30 < found.division.calls <= 42
     assert found.division.verdict == "input-bound"
     assert found.stage.name == "slow"
-    assert found.changes[0].what == "num_parallel_calls=tf.data.AUTOTUNE"
+    assert found.changes[0].what == "batch() before the map, or TensorFlow operations in it"
+    assert found.changes[0].speedup is None
+    assert "change     batch() before the map" in profile_report.text(found)
