@@ -41,7 +41,9 @@ def _trained(devices: int) -> dict:
     loss = outputs.make_loss(settings, outputs.OutputSpec(counts(WORDS), DIM, TARGETS, seed=1))
     model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
     places = [f"CPU:{number}" for number in range(devices)]
-    tables = storage.make_tables(model.tables(), Config(model=settings), places, Workdir("none"))
+    tables = storage.make_tables(
+        model.tables(), Config(model=settings), places, Workdir("none"), slots=optimizer.slots
+    )
     function = train_function(model, tables, optimizer, seed=1)
     batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).data for n in range(3)])
     with tf.device("CPU:0"):
