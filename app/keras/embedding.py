@@ -137,7 +137,9 @@ class RowEmbedding(keras.layers.Embedding):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
-        config = super().get_config() | {"table": self.table}
+        config = super().get_config()
+        if self.table != "device":  # the default is left out: Keras reads the rest, too
+            config["table"] = self.table
         if self.table == "file":
             config |= {"table_file": self.table_file, "table_id": self.table_id}
         return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
