@@ -44,7 +44,7 @@ class RoundedTable(tf.Module):
         seed: int = 0,
     ):
         tf.Module.__init__(self)
-        self.rows, self.columns, self.slots = rows, columns, {}
+        self.rows, self.columns = rows, columns
         self.dtype, self.rounding, self.slot_dtype, self.seed = dtype, rounding, slot_dtype, seed
         self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
         if self.is_stochastic:
@@ -79,6 +79,7 @@ class RoundedTable(tf.Module):
         Args:
             slots: The new slots by name.
         """
+        self.slots = getattr(self, "slots", {})  # after the rows, as checkpoints are checked
         for name, slot in slots.items():
             columns = slot.columns or self.columns
             self.slots[name] = self._make_slot(
