@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
-from .initial import Constant, Initial, initial_rows
+from .initial import Constant, Initial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,21 +194,34 @@ def make(
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
-        values = initial if isinstance(initial, Constant) else _ShardValues(initial, plan, shard)
-        shard_seed = seed + (shard << 32)
+        values, shard_seed = _shard_values(initial, plan, shard), seed + (shard << 32)
         with tf.device(device):
             parts.append(DeviceTable(plan.size(shard), columns, values, seed=shard_seed, **options))
     return ShardedTable(parts, plan)
+
+
+def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
+    """Return a function that makes the initial values of one shard.
+
+    If values cannot be made by id, it makes the whole table and takes the rows of the shard. XLA
+    must not compile that, because it draws other random numbers.
+    """
+    if initial is tf.zeros or isinstance(initial, Constant):
+        return initial
+    if hasattr(initial, "rows"):
+        return _ShardValues(initial, plan, shard)
+    return lambda shape: tf.gather(
+        initial((plan.rows, shape[1])), plan.ids(shard, tf.range(shape[0]))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _ShardValues:
     """The initial values of a shard, made by id: row r of the shard has the values of its id."""
 
-    initial: Initial
+    initial: Any
     plan: ShardingPlan
     shard: int
 
     def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
-        ids_U = self.plan.ids(self.shard, rows_U)
-        return initial_rows(self.initial, ids_U, (self.plan.rows, columns))
+        return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)

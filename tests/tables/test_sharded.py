@@ -22,6 +22,10 @@ def by_hand(shape):
     return tf.constant(VALUES)
 
 
+def drawn(shape):
+    return tf.random.stateless_normal(shape, [3, 5])
+
+
 def make(rule="mod", parts=3, initial=by_hand, rows=ROWS, **options):
     return sharded.make(rows, COLUMNS, initial, ["CPU:0"] * parts, rule, **options)
 
@@ -96,7 +100,7 @@ def test_an_id_out_of_range_is_refused_on_a_cpu(rule, wrong):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("initial", [Uniform(0.5, 3), Constant(0.25), tf.zeros, by_hand])
+@pytest.mark.parametrize("initial", [Uniform(0.5, 3), Constant(0.25), tf.zeros, by_hand, drawn])
 def test_it_starts_as_a_table_on_one_device(rule, initial):
     for dtype in (tf.float32, tf.bfloat16):
         expected = DeviceTable(ROWS, COLUMNS, initial, dtype)
