@@ -257,7 +257,7 @@ def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
     rule, share = config.ratings.split, config.input.heldout_share
     count = len(pairs.users_N)
     is_heldout_N = np.zeros(count, bool)
-    if not share:
+    if not share or not count:
         return is_heldout_N
     if rule == "time" and pairs.times_N is None:
         raise UsageError("--split=time: the pairs have no times; name --time_column, or another")

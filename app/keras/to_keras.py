@@ -37,7 +37,7 @@ def _stock_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
     """Return a new layer of Keras with the arguments of a layer, without its weights."""
     if type(layer) is RowEmbedding:
         config: dict[str, Any] = layer.get_config()
-        for name in ("table", "table_file", "table_id"):
+        for name in ("table", "table_file", "table_id", "hot_rows"):
             config.pop(name, None)
         return keras.layers.Embedding.from_config(config)
     if type(layer).__module__.startswith(f"{PACKAGE}."):

@@ -112,6 +112,7 @@ def test_pairs_held_out_of_nobody_known():
         ({"split": "time", "heldout_share": 0.5}, "the pairs have no times"),
         ({"min_rating": "3"}, "the pairs have no ratings"),
         ({"min_count": 3}, "no pair is left to train on"),
+        ({"min_count": 3, "split": "leave_one_out", "heldout_share": 0.5}, "no pair is left"),
     ],
 )
 def test_what_is_refused(settings, message):

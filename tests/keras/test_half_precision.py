@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from pathlib import Path
+import threading
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import SGD, ClassSoftmax, LazyAdam, RowEmbedding, RowwiseAdagrad
-from app.system.host_memory import read_field
+from app.system.host_memory import resident_bytes
 from tests.keras import table_models as models
 
 HALVES = ["bfloat16", "float16"]
@@ -107,14 +107,21 @@ ROWS, COLUMNS = 1_000_000, 128
 
 @contextlib.contextmanager
 def peak_memory():
-    """A function for the most memory since the start of the block, less that at the start."""
-    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to VmRSS
+    """A function for the most memory in the block, less that at its start."""
+    before, is_over, peak = resident_bytes(), threading.Event(), [0]
 
-    def most():
-        return int(read_field(Path("/proc/self/status"), "VmHWM").split()[0]) * 1024
+    def sample():
+        while not is_over.wait(0.001):
+            peak.append(resident_bytes() - before)
 
-    before = most()
-    yield lambda: most() - before
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield lambda: max(peak)
+    finally:
+        peak.append(resident_bytes() - before)
+        is_over.set()
+        thread.join()
 
 
 def make_embedding(kind, initializer="uniform"):

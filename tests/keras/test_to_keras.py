@@ -13,9 +13,12 @@ from tests.keras import table_models as models
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
-@pytest.mark.parametrize("kind", ["device", *models.KINDS])
-def test_the_copy_has_stock_layers_and_the_same_answers(kind, tmp_path):
-    model = models.make_model(models.make_layer(kind, tmp_path))
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [*((kind, {}) for kind in ["device", *models.KINDS]), ("host", {"hot_rows": 4})],
+)
+def test_the_copy_has_stock_layers_and_the_same_answers(kind, options, tmp_path):
+    model = models.make_model(models.make_layer(kind, tmp_path, **options))
     copy = to_keras(model)
     assert type(copy.layers[0]) is keras.layers.Embedding
     assert copy.layers[0].name == model.layers[0].name
