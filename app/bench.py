@@ -111,7 +111,7 @@ def _help(by_case: dict[str, dataclasses.Field]) -> str:
 
 
 def _settings(case: str) -> Options:
-    """Return the options of a case: the given flags, and a default for each flag that is not given.
+    """Return the options of a case: the given flags, and the defaults of all other options.
 
     Raise UsageError if a given flag is not an option of the case, or its value is not allowed.
     """

@@ -274,7 +274,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 
 
 def _check_dynamic(values: dict[str, Any]) -> None:
-    """Raise UsageError if a flag needs a vocabulary (a dynamic table has none), or min_count > 255."""
+    """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
     for name, allowed in (
         ("task", "words"),
         ("loss", "negative_sampling"),
