@@ -74,7 +74,7 @@ def interleave_sources(
     """
 
     def read_until_error(index: int) -> Iterator[Any]:
-        """Yield the elements of a source until any source has an error; put its own in `progress`."""
+        """Yield the elements of a source until any has an error; put its own in `progress`."""
         try:
             for item in read(index):
                 if progress.error is not None:

@@ -176,7 +176,7 @@ def _split_items(value: str, flag: str) -> list[str]:
 
 
 def _is_builtin(item: str) -> bool:
-    """Return whether an item of --corpus is not a file but `text8` or `docstrings` (also with `:`)."""
+    """Return whether an item is `text8`, `docstrings` or `docstrings:...`, and so not a file."""
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 

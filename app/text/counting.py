@@ -50,7 +50,7 @@ def count_tokens(
     split = make_splitter(corpus)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return unique tokens, their counts, and the numbers of documents and of long tokens."""
+        """Return unique tokens, their counts, documents with a token, and dropped long tokens."""
         # Counted within a block, so that few strings cross to Python. Line ends are white space to
         # every tokenizer, so documents are split only if they are counted.
         texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
