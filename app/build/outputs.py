@@ -74,7 +74,7 @@ def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    """Return the loss; divide the words into classes, and the classes over several devices; log it.
+    """Divide the words into classes, and these over --class_devices; log it, return the loss.
 
     Raise UsageError for more classes than words, or more devices than classes.
     """
