@@ -55,7 +55,17 @@ def _run(name: str, settings: Options) -> Result:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the named case, print its table, and write the files of --json and --plot."""
+    """Run the named case, print its table, and write the files of --json and --plot.
+
+    The folders of all output files are made before the run.
+
+    Args:
+        arguments: The arguments that are not flags: the name of one case.
+
+    Raises:
+        UsageError: The case, a flag or an output file is not possible.
+        RunError: The run failed, or an output file cannot be written.
+    """
     case = _case(arguments)
     settings = _settings(case)
     _check_outputs(settings)
@@ -70,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def define() -> None:
-    """Define a flag for every option of every case."""
+    """Define a global flag, without a default, for every option of every case."""
     for name, by_case in _fields().items():
         (parser,) = set(map(flags.parser, by_case.values()))  # a flag has one type in all cases
         absl_flags.DEFINE(parser, name, None, _help(by_case), flag_values=absl_flags.FLAGS)
@@ -88,7 +98,8 @@ def _fields() -> dict[str, dict[str, dataclasses.Field]]:
 def _help(by_case: dict[str, dataclasses.Field]) -> str:
     """Return the help of a flag, with one text for all cases that share text and default.
 
-    The cases are named before each text, unless all cases share one.
+    A default that is not empty ends its text. The cases are named before each text, unless all
+    cases share one.
     """
     cases: dict[str, list[str]] = {}
     for name, field in by_case.items():
@@ -100,9 +111,9 @@ def _help(by_case: dict[str, dataclasses.Field]) -> str:
 
 
 def _settings(case: str) -> Options:
-    """Return the options of a case from the given flags.
+    """Return the options of a case: the given flags, and the defaults of all other options.
 
-    Raise UsageError if a given flag is not an option of the case.
+    Raise UsageError if a given flag is not an option of the case, or its value is not allowed.
     """
     fields, values = _fields(), absl_flags.FLAGS
     present = {name: values[name].value for name in fields if values[name].present}
@@ -126,7 +137,11 @@ def _case(arguments: Sequence[str]) -> str:
 
 
 def _check_outputs(settings: Options) -> None:
-    """Create the folders of the output files; raise UsageError for one that cannot be written."""
+    """Create the folders of the output files, and the folder of --keep.
+
+    Raise UsageError if one cannot be written, the file of --json or --plot is a folder, --plot has
+    an unknown suffix, or matplotlib is missing for it.
+    """
     if settings.plot:
         picture.check(settings.plot)
     for name in ("json", "plot", "keep"):

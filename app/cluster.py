@@ -32,7 +32,14 @@ _OWN_FLAGS = ("workers", "ps", "data_workers", "port", "kill_worker_after")
 def main(arguments: Sequence[str]) -> None:
     """Run the cluster until its run is finished, and exit with the code of the chief.
 
-    Without --workers, serve data until Ctrl-C or SIGTERM instead.
+    Without --workers, serve data until Ctrl-C or SIGTERM instead, and return.
+
+    Args:
+        arguments: The arguments after the `--`: the flags of app.train.
+
+    Raises:
+        UsageError: The flags are not possible, or a port is in use.
+        RunError: A process cannot be started, or keeps ending.
     """
     values = absl_flags.FLAGS
     workers, servers, port = values.workers, values.ps, values.port
@@ -111,7 +118,8 @@ def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
         The arguments, followed by the added flags that they lack.
 
     Raises:
-        UsageError: A flag to add has another value already, or an argument is no flag of app.train.
+        UsageError: A flag to add has another value already, or an argument is no flag of app.train
+            or has a wrong value.
     """
     values = absl_flags.FLAGS
     before = {name: values[name].present for name in _OWN_FLAGS}

@@ -22,7 +22,14 @@ from .evaluation import score_report
 
 
 def main(_: Sequence[str]) -> None:
-    """Print a table of scores, and write the scores to the file of --json, if given."""
+    """Score word vectors or, with --heldout, the run of a workdir; print the scores.
+
+    They are also written to the file of --json, if given.
+
+    Raises:
+        UsageError: The flags, the vectors, the workdir or a file to score on cannot be used.
+        RunError: There is no checkpoint that can be read, or --json cannot be written.
+    """
     values = absl_flags.FLAGS
     if values.heldout:
         text, record = _score_heldout(values.workdir, values.heldout)
@@ -57,7 +64,12 @@ def define() -> None:
 def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of the run in a workdir on held-out files, as text and as JSON values.
 
-    It starts TensorFlow. UsageError is raised if the run is of no task with such scores.
+    --top replaces the value of the run. TensorFlow is started.
+
+    Raises:
+        UsageError: --top is wrong, the run is of no task with such scores, or a file cannot be
+            used.
+        RunError: There is no checkpoint that can be read.
     """
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top

@@ -18,7 +18,7 @@ from .types import WordVectors
 
 
 def _saved_model(vectors: WordVectors, path: str) -> None:
-    """Start TensorFlow, and write word vectors as a SavedModel."""
+    """Start TensorFlow, and write word vectors as a SavedModel to the folder `path`."""
     startup.start_tensorflow()  # only this format needs TensorFlow
     from .exporting import saved_model
 
@@ -34,7 +34,13 @@ FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
 
 
 def main(_: Sequence[str]) -> None:
-    """Write the vectors or the model in the format of --format, and print a message."""
+    """Write the vectors or the model to --output in the format of --format, and print a message.
+
+    Raises:
+        UsageError: --output is empty, the task has no such format, or the vectors or the workdir
+            cannot be used.
+        RunError: There is no checkpoint that can be read, or --output cannot be written.
+    """
     values = absl_flags.FLAGS
     if not values.output:
         raise UsageError("--output= is empty; name the file or folder to write")

@@ -16,7 +16,16 @@ from .evaluation.lexicon import make_lexicon
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the nearest words of each given word, or of --analogy, with their cosines."""
+    """Print the nearest words of each given word, or of --analogy, with their cosines.
+
+    Args:
+        words: The words; none with --analogy.
+
+    Raises:
+        UsageError: Not exactly one of words and --analogy is given, a word is unknown, or the
+            vectors cannot be used.
+        RunError: The workdir has no checkpoint that can be read.
+    """
     values = absl_flags.FLAGS
     if bool(words) == bool(values.analogy):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')

@@ -26,7 +26,12 @@ _BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
 def main(_: Sequence[str]) -> None:
     """Print the labels of each line of standard input as soon as the line arrives.
 
-    At the end, warn about lines that were cut because they are too long.
+    A line gets its --k most probable labels, without labels below --threshold, as text or (--json)
+    as a JSON object. At the end, a warning is logged about lines that were cut as too long.
+
+    Raises:
+        UsageError: The workdir has no trained classifier.
+        RunError: There is no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
     stored = flags.stored_in(values.workdir)
@@ -63,17 +68,18 @@ def define() -> None:
 def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:
     """Yield the lines of a file in lists, each list as soon as its lines were read.
 
-    A byte-order mark at the beginning is skipped. Bytes that are no UTF-8 are replaced.
+    A byte-order mark at the beginning is skipped. Bytes that are no UTF-8 become U+FFFD.
 
     Args:
         file: A binary file, which may be a pipe.
         longest: The bytes at which a line is cut.
 
     Yields:
-        The lines of a block, and the number of them that were cut.
+        The lines of a block without their line feeds, and the number of them that were cut.
     """
 
     def cut(lines: list[bytes]) -> tuple[list[bytes], int]:
+        """Return the lines, cut and in valid UTF-8, and the number of lines that were too long."""
         return [_utf8(line[:longest]) for line in lines], sum(len(line) > longest for line in lines)
 
     rest, is_start = b"", True
@@ -95,10 +101,12 @@ def _utf8(line: bytes) -> bytes:
 
 
 def _as_text(labels: list[tuple[str, float]]) -> str:
+    """Return each label and its probability in six digits, with blanks between them."""
     return " ".join(f"{label} {probability:.6g}" for label, probability in labels)
 
 
 def _as_json(labels: list[tuple[str, float]]) -> str:
+    """Return a JSON object of labels and probabilities, in one line."""
     return json.dumps(dict(labels), ensure_ascii=False)
 
 

@@ -29,6 +29,10 @@ def main(_: Sequence[str]) -> None:
     """Print the diagnosis of a recorded profile or, with --live, of measurements made now.
 
     Write the files of --json and --plot, if given.
+
+    Raises:
+        UsageError: The flags are not possible together, or --workdir or --before has no profile.
+        RunError: A profile is damaged, the measurement fails, or a file cannot be written.
     """
     values = absl_flags.FLAGS
     if values.live and (values.before or values.plot):
@@ -60,7 +64,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: --workdir is empty, a folder has no profile, a stored flag is wrong, or only one
             of the two profiles is of `app.train`.
-        RunError: The picture cannot be written.
+        RunError: A profile is damaged or has no whole call, or the picture cannot be written.
     """
     values = absl_flags.FLAGS
     if not values.workdir:
@@ -84,7 +88,14 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
 
 
 def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
-    """Return the diagnosis of the newest profile below a folder, named by a flag for messages."""
+    """Return the diagnosis of the newest profile below a folder.
+
+    It uses the settings in the `flags.cfg` of the profile's run, if there is one.
+
+    Args:
+        flag: The name of the flag that gave the folder, for messages.
+        path: The folder to search.
+    """
     profile = profiles.find_newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
     stored = flags.stored_in(profile.resolve().parents[3])
@@ -95,7 +106,12 @@ def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
 def _measure_live() -> tuple[str, dict[str, Any]]:
     """Measure the input and the steps now; return the rates as text and as JSON values.
 
-    Nothing is written to the workdir, and the tables are always in memory.
+    TensorFlow is started. All settings of tables have their defaults, so that new tables in the
+    memory of the device are trained. Nothing is written to the workdir.
+
+    Raises:
+        UsageError: A flag or the input is not possible.
+        RunError: The input cannot be read, or gives no batch.
     """
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())

@@ -25,7 +25,17 @@ _SHOWN = 5  # of the users that are not known
 
 
 def main(users: Sequence[str]) -> None:
-    """Print the best items of each known user, then raise UsageError if some users are unknown."""
+    """Print the best items of each known user, then raise UsageError if some users are unknown.
+
+    Items that the user has in the training pairs are left out, unless --include_known is given.
+
+    Args:
+        users: The names of users; if there are none, they are read from standard input.
+
+    Raises:
+        UsageError: The workdir has no recommender, or at the end: some users are unknown.
+        RunError: There is no checkpoint that can be read.
+    """
     values = absl_flags.FLAGS
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
@@ -57,6 +67,8 @@ def main(users: Sequence[str]) -> None:
 
 def _lines(file: BinaryIO) -> Iterator[str]:
     """Yield the users that a file names, a line each; skip blank lines.
+
+    Bytes that are no UTF-8 become U+FFFD. Of a name only the line end is cut.
 
     Raises:
         UsageError: A line is longer than any name.

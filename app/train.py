@@ -15,7 +15,12 @@ from .cli import flags, startup
 
 
 def main(_: Sequence[str]) -> None:
-    """Train the task that --task names, then log the scores of the result."""
+    """Train the task that --task names, then log the scores of the result, if there are any.
+
+    Raises:
+        UsageError: The flags, the input and the workdir do not fit together.
+        RunError: Training failed, or SIGINT or SIGTERM stopped it.
+    """
     config = flags.parsed()
     startup.start_tensorflow()
     from .training.run import train_and_evaluate

@@ -74,7 +74,10 @@ def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    """Divide the words into classes, and the classes over devices; log both, return the loss."""
+    """Divide the words into classes, and these over --class_devices; log it, return the loss.
+
+    Raise UsageError for more classes than words, or more devices than classes.
+    """
     counts_V, columns, targets, _ = spec
     words, device_count = len(counts_V), settings.class_devices
     if settings.classes > words:
@@ -107,7 +110,10 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
 
 
 def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    """Return the loss; raise UsageError if --cutoffs is not possible with this vocabulary."""
+    """Return the loss, its cutoffs chosen by cost if --cutoffs is empty.
+
+    Raise UsageError if --cutoffs is not possible with this vocabulary.
+    """
     try:
         cutoffs = numbers(settings.cutoffs)
         return AdaptiveSoftmax(spec.counts_V, spec.columns, cutoffs, seed=spec.seed)
@@ -181,7 +187,7 @@ def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) 
 
 
 def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
-    """Return the loss; raise UsageError if the pairs have no ratings."""
+    """Return the squared error of ratings; raise UsageError if the pairs have no ratings."""
     if mean is None:
         raise UsageError(
             "--loss=squared_error needs ratings, and the pairs have none; leave it out"

@@ -163,16 +163,19 @@ def plan(
 
     @functools.cache  # the trace of a step can take minutes
     def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
+        """Return the memory of everything but tables; trace a step with the optimizer for it."""
         parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
         count = parallel * step_bytes(model, updates.make_optimizer(optimizer), micro_batch)
         return [*others, Item("activations of a step", "", devices[0], count), program]
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
+        """Read the first batches; return the ids that each call looks up, by table."""
         calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
         return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
+        """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen

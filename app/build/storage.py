@@ -67,8 +67,8 @@ def make_tables(
         The tables, by name.
 
     Raises:
-        UsageError: --table_file names a file that cannot be used.
-        RunError: The file of --table_file belongs to another workdir, or cannot be written.
+        UsageError: --table_file names a file that cannot be used, or that another run has.
+        RunError: The file cannot be written, or the workdir has lost the id of its run.
     """
     makers = TABLES
     if config.run.strategy == "parameter_server":
@@ -153,6 +153,7 @@ def word_table_maker(keys: KeyMap) -> Maker:
     """
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+        """Return a table on its device, whose rows the shared map gives to words."""
         with tf.device(devices[spec.device]):
             return RowStore(keys, **_options(name, spec, config))
 
@@ -171,6 +172,7 @@ def id_table_maker(rows: Mapping[str, int]) -> Maker:
     """
 
     def make(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
+        """Return a table on its device, dynamic and with its own map of ids if `rows` names it."""
         if name not in rows:
             return _on_device(name, spec, config, devices)
         keys = KeyMap(rows[name], INT64, max_age=config.table.max_age)
@@ -231,7 +233,8 @@ def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
 def _open_table_file(config: Config, workdir: Workdir) -> TableFile:
     """Open the file of --table_file, or create it if no checkpoint has a table in a file.
 
-    Its content is checked later, when a checkpoint is loaded.
+    A file of this run is then replaced, and a new workdir gets the id of its run. The rows are
+    checked later, when a checkpoint is loaded. For errors see `make_tables`.
     """
     resume = False
     for folder in checkpoint.list_checkpoints(workdir.checkpoints):

@@ -36,6 +36,7 @@ def make_optimizer(settings: OptimizerConfig) -> Optimizer:
     """
 
     def clip(gradients: Gradients) -> Gradients:
+        """Return the gradients, clipped row by row, then all together, if the flags ask for it."""
         if settings.clip_row_norm:
             gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
         if settings.clip_global_norm:
@@ -60,6 +61,6 @@ def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
 
 
 def _adam(settings: OptimizerConfig) -> dict[str, Any]:
-    """Return the settings of both forms of Adam by name."""
+    """Return the arguments of both forms of Adam by name: decays, epsilon, `correct_skipped`."""
     names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
     return {name: getattr(settings, name) for name in names}

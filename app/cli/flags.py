@@ -51,7 +51,10 @@ class Paths(Text):
     """A parser of file names, which expands `~` like a shell."""
 
     def parse(self, argument: str) -> str:
-        """Return the text with `~` expanded; raise ValueError for text that is no file name."""
+        """Return the text with `~` expanded at its start and after a comma or a colon.
+
+        Raise ValueError for text that `Text` refuses, or with a name of more than 255 bytes.
+        """
         path = _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), super().parse(argument))
         if any(len(name.encode()) > _NAME_BYTES for name in re.split("[/,]", path)):
             raise ValueError(f"a name in it is longer than {_NAME_BYTES} bytes; shorten it")
@@ -75,7 +78,7 @@ class Float(flags.FloatParser):
 
 
 def count(least: int) -> flags.IntegerParser:
-    """Return a parser of whole numbers from `least` to `MOST_ROWS`."""
+    """Return a parser of whole numbers from `least` to `settings.MOST_ROWS`."""
     return flags.IntegerParser(least, settings.MOST_ROWS)
 
 
@@ -89,7 +92,11 @@ _PARSERS = {
 
 
 def parser(field: dataclasses.Field) -> flags.ArgumentParser:
-    """Return the parser of the flag of a dataclass field, chosen by the type of its default."""
+    """Return the parser of the flag of a field, by the type of its default or its metadata `path`.
+
+    Args:
+        field: A dataclass field from `setting`.
+    """
     return _PARSERS[Path if field.metadata["path"] else type(field.default)]
 
 
@@ -132,8 +139,8 @@ def parsed(needs_workdir: bool = True) -> Config:
     """Return the checked settings of this run, from the parsed flags.
 
     A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one and if
-    the value has an effect beside the given flags. A value from a flagfile that has no effect
-    beside the typed flags is left out, with a log message.
+    the value has an effect beside the given flags, else the default of the task. A value from a
+    flagfile that has no effect beside the typed flags is left out, with a log message.
 
     Args:
         needs_workdir: Whether an empty `--workdir` is an error.
@@ -250,8 +257,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
     With --help, print the help instead. A failure ends the process with a one-line message: with
-    exit code 2 if a flag or a file is wrong, 1 if something fails while running. A closed output
-    pipe is no failure.
+    exit code 2 for a UsageError, 1 for a RunError, Ctrl-C or a lack of memory. Another exception
+    is passed on. A closed output pipe is no failure.
 
     Args:
         main: The function; it is called with the arguments that are not flags.
@@ -278,7 +285,10 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
 
 
 def _task_of_help() -> str:
-    """Return the task beside `--help`, empty for none; raise UsageError only for a wrong task."""
+    """Return the --task given beside `--help`, else ""; raise UsageError only for a wrong task.
+
+    The global flags are set from the command line as far as it can be read.
+    """
     if not help_text.has_training_flags():
         return ""
     with contextlib.suppress(UsageError):  # a wrong command line gets its help, too

@@ -29,8 +29,8 @@ def command(task: str, shared: str) -> str:
 
     Args:
         task: A value of `--task`; see `training_flags`.
-        shared: The module with the flags that several commands have. Its help is left out where
-            the flags of a training run are shown.
+        shared: The name of the module with the flags that several commands have. Its help is left
+            out where the flags of a training run are shown.
     """
     own = _without_title(flags.FLAGS.main_module_help())
     if has_training_flags():
@@ -75,7 +75,7 @@ def _flag(field: dataclasses.Field, task: str) -> str:
 
 
 def _default(field: dataclasses.Field, task: str) -> str:
-    """Return the line with the default, and with the defaults of other tasks."""
+    """Return the line with the default of a task, or of all tasks if `task` is empty."""
     usual = _value(settings.default(field, task))
     if task or not field.metadata["by_task"]:
         return f"Default: {usual}."
@@ -103,7 +103,7 @@ def _scope(field: dataclasses.Field, task: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a default as it is written on the command line."""
+    """Return a default as it is written on the command line; for empty text the word `empty`."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if value != "" else "empty"

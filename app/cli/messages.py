@@ -36,6 +36,8 @@ def set_up_logging() -> None:
 def end(error: object, code: int) -> None:
     """Print the command and an error to standard error, in one line, and exit the process.
 
+    Line breaks become blanks, and other characters that cannot be printed become escapes.
+
     Args:
         error: The exception or the message.
         code: The exit code.

@@ -26,9 +26,14 @@ def start_tensorflow() -> None:
 def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
+    TensorFlow gets the threads of the run (see `threads.use_machine`). No file is read.
+
     Args:
         path: The workdir.
-        stored: The result of `flags.stored_in`.
+        stored: The result of `flags.stored_in`; a setting that is missing has its default.
+
+    Raises:
+        UsageError: The --device of the run is not a device of this machine.
     """
     start_tensorflow()
     from ..build import threads

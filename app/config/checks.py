@@ -80,7 +80,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
         config: The settings of this run.
 
     Raises:
-        UsageError: A fixed setting has changed.
+        UsageError: A fixed setting has changed that has an effect beside the others.
     """
     values = by_name(config)
     for name, field in fields().items():
@@ -158,7 +158,10 @@ def _check_table_and_input(config: Config) -> None:
 
 
 def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
-    """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here."""
+    """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
+
+    The default of the task is always allowed. A choice of another task raises NoEffectError.
+    """
     value, task = values[name], values["task"]
     usual = default(field, task)
     wrong = None if value == usual else fault(field, value)
@@ -184,7 +187,8 @@ def check_micro_batches(config: Config) -> None:
         config: The settings of a run.
 
     Raises:
-        UsageError: The batch cannot be divided, or --group_tokens does not divide a part.
+        UsageError: The batch cannot be divided, or --group_tokens does not divide a part. For
+            --task=classify only a number above --batch_tokens is refused.
     """
     settings = config.input
     micro = max(1, settings.micro_batches)
@@ -270,7 +274,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 
 
 def _check_dynamic(values: dict[str, Any]) -> None:
-    """Raise UsageError if a flag needs the vocabulary that a dynamic table does not have."""
+    """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
     for name, allowed in (
         ("task", "words"),
         ("loss", "negative_sampling"),

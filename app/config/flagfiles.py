@@ -40,7 +40,9 @@ def values(lines: Iterable[str]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> list[str]:
-    """Read the lines of a text file in UTF-8, without their line breaks.
+    """Read the lines of a text file in UTF-8, without their line breaks and a byte-order mark.
+
+    The text after the last line break, also if it is empty, is the last line.
 
     Args:
         path: The file.
@@ -54,6 +56,8 @@ def read(path: str | Path) -> list[str]:
 
 def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Replace each `--flagfile=FILE` by the flags in the file.
+
+    Arguments after a `--` are kept as they are.
 
     Args:
         arguments: The command line, without the name of the program.
@@ -83,7 +87,7 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
-    """Read the flags of a flagfile and of the flagfiles that it includes.
+    """Read the flags of a flagfile and of the flagfiles that it includes, without comments.
 
     Raise UsageError if one cannot be read or includes itself. `outer`: the files that include it.
     """
@@ -115,7 +119,10 @@ def _needs_quotes(value: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    """Return the value of a text in a flagfile; quotes that it does not need are part of it."""
+    """Return the value of a text in a flagfile, without the quotes of a value that needs them.
+
+    Any other text is the value itself, with its quotes.
+    """
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return text
     try:

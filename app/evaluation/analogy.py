@@ -86,6 +86,7 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     line = f"{_MEASURE}; {lexicon.protocol}"
 
     def tally(title: str, chosen: list[bool | None]) -> Score:
+        """Return the score of some outcomes, without parts; its value is None if all are None."""
         used = [outcome for outcome in chosen if outcome is not None]
         value = sum(used) / len(used) if used else None
         note = "" if used else "every question has an unknown word"

@@ -20,7 +20,8 @@ def closing(vectors: WordVectors, workdir: str) -> str:
         workdir: The path of the workdir, for the commands.
 
     Returns:
-        The scores, the nearest words of six words (see `_sample`), and commands to run next.
+        The scores (a remark without gensim), the five nearest words of up to six words (see
+        `_sample`), and commands to run next.
     """
     words = _sample(vectors)
     lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)

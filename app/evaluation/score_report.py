@@ -32,7 +32,7 @@ def _folder() -> Path | None:
 
 
 def _gensim_file(name: str) -> Path:
-    """Return the path of a benchmark file of gensim; raise a UsageError without gensim."""
+    """Return the path of a benchmark file of gensim; raise UsageError without gensim."""
     folder = _folder()
     if folder is None:
         raise UsageError(
@@ -110,7 +110,14 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
 
 
 def summary(scores: Sequence[Score]) -> dict[str, dict]:
-    """Return the scores by name, as values for JSON; an undefined score has the value None."""
+    """Return the scores by name, as values for JSON; an undefined score has the value None.
+
+    Args:
+        scores: The scores; of several with one name, the last is kept.
+
+    Returns:
+        Name -> the other fields of `Score` by name, with `parts` in the same form.
+    """
     record = {}
     for score in scores:
         values = score._asdict() | {"parts": summary(score.parts)}

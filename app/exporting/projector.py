@@ -39,7 +39,8 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
 
     The metadata columns are the word, its rank by frequency from 1, its stratum (a range of ranks,
     for colours) and its count, if known. Words without a finite vector are left out, with a
-    warning. Existing files are replaced. See `sample` for the choice of words.
+    warning. Numbers are written with six digits. Existing files are replaced. See `sample` for the
+    choice of words.
 
     Args:
         vectors: Word vectors.

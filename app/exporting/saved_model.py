@@ -21,6 +21,10 @@ class _Lookup(tf.Module):
     """A module whose `lookup` takes words (N,) string, and returns vectors (N, D) and known (N,).
 
     The vectors are float32, zero for an unknown word. `known` is bool.
+
+    Args:
+        matrix: The vectors, (V, D).
+        words_file: A file with the word of each row, a word a line.
     """
 
     def __init__(self, matrix, words_file: str):
@@ -39,6 +43,7 @@ class _Lookup(tf.Module):
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def lookup(self, words):
+        """Return {"vectors": (N, D) float32, 0 if unknown, "known": (N,) bool} of words (N,)."""
         rows_N = self.rows.lookup(words)
         known_N = rows_N >= 0
         vectors_ND = tf.gather(self.rows_VD, tf.maximum(rows_N, 0))

@@ -81,6 +81,8 @@ def read(path: str | Path) -> WordVectors:
 def _collect(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
     """Return the words of all rows, each once, and their numbers (V, D) float32.
 
+    Of a repeated word the first row is used; the number of the other rows is logged.
+
     Raises:
         UsageError: See `read`.
     """
@@ -118,16 +120,19 @@ class _Joined(io.RawIOBase):
         self._start, self._stream = io.BytesIO(start), stream
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into a buffer, and return their number; 0 at the end."""
         return self._start.readinto(buffer) or self._stream.readinto(buffer)
 
 
 def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
     """Return the layout of a file, and the bytes after its header that were read so far.
 
-    With a header, more bytes may be read from `stream`, until they hold the first row.
+    Without a header these are all bytes of `start`. With a header, more bytes may be read from
+    `stream`, until they hold the first row.
 
     Args:
         path: The file, for messages.
@@ -168,7 +173,7 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
 
 
 def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the word of each row of a text file, and its numbers as bytes of float32.
+    """Yield the word of each row of a text file, and its numbers as bytes of native float32.
 
     Empty lines are skipped. Lines after the announced rows are ignored, with a warning.
 

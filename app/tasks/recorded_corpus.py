@@ -21,6 +21,7 @@ def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         DamagedError: The file is damaged, or missing beside a checkpoint.
+        RunError: The file cannot be read.
     """
     return files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else {}
 
@@ -30,10 +31,12 @@ def recognize(
 ) -> dict[str, Any] | None:
     """Return the fingerprint of a corpus with the recorded text; None for another text.
 
+    It is None, too, if no text is recorded. See `corpus.recognize` for how much is read.
+
     Args:
         sources: Paths of the files.
         recorded: The fingerprint in the workdir; None or empty if there is none.
-        config: The configuration of the run.
+        config: The configuration of the run, for messages.
         may_change: Whether the run may go on with another text.
 
     Raises:

@@ -84,9 +84,10 @@ class VectorEvaluator(Evaluator):
         self._table, self._vocabulary = table, vocabulary
 
     def scores(self) -> dict[str, float]:
-        """Return the score of each benchmark by name; leave out undefined scores.
+        """Return the score of each installed benchmark by name; leave out undefined scores.
 
-        While the table is being trained, its rows are read at different moments.
+        The whole table is copied to the memory of the host. While the table is being trained, its
+        rows are read at different moments.
         """
         row_ranges = row_slices(self._table.rows, self._table.columns)
         blocks = [self._table.gather(tf.range(part.start, part.stop)) for part in row_ranges]

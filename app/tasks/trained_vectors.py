@@ -44,7 +44,8 @@ def _name_files(workdir: Workdir) -> dict[str, Path]:
 def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
     """Load the vectors in the folder of a checkpoint, without a bias and without n-grams.
 
-    Names of ids are read from the workdir; DamagedError is raised if their file is missing.
+    Of a dynamic table only words or items that have a row are returned. Names of ids are read from
+    the workdir; DamagedError is raised if their file is missing.
     """
     if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)

@@ -44,6 +44,7 @@ def block_dataset(
     how = corpus.documents, corpus.invalid_utf8, settings.block_bytes
 
     def read(index: int) -> Iterator[bytes]:
+        """Return an iterator over the blocks of the source of this number."""
         return reading.blocks(sources[index], *how, progress, index)
 
     signature = tf.TensorSpec([], tf.string)
@@ -73,6 +74,7 @@ def interleave_sources(
     """
 
     def read_until_error(index: int) -> Iterator[Any]:
+        """Yield the elements of a source until any has an error; put its own in `progress`."""
         try:
             for item in read(index):
                 if progress.error is not None:
@@ -82,6 +84,7 @@ def interleave_sources(
             progress.error = error
 
     def make_source(index: tf.Tensor) -> tf.data.Dataset:
+        """Return the dataset of the elements of the source of this number."""
         return tf.data.Dataset.from_generator(
             read_until_error, args=(index,), output_signature=signature, name="read"
         )
@@ -113,9 +116,9 @@ def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
-    """Raise the error that ended a dataset early, at the end of the block, if there is one.
+    """Raise the error that ended a dataset early, at the end of the `with` block, if there is one.
 
-    It replaces any other error of the block.
+    It replaces any other error of the `with` block.
 
     Args:
         progress: State of the sources of the dataset.

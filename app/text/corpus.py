@@ -56,10 +56,12 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
 
 def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
-    """Return the files of --heldout, whose value has the form of --corpus (see `resolve`).
+    """Return the files of --heldout, whose value has the form of --corpus.
+
+    For the result, downloads and errors see `resolve`.
 
     Args:
-        config: Has the folder of downloads.
+        config: Has the folder of downloads; its own value of --corpus is ignored.
         files: The value of --heldout.
     """
     return resolve(dataclasses.replace(config, corpus=files), flag="heldout")
@@ -158,9 +160,10 @@ def _read_contents(sources: tuple[str, ...]) -> str:
 
 
 def _split_items(value: str, flag: str) -> list[str]:
-    """Return the items of a list of files, `text8` and `docstrings`; refuse an empty list.
+    """Return the items between the commas of a value of --corpus, without blanks around them.
 
-    An item `docstrings:...` takes the rest of the value, with its commas.
+    An item `docstrings:...` takes the rest of the value, with its commas. Raise UsageError if
+    there is no item.
     """
     match = _DOCSTRINGS.fullmatch(value)
     before = (match["listed"] or "") if match else value
@@ -173,6 +176,7 @@ def _split_items(value: str, flag: str) -> list[str]:
 
 
 def _is_builtin(item: str) -> bool:
+    """Return whether an item is `text8`, `docstrings` or `docstrings:...`, and so not a file."""
     return item in ("docstrings", "text8") or item.startswith("docstrings:")
 
 

@@ -32,14 +32,15 @@ def count_tokens(
 
     Counts are exact unless there are more than `memory_entries` unique tokens. Then the rarest
     tokens are dropped during the pass, as in word2vec.c and gensim. This is logged, and so are
-    dropped long tokens and bytes that are not UTF-8.
+    dropped long tokens and bytes that are not UTF-8. Dropped rare tokens are in the number of all
+    tokens, dropped long tokens are not. Progress is shown.
 
     Args:
         sources: Paths of the files.
         corpus: How to read and split the text.
         settings: Size of a block, and number of sources to read at a time.
         memory_entries: Value of --vocab_memory_entries.
-        close: Whether the end of each document that has a token counts as `<eos>`.
+        close: Whether the end of each document that has a token counts as a token `<eos>`.
         progress: State of the sources, by default a new one; updated during the pass.
 
     Raises:
@@ -49,6 +50,7 @@ def count_tokens(
     split = make_splitter(corpus)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return unique tokens, their counts, documents with a token, and dropped long tokens."""
         # Counted within a block, so that few strings cross to Python. Line ends are white space to
         # every tokenizer, so documents are split only if they are counted.
         texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]

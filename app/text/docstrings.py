@@ -34,7 +34,8 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
     """Return the path of a text file with a paragraph of a docstring per line; write it if missing.
 
     The packages are parsed, never imported, and tests are left out. The name of the file depends on
-    the packages and the names and sizes of their files, so another version makes another file.
+    the packages and the names and sizes of their files, so another version makes another file. The
+    start is logged, and progress is shown.
 
     Args:
         packages: Names of packages or modules; `stdlib` for the standard library.
@@ -126,6 +127,8 @@ def _sources(package: str) -> list[str]:
 def _roots(package: str) -> list[str]:
     """Return the folders of a package, or the file of a module, or the folder of the stdlib.
 
+    Nothing is imported. The file of a module may be no Python source.
+
     Raises:
         UsageError: The name is dotted, or no such package is installed.
     """
@@ -142,7 +145,11 @@ def _roots(package: str) -> list[str]:
 
 
 def _python_files(root: str) -> Iterator[str]:
-    """Yield a Python file, or all in a folder and its subfolders by name, but no tests."""
+    """Yield the file `root` if its name ends in .py, else all Python files below a folder by name.
+
+    Tests (test_*.py, *_test.py, and folders of tests) and folders of installed packages are left
+    out.
+    """
     if root.endswith(".py"):
         yield root
     for folder, folders, names in os.walk(root):

@@ -128,4 +128,5 @@ def _check_content(path: str | Path, archive: Archive, remedy: str) -> None:
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """Return an iterator over the rest of an open file, at most a MiB at a time."""
     return iter(lambda: file.read(_CHUNK_BYTES), b"")

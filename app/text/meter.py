@@ -33,6 +33,7 @@ def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], 
     last = time.monotonic()
 
     def show(position: int) -> None:
+        """Log the position if 30 seconds have passed since the start or the last log line."""
         nonlocal last
         now = time.monotonic()
         if now - last >= _INTERVAL_SECONDS:

@@ -200,5 +200,6 @@ def open_source(path: str) -> Iterator[BinaryIO]:
 
 
 def _damaged(path: str, error: Exception) -> str:
+    """Return the message for a compressed file that an error of decompression shows as damaged."""
     reason = " ".join(str(error).split())
     return f"{path} is truncated or corrupt ({reason}); fetch or compress it again"

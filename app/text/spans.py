@@ -77,6 +77,7 @@ def make_block_reader(
     positions = tf.constant(index_N4)
 
     def read_text(number: tf.Tensor) -> tf.Tensor:
+        """Return the text of a block, a string scalar; bytes that are not UTF-8 become U+FFFD."""
         source, offset, count, replaced = tf.unstack(positions[number])
         record = tf.data.FixedLengthRecordDataset(
             paths[source],

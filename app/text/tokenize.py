@@ -56,6 +56,7 @@ def drop_long_tokens(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tenso
     dropped = tf.math.count_nonzero(~is_short)
 
     def drop() -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the short tokens, and their row splits."""
         short = tf.ragged.boolean_mask(tokens, tokens.with_flat_values(is_short))
         return short.flat_values, short.row_splits
 
@@ -95,7 +96,7 @@ def make_splitter(config: CorpusConfig) -> Tokenizer:
 
 
 def _whitespace(config: CorpusConfig) -> Tokenizer:
-    """Return the splitter `whitespace`, which has no options."""
+    """Return the splitter `whitespace` (see `make_splitter`); no option of `config` is used."""
     # tf.strings.split is twice as fast as WhitespaceTokenizer. But it asks the C library for white
     # space, and some locales (ISO 8859, macOS) see white space inside UTF-8 characters.
     with tf.init_scope():
@@ -111,6 +112,7 @@ def _unicode(config: CorpusConfig) -> Tokenizer:
     script_tokenizer = tf_text.UnicodeScriptTokenizer()
 
     def tokens(texts: tf.Tensor) -> tf.RaggedTensor:
+        """Return the tokens (N, None) of valid UTF-8 strings (N,)."""
         texts = tf_text.normalize_utf8(texts, "NFKC")
         if config.fold_case:
             texts = tf_text.case_fold_utf8(texts)

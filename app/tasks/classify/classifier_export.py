@@ -23,6 +23,12 @@ class _Classifier(tf.Module):
     """Classifies texts (E,): labels (E, C) and their probabilities (E, C), most probable first.
 
     Unknown words are ignored; a text without a known word gets the scores of a zero vector.
+
+    Args:
+        trained: The trained classifier.
+        config: The configuration of its run.
+        words_file: A file with the word of each id, a word a line.
+        labels_file: A file with the label of each id, a label a line.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class _Classifier(tf.Module):
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def classify(self, texts):
+        """Return {"labels": (E, C) strings, "probabilities": (E, C) float32} of texts (E,)."""
         words_M, owners_M = self._split_words(texts)
         ids_M = self.ids.lookup(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
@@ -100,7 +107,7 @@ def _write(trained: TrainedClassifier, config: Config, folder: str) -> None:
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
-    Raise UsageError if the loss is not made of one row for each label.
+    Raise UsageError if the loss is not made of one row for each label. See also `_write`.
     """
     if config.model.loss not in outputs.ROW_PER_WORD:
         raise UsageError(

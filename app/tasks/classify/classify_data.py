@@ -128,6 +128,10 @@ def read_heldout(files: str, config: Config) -> Examples:
     Args:
         files: The files, named as by --corpus.
         config: The configuration of the run.
+
+    Raises:
+        UsageError: There is no text, a text has no label, or the files cannot be used.
+        RunError: A file cannot be read.
     """
     return labelled_files.read(corpus.resolve_heldout(config.corpus, files), config)
 
@@ -159,7 +163,8 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
         labels: The labels with their counts.
 
     Raises:
-        UsageError: The value names an unknown label, or a weight that is out of bounds.
+        UsageError: The value names an unknown label, or a weight that is not a number from 1e-6 to
+            1e6.
     """
     if value == "balanced":
         return (labels.total / (len(labels.tokens) * labels.counts)).astype(np.float32)
@@ -206,7 +211,8 @@ def _load_or_count_names(
 ) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and labels of the workdir, or else count them in the training texts.
 
-    With --vocab, the words are loaded from there. Raise UsageError if all texts have one label.
+    With --vocab, the words are loaded from there, and only labels are counted. Raise UsageError if
+    labels are counted and all texts have one label.
     """
     if workdir.has(workdir.labels):
         return load_names(workdir)

@@ -35,7 +35,8 @@ from .label_prediction import Classifier
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Load the texts and make the job that trains a classifier, with its tables.
 
-    --pretrained_vectors are copied to the table of a run that has no checkpoint.
+    --pretrained_vectors are copied to the table of a run that has no checkpoint. A warning is
+    logged about texts that are too long for a micro-batch.
 
     Args:
         config: The configuration of the run.
@@ -127,7 +128,8 @@ def _load_pretrained(
 ) -> None:
     """Copy the vectors of a word2vec file to the rows of its words, and log their number.
 
-    Raise UsageError if the vectors do not have --dim numbers.
+    Other rows are kept. Without tables nothing is copied. Raise UsageError if the vectors do not
+    have --dim numbers, or the file cannot be used.
     """
     pretrained = word2vec_reader.read(path)
     columns = pretrained.matrix.shape[1]

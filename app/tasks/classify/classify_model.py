@@ -80,10 +80,12 @@ def make_predictor(
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the ids of all words, -1 if unknown, and the positions of their texts, (M,)."""
         words_M, owners_M = split_words(texts_E)
         return ids.lookup(words_M), owners_M
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
+        """Yield for each text its k most probable labels of at least `threshold`, best first."""
         size = batch_size(len(labels.tokens))
         for first in range(0, len(texts), size):
             batch = texts[first : first + size]
@@ -138,6 +140,8 @@ def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
 
 def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
     """Load the model of a workdir, and its tables without their slots.
+
+    They are of the best checkpoint if --patience kept one, else of the newest.
 
     Args:
         config: The configuration of the run.

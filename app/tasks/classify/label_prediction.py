@@ -77,7 +77,10 @@ class Classifier:
         return Tally(*map(sum, zip(*tallies, strict=True)))
 
     def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """Return the mean of the feature vectors of each of `count` texts, (E, D)."""
+        """Return the mean of the feature vectors of each of `count` texts, (E, D); 0 without any.
+
+        `owners_M` has the position of the text of each token.
+        """
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self._features.extract(tokens_M, owners_M)
         ids_U, inverse_N = unique(ids_N)
@@ -85,6 +88,7 @@ class Classifier:
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
 
     def _gather(self, name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the rows of ids, (U, D), of the table with this name."""
         return self._tables[name].gather(ids_U)
 
 

@@ -68,6 +68,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     share_out, end = sequences.heldout_share(settings), text.vocabulary.tokens.index(EOS)
 
     def rows(share: Share) -> EpochRows:
+        """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
         tokenize = sequences.make_block_tokenizer(config.corpus, text.vocabulary)
         blocks = map_blocks(text.sources, config.corpus, settings, progress, tokenize, share)
         blocks = cache_blocks(blocks, text, config, workdir, progress, share)
@@ -127,12 +128,15 @@ def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Te
 def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
     """Return an iterator over batches (B, T + 1) int32 of all text of some files.
 
+    The files are looked for at once, and read while iterating.
+
     Args:
         files: The files, named as by --corpus.
         vocabulary: The vocabulary of the run.
         config: The configuration of the run.
 
     Raises:
+        UsageError: A file cannot be used.
         RunError: While iterating, if a file cannot be read.
     """
     return _read_heldout(corpus.resolve_heldout(config.corpus, files), vocabulary, config, 1.0)
@@ -167,7 +171,10 @@ def make_scorer(
 
     @tf.function(autograph=False)
     def score_batch(tokens_BL: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the sum of -log P of a batch, float64, and the state after it."""
+
         def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+            """Return the rows of ids, (U, D), of the table with this name."""
             return tables[name].gather(ids_U)
 
         rows = {}
@@ -183,6 +190,7 @@ def make_scorer(
         return tf.reduce_sum(tf.cast(losses_N, tf.float64)), state_BS
 
     def score(batches: Iterator[tf.Tensor]) -> Score:
+        """Return the score of all batches, with a state that is zero before the first."""
         loss, tokens, known, state_BS = 0.0, 0, 0, None
         for tokens_BL in batches:
             with tf.device(device):

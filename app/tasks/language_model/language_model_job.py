@@ -90,7 +90,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         heldout: The files, named as by --corpus.
 
     Raises:
-        UsageError: The files have no word of the vocabulary.
+        UsageError: The workdir has no vocabulary, or the files have no word of it.
         RunError: There is no checkpoint that can be loaded, or the files cannot be read.
     """
     words = vocabulary.load(str(workdir.vocabulary))

@@ -68,6 +68,7 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
 
     Raises:
         UsageError: Faiss is not installed.
+        RunError: The file cannot be written.
     """
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
     try:
@@ -92,13 +93,16 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
 def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
     """Write the vectors of users and items to a folder, and return a message.
 
+    An earlier export in the folder is replaced (see `write_vectors`).
+
     Args:
         config: The configuration of the run.
         workdir: The workdir of the run.
         path: The folder to write.
 
     Raises:
-        UsageError: The model has layers, so it has no such vectors.
+        UsageError: The model has layers, so it has no such vectors, or the folder has other files.
+        RunError: There is no checkpoint that can be loaded, or the folder cannot be written.
     """
     recommender, users_UE, items_VE = _vectors(config, workdir)
     about = {
@@ -124,6 +128,7 @@ def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
 
     Raises:
         UsageError: The model has layers, so it has no vectors, or Faiss is not installed.
+        RunError: There is no checkpoint that can be loaded, or the file cannot be written.
     """
     _, users_UE, items_VE = _vectors(config, workdir)
     recall = write_faiss(path, users_UE, items_VE)
@@ -139,7 +144,8 @@ def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
         path: The file to write.
 
     Raises:
-        UsageError: The model has layers, so it has no such vectors.
+        UsageError: The model has layers, so it has no such vectors, or a name has white space.
+        RunError: There is no checkpoint that can be loaded, or the file cannot be written.
     """
     recommender, _, items_VE = _vectors(config, workdir)
     items_VD = items_VE[:, : config.model.dim]  # a bias, which comes after, is no direction

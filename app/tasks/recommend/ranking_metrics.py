@@ -67,7 +67,8 @@ class Ranker:
             known: Items to leave out for each user, or None.
 
         Yields:
-            Users (M,), their items (M, k) int32, and the scores (M, k) float32. M differs.
+            Users (M,), their items (M, k) int32, and the scores (M, k) float32, the mean rating
+            included. M differs.
         """
         kernels = self._kernels()
         items_VE = self._encode_rows("items", self.items, self._model.scorer.encode_items, kernels)
@@ -111,7 +112,7 @@ class Ranker:
     def _rank_block(self, rows_MD, items_VE, kernels, excluded_N2):
         """Return the k best scores of a block of users and their items, (M, k), best first.
 
-        The score of an excluded (user of the block, item) is -inf.
+        The score of an excluded (user of the block, item) is -inf. The mean rating is added.
         """
         scorer = self._model.scorer
         scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
@@ -157,7 +158,7 @@ def score(
         ranker: Ranks the items.
         train: Items to leave out of the ranking.
         heldout: Items to find.
-        tops: The values of k, at most `ranker.k`.
+        tops: The values of k, at most the `k` that the ranker was made with.
     """
     counts_U = np.diff(heldout.starts_U)
     users_N = np.flatnonzero(counts_U).astype(np.int32)

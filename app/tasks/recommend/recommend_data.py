@@ -40,7 +40,7 @@ def load_split(sources: Sequence[str], config: Config) -> Split:
 def check_names(split: Split, config: Config, workdir: Workdir) -> None:
     """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
 
-    A workdir without names passes.
+    A workdir without names passes. Blanks around a name do not count.
 
     Args:
         split: The pairs of the run.
@@ -71,6 +71,10 @@ def read_heldout(files: str, config: Config) -> Ratings:
     Args:
         files: The files, named as by --corpus.
         config: The configuration of the run.
+
+    Raises:
+        UsageError: The files are malformed, or have no pair.
+        RunError: A file cannot be read.
     """
     return ratings.read(corpus.resolve_heldout(config.corpus, files), config.ratings)
 

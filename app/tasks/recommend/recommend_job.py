@@ -42,7 +42,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         finished: Unused; all tasks have it.
 
     Raises:
-        UsageError: The flags or the files do not fit together.
+        UsageError: The flags or the files do not fit together, or not with the workdir.
         RunError: A file cannot be read.
     """
     tops = parse_top(config)
@@ -86,7 +86,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the metrics of a trained recommender on files of pairs, as text and values for JSON.
 
-    Pairs with unknown users or items, and pairs of the training, are left out.
+    Pairs rated below --min_rating, with unknown users or items, or of the training are left out.
 
     Args:
         config: The configuration of the run.
@@ -94,7 +94,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         heldout: The files, named as by --corpus.
 
     Raises:
-        UsageError: No pair can be scored.
+        UsageError: No pair can be scored, or the files are malformed.
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)

@@ -77,14 +77,14 @@ class WordStream:
         """Yield the batches of several epochs, each with its epoch: (S, B, L) int32 of row numbers.
 
         Words get rows in the map and the stores while the batches are taken. The last batch of an
-        epoch is filled with `PAD`.
+        epoch is filled with `PAD`. After epoch 0 a warning is logged about tokens too long.
 
         Args:
-            epochs: Numbers of the epochs.
+            epochs: Numbers of the epochs, from the stream's own on.
             first: The number of batches made in the first epoch; it must be the stream's own.
 
         Raises:
-            RunError: The corpus cannot be read, or no word gets a row in an epoch.
+            RunError: The corpus cannot be read, or no word has a row at the end of an epoch.
         """
         for epoch in epochs:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
@@ -180,7 +180,10 @@ class WordStream:
         return tf.constant(filled.reshape(steps, self._count, length))
 
     def _take(self, block: growing.TextBlock) -> None:
-        """Count the words of a block, give rows to admitted ones, and append its waiting rows."""
+        """Count the words of a block, give rows to admitted ones, and append its waiting rows.
+
+        All rows are weighed anew by their counts. If a whole batch waits, the map's step ends.
+        """
         seen = self._keys.see(block.words_U.numpy(), block.counts_U.numpy(), self._step)
         hashes = self._keys.hashes(seen.new_keys)
         for table in self._stores:

@@ -74,9 +74,10 @@ def load_text(
     """Load the corpus of a run with its vocabulary, its size and its fingerprint.
 
     The vocabulary comes from the workdir, else from --vocab, else it is counted. With
-    --table=dynamic there is none and --vocab is not read; the size of a text that the workdir does
-    not know is then estimated from samples. A text is read whole if the workdir does not know it,
-    or if its files have other modification times than recorded. Nothing is written to the workdir.
+    --table=dynamic it is `NO_VOCABULARY` and --vocab is not read; the size of a text that the
+    workdir does not know is then estimated from samples. A text is read whole if the workdir does
+    not know it, or if its files have other modification times than recorded. Nothing is written to
+    the workdir.
 
     Args:
         config: The configuration of the run.
@@ -86,9 +87,6 @@ def load_text(
         ends_documents: Whether each document ends with `<eos>`, as language models need it. The
             vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused. It has
             no effect with --table=dynamic.
-
-    Returns:
-        The corpus; its vocabulary is `NO_VOCABULARY` with --table=dynamic.
 
     Raises:
         UsageError: The corpus, the vocabulary or --data_service cannot be used, or the corpus
@@ -162,9 +160,11 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
 
     @functools.cache  # so that nothing is read before the first epoch
     def service_blocks() -> tuple[int, service.BlockRows]:
+        """Read the whole text; return the number of its blocks, and the maker of their rows."""
         return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
 
     def rows(share: Share) -> EpochRows:
+        """Return a function from an epoch to the rows of a share, made here or by the service."""
         if settings.data_service:
             return service.make_epoch_rows(settings, *service_blocks(), progress, share)
         tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary)
@@ -197,6 +197,7 @@ def make_batches_from_rows(
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
     ) -> Iterator[tuple[int, tf.Tensor]]:
+        """Yield (epoch, batch) as in `types.Batches`; `mine` are its `parts`, None for all."""
         streams = [share_rows(number) for number in mine or range(micro)]
         dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
         with raise_read_errors(progress):
@@ -238,9 +239,10 @@ def cache_blocks(
 def _count_text(
     sources: tuple[str, ...], words: Vocabulary | None, config: Config, ends_documents: bool
 ) -> Text:
-    """Read the whole text once, and return it with its counts and its fingerprint.
+    """Read the whole text once; return it with its size, fingerprint and vocabulary.
 
-    The tokens are counted anew also for a given vocabulary: its counts may be of other text.
+    The vocabulary is `words`, unchanged, or is counted if that is None. Raise UsageError if it
+    would be empty, or no word of `words` is in the text.
     """
     sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
     settings = config.corpus, config.input, config.vocabulary.vocab_memory_entries
