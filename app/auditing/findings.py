@@ -160,6 +160,7 @@ def instead(operation: tf.Operation) -> str:
 
 
 def _size(count: int) -> str:
+    """Return a number of bytes as text in GB, MB or kB, with powers of 1,000."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.2f} {unit}"

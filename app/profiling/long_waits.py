@@ -41,7 +41,9 @@ class LongWaits(NamedTuple):
 
 
 def find_long_waits(events: Sequence[Event]) -> LongWaits | None:
-    """Return the steps with a long wait for input, or None if there is none.
+    """Return the steps with a long wait for input, in ascending order, or None if there is none.
+
+    A wait is long if it takes 20 times the median time of a step or more, and at least 100 ms.
 
     Args:
         events: The events of a profile.

@@ -80,7 +80,7 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
 
 
 def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
-    """Return the key of the slowest pipeline on one of `threads`, or of all if there is none.
+    """Return the key of the slowest pipeline on one of `threads`, or of any if none is there.
 
     Args:
         roots: The last stage of each pipeline, by id and thread.
