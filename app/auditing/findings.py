@@ -95,6 +95,7 @@ class Findings(tuple[Finding, ...]):
         return sum(finding.bytes for finding in self)
 
     def __str__(self) -> str:
+        """Return the report: a line for each finding, the advice by cause, and the notes."""
         if not self:
             none = f"no operation on a whole table of {_size(self.least_bytes)} or more"
             return "\n".join([none, *self.notes])

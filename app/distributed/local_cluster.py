@@ -40,7 +40,7 @@ def serve_data(workers: int, port: int) -> None:
 
     Raises:
         UsageError: The port is in use.
-        RunError: A server cannot be started.
+        RunError: A server cannot be started, or keeps ending.
     """
     (port,) = choose_ports(1, port)
     with contextlib.ExitStack() as stack:

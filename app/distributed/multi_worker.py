@@ -180,6 +180,7 @@ class Workers(Replicas):
 
         @tf.function(autograph=False)
         def gather() -> Any:
+            """Return the joined vectors of all replicas, as a value of each local replica."""
             return self.strategy.run(self._exchange.gather, args=(mine_N, key))
 
         gathered = self.strategy.experimental_local_results(gather())[0]

@@ -29,6 +29,7 @@ class Examples:
     label_starts_E: np.ndarray
 
     def __len__(self) -> int:
+        """Return the number of texts."""
         return len(self.starts_E) - 1
 
     @property

@@ -146,6 +146,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
         blocks = block_dataset(sources, by_line, settings, progress)
 
     def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
+        """Return a block's unique words, unique labels, and texts with positions among these."""
         texts = parse_block(*block)
         words_U, words_M = tf.unique(texts.words_M)
         labels_U, labels_N = tf.unique(texts.labels_N)
@@ -161,15 +162,13 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from lines (E,) to `_Texts`, with a text for each line.
-
-    A piece between white space is the label `name` if it is PREFIXname; other pieces are text.
-    """
+    """Return a function from lines (E,) to E `_Texts`. A piece PREFIXname is the label `name`."""
     by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
     split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
 
     def parse_lines(lines_E: tf.Tensor) -> _Texts:
+        """Return the words without labels, and the labels without prefix, of each line."""
         pieces = by_space(lines_E)
         pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
         is_label_M = tf.strings.regex_full_match(pieces_M, f"{prefix}.+")
@@ -223,6 +222,7 @@ def _read_columns(
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
+        """Yield the text and the labels of each row; refuse a row without a label."""
         for number, row in cells:
             labels = _split_labels(row[label], settings) if len(row) > max(text, label) else []
             if not labels:

@@ -174,7 +174,7 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
-    """Return the columns of lines; [] for white space, or if a row is blank, quoted or irregular."""
+    """Return the columns of lines; [] for white space, or if one is blank, quoted or irregular."""
     separator = layout.separator
     if not separator or delimited.is_quoted(text, separator):
         return []
@@ -267,7 +267,7 @@ def _parse_numbers(
 
 
 def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """Return the times of a column, int64: numbers cut to integers, dates as seconds since 1970."""
+    """Return times, int64: numbers cut to integers, dates as seconds from 1970; refuse others."""
     if column and layouts.is_number(column[0]):
         values = _parse_numbers(column, np.float64, "time", where, numbers)
         for index in np.flatnonzero(np.abs(values) >= 2.0**63):

@@ -31,6 +31,7 @@ class LongWaits(NamedTuple):
     shuffles: bool
 
     def __str__(self) -> str:
+        """Return a sentence for the user: how many steps wait, how long, and the likely cause."""
         count = len(self.steps)
         steps = "1 step waits" if count == 1 else f"{count} steps wait"
         cause = ", where shuffle fills its buffer" if self.shuffles else ""

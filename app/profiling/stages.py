@@ -34,6 +34,7 @@ class Stage(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
+        """Return the type without its version, and the name if any, such as `ParallelMap(rows)`."""
         kind = re.sub(r"V\d+$", "", self.kind)
         return f"{kind}({self.name})" if self.name else kind
 
