@@ -174,7 +174,7 @@ class Checkpoints:
         return read_newest(self._folder, self._load)
 
     def _load(self, path: Path) -> Position:
-        """Load one checkpoint into the tables, converting other kinds; return its position."""
+        """Load one checkpoint, convert tables of another kind, and return the position."""
         position = _read_position(path)
         same_layout = {}
         for name, table in self._tables.items():

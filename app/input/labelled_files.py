@@ -162,7 +162,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from lines (E,) to E `_Texts`. A piece PREFIXname is the label `name`."""
+    """Return a function from E lines to their `_Texts`. A piece PREFIXname is the label `name`."""
     by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
     split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)

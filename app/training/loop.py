@@ -231,7 +231,7 @@ class _Loop:
     def _finish_epochs(self, epoch: int) -> None:
         """Count each epoch before the given one as finished, and score the tables after each.
 
-        The number of batches that an epoch had becomes the expected number of the next one.
+        `position.batches` becomes the number of batches that the epoch had.
         """
         position = self.position
         while position.epoch < epoch:
