@@ -95,6 +95,7 @@ class Findings(tuple[Finding, ...]):
         return sum(finding.bytes for finding in self)
 
     def __str__(self) -> str:
+        """Return the report: a line for each finding, the advice by cause, and the notes."""
         if not self:
             none = f"no operation on a whole table of {_size(self.least_bytes)} or more"
             return "\n".join([none, *self.notes])
@@ -160,6 +161,7 @@ def instead(operation: tf.Operation) -> str:
 
 
 def _size(count: int) -> str:
+    """Return a number of bytes as text in GB, MB or kB, with powers of 1,000."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.2f} {unit}"

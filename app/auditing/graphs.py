@@ -73,8 +73,8 @@ def shape_of(tensor: tf.Tensor, known: Mapping[str, Any]) -> tuple[int, ...] | N
 def number(tensor: tf.Tensor, known: Mapping[str, Any]) -> np.ndarray | None:
     """Return the constant value of a tensor that could be a shape or a part of one.
 
-    Return None if the value is not known before the run, the dtype is no integer, or the tensor
-    has 16 elements or more.
+    Return None if the dtype is no integer, or if the value is not known before the run. Of a
+    constant with 16 elements or more, the value counts as not known.
 
     Args:
         tensor: A tensor of the graph.

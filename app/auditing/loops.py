@@ -48,7 +48,7 @@ def _walk(
     inside: tuple[str, ...],
     loops: dict[str, tuple[str, ...]],
 ) -> None:
-    """Add the loops of the look-ups in a graph to `loops`.
+    """Add the loops of the look-ups in a graph, and in the functions that it calls, to `loops`.
 
     Args:
         graph: The graph of a function.

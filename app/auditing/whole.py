@@ -259,7 +259,7 @@ class _Walk:
     def _result(
         self, tensor: tf.Tensor, whole: list, origin: _Origin, values: dict
     ) -> _Whole | None:
-        """Return an output as a `_Whole` if it is as large as a table or as a value of `whole`."""
+        """Return an output as a `_Whole` if of a table's shape, or as large as one in `whole`."""
         shape = shape_of(tensor, values)
         if shape is None:
             return None

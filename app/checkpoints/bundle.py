@@ -32,7 +32,8 @@ class Bundle:
 
     The constructor reads the index; each method reads the values that it returns or assigns. All of
     them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
-    another reason. TensorFlow's errors about a lost process are not converted.
+    another reason. TensorFlow's errors about a lost process are not converted, and neither is a
+    Python error where all files are good.
 
     Args:
         folder: The folder of the checkpoint.
@@ -79,8 +80,9 @@ class Bundle:
     def _prefix(self) -> Iterator[str]:
         """Yield the path prefix of the files, and convert errors of the `with` block.
 
-        After an error, every variable is read once, to tell a damaged file (DamagedError) from one
-        that cannot be read (RunError).
+        First each file is opened once. After an error, every variable is read once, to tell a
+        damaged file (DamagedError) from one that cannot be read (RunError). If all can be read, an
+        error of TensorFlow becomes a RunError, and a Python error is raised as it is.
         """
         with reading(self._folder):
             for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
@@ -100,7 +102,7 @@ class Bundle:
     def _verify(self, prefix: str) -> None:
         """Read every variable; raise DamagedError if its checksum is wrong, RunError if unreadable.
 
-        Return nothing if all files are good.
+        Return nothing if all files are good. This fills `dtypes`.
         """
         try:
             self._read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH")
@@ -123,6 +125,7 @@ class Bundle:
         return value
 
     def _unreadable(self, error: tf.errors.OpError) -> RunError:
+        """Return (do not raise) the error for files that cannot be read, with the reason."""
         path = self._folder / PREFIX
         return RunError(f"cannot read {path}: {_reason(error)}; mend that and run this again")
 

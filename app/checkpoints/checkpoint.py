@@ -92,7 +92,8 @@ class Checkpoints:
         """Write a checkpoint, unless there is one of this step; then remove the oldest ones.
 
         Args:
-            position: How far the run has come.
+            position: How far the run has come. An older checkpoint of its step keeps its position,
+                and gets only the path of a table file that was moved; nothing is removed then.
 
         Raises:
             RunError: The checkpoint cannot be written. The others are unchanged.
@@ -147,8 +148,7 @@ class Checkpoints:
             The position of the checkpoint, or None if there is no checkpoint at all.
 
         Raises:
-            RunError: All checkpoints are damaged, one cannot be read, or its tables or slots do not
-                fit the tables of this run.
+            RunError: All are damaged, one cannot be read or renamed, or it does not fit the tables.
         """
         position, damaged = _newest(self._folder, self._load)
         if position is not None:
@@ -174,7 +174,7 @@ class Checkpoints:
         return read_newest(self._folder, self._load)
 
     def _load(self, path: Path) -> Position:
-        """Load one checkpoint into the tables, and convert the rows of another kind of table."""
+        """Load one checkpoint, convert tables of another kind, and return the position."""
         position = _read_position(path)
         same_layout = {}
         for name, table in self._tables.items():
@@ -258,7 +258,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
 
 
 def newest_position(folder: Path) -> Position | None:
-    """Return the newest position that is not damaged, or None if there is none; load no table.
+    """Return the newest position that is not damaged, or None; load no table, and log nothing.
 
     Args:
         folder: The folder of the checkpoints.
@@ -295,6 +295,6 @@ def _newest(
 
 
 def _read_position(path: Path) -> Position:
-    """Read a position; a field that an older version did not write has its default."""
+    """Read the position in a checkpoint; a field that an older version lacks has its default."""
     state = read_json(path / _STATE, _SHAPE)
     return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})

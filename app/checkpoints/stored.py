@@ -38,11 +38,14 @@ _SHAPES = (  # the shapes in JSON of all kinds of layout
 
 
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
-    """Write the layouts of all tables of a checkpoint to its `tables.json`.
+    """Write the layouts of all tables of a checkpoint to its `tables.json`, which is replaced.
 
     Args:
         folder: The folder of the checkpoint.
         tables: The tables by name.
+
+    Raises:
+        RunError: The file cannot be written.
     """
     layouts = {name: table.layout() for name, table in tables.items()}
     with replacing(folder / _LAYOUTS) as temporary:
@@ -52,11 +55,15 @@ def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
 def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
     """Write the layouts again if they differ from the stored ones only by the path of a file.
 
-    That is so if --table_file was moved since the checkpoint was written.
+    That is so if --table_file was moved since the checkpoint was written. Otherwise do nothing.
 
     Args:
         folder: The folder of a checkpoint of these tables.
         tables: The tables by name.
+
+    Raises:
+        DamagedError: The stored layouts are damaged.
+        RunError: The layouts cannot be read or written.
     """
     before = {name: read_layout(folder, name) for name in tables}
     now = {name: table.layout() for name, table in tables.items()}
@@ -83,6 +90,10 @@ def read_layout(folder: Path, name: str) -> Layout:
     Args:
         folder: The folder of the checkpoint.
         name: The name of the table.
+
+    Raises:
+        DamagedError: The layouts are damaged.
+        RunError: The layouts cannot be read.
     """
     return read_layouts(folder).get(name, _DEFAULT)
 
@@ -185,7 +196,8 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
 def convert(folder: Path, name: str, table: Table) -> None:
     """Assign the rows of a stored table that has another layout to a table and its slots.
 
-    The keys of a stored dynamic table are ids. An id without a stored row keeps its initial row.
+    The keys of a stored dynamic table are taken as ids; its slots cannot be converted. An id
+    without a stored row keeps its initial row.
 
     Args:
         folder: The folder of the checkpoint.
@@ -193,7 +205,9 @@ def convert(folder: Path, name: str, table: Table) -> None:
         table: The table to fill.
 
     Raises:
-        RunError: The shapes differ, the rows have no ids, or the slots are by key.
+        DamagedError: The checkpoint is damaged.
+        RunError: The shapes differ, the stored rows have no ids, the table is dynamic, the stored
+            table is dynamic and the table has slots, or the checkpoint cannot be read.
     """
     if table.layout()["kind"] == "dynamic":
         raise RunError(
@@ -221,7 +235,10 @@ def _is_by_key(folder: Path, name: str) -> bool:
 
 
 def _convert_by_key(folder: Path, table: Table) -> None:
-    """Assign the rows of a stored dynamic table to a table; raise RunError if it has slots."""
+    """Assign the rows in the folder of a stored dynamic table to a table, with its keys as ids.
+
+    Raise RunError if the table to assign to has slots.
+    """
     if table.slots:
         raise RunError(
             f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
@@ -233,6 +250,6 @@ def _convert_by_key(folder: Path, table: Table) -> None:
 
 
 def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the keys (N,) of a stored dynamic table, in the order of rows, and the rows (N, D)."""
+    """Read the keys (N,) in the folder of a stored dynamic table, and the row of each, (N, D)."""
     ids_N, rows_N, _ = key_files.read(folder / KEYS)
     return ids_N, row_store.read_rows(folder)[rows_N]

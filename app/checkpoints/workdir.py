@@ -44,7 +44,10 @@ class Workdir:
 
     @property
     def trained(self) -> Path:
-        """The folder of the trained tables: `best` if it has a checkpoint, else `checkpoints`."""
+        """The folder of the trained tables: `best` if it has a checkpoint, else `checkpoints`.
+
+        Raise RunError if `best` is no folder or cannot be read.
+        """
         return self.best if list_folder(self.best, "step-") else self.checkpoints
 
     def has(self, path: Path) -> bool:
@@ -126,8 +129,12 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
     """Write a flagfile with every setting, as a whole or not at all; it can repeat the run.
 
     Args:
-        path: The flagfile.
+        path: The flagfile, which is replaced.
         settings: The value of each flag by its name.
+
+    Raises:
+        UsageError: The path is a folder or a device.
+        RunError: The file cannot be written.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(f"# Every flag of this run: python -m {PACKAGE}.train --flagfile=THIS\n")
@@ -146,6 +153,7 @@ def owner_id(workdir: Workdir, resume: bool = False) -> str:
 
     Raises:
         DamagedError: The file of the id is damaged, or it is missing and `resume` is true.
+        RunError: The file cannot be read or written.
     """
     content = read_json(workdir.owner, {"owner": str})
     if content is None:
@@ -171,11 +179,15 @@ def read_json(path: Path, shape: Any = dict) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, as a whole or not at all.
+    """Write a JSON file, as a whole or not at all; make its folder if there is none.
 
     Args:
-        path: The file.
+        path: The file, which is replaced.
         value: A value that JSON can hold.
+
+    Raises:
+        UsageError: The path is a folder or a device.
+        RunError: The file cannot be written.
     """
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

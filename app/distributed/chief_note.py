@@ -117,6 +117,7 @@ def difference(config: Config, hosts: Hosts, start: str | None) -> str:
 
 
 def _path(config: Config) -> Path:
+    """Return the path of the note in the workdir: `cluster/chief.json`."""
     return Path(config.run.workdir) / "cluster" / "chief.json"
 
 
@@ -140,7 +141,10 @@ def _note(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
 
 
 def _read_note(config: Config) -> dict[str, Any] | None:
-    """Return the note of the chief, or None if there is none yet."""
+    """Return the note of the chief, or None if there is none yet.
+
+    Raise DamagedError if it is damaged, and RunError if it cannot be read.
+    """
     path = _path(config)
     with contextlib.suppress(OSError):
         os.listdir(path.parent)  # makes NFS refresh its cache of the folder
@@ -148,7 +152,7 @@ def _read_note(config: Config) -> dict[str, Any] | None:
 
 
 def _first_difference(mine: dict[str, Any], chief: dict[str, Any]) -> str:
-    """Return the first difference as the rest of a message after a process name, or ""."""
+    """Return the first difference and its remedy, to follow a process name, or "" if none."""
     for kind, remedy in _REMEDIES.items():
         for label, value in mine[kind].items():
             expected = chief[kind].get(label)

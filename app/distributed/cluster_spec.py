@@ -170,7 +170,8 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
 
     Raises:
-        UsageError: A job is unknown, an address is malformed, or two processes have the same one.
+        UsageError: A job is unknown or has no list of addresses, an address is malformed, or two
+            processes have the same one.
     """
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
@@ -198,7 +199,10 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _parse_task(value: dict[str, Any]) -> Task:
-    """Return this process by the field `task`; raise a UsageError if that is malformed."""
+    """Return the job and index of this process by the field `task`.
+
+    Raise a UsageError if that is malformed; the index is not compared with the cluster.
+    """
     task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
         raise UsageError(

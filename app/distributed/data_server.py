@@ -43,7 +43,7 @@ def start(role: str, *arguments: str) -> tuple[Any, str]:
     """Start a server of the tf.data service, which runs as long as a reference to it exists.
 
     Args:
-        role: `data_dispatcher` or `data_worker`.
+        role: `data_dispatcher` or `data_worker`; any other text counts as the latter.
         *arguments: For a dispatcher, its port ("0" for any free one) and the folder of its journal;
             for a worker, the HOST:PORT of the dispatcher. A worker chooses a free port.
 

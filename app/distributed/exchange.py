@@ -68,6 +68,8 @@ class Exchange:
     def gather(self, values_N: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Return the vectors of all replicas, joined in the order of the replicas.
 
+        Only a function that `Strategy.run` traces can call this, unless there is one replica.
+
         Args:
             values_N: The vector of this replica; all replicas have the same length and dtype.
             key: The key of the operation, see `keys`.

@@ -40,7 +40,7 @@ def serve_data(workers: int, port: int) -> None:
 
     Raises:
         UsageError: The port is in use.
-        RunError: A server cannot be started.
+        RunError: A server cannot be started, or keeps ending.
     """
     (port,) = choose_ports(1, port)
     with contextlib.ExitStack() as stack:
@@ -57,7 +57,7 @@ def serve_data(workers: int, port: int) -> None:
 
 
 def choose_ports(count: int, first: int) -> list[int]:
-    """Return ports of this machine that are free: consecutive ones, or any.
+    """Return ports of this machine that are free now: consecutive ones, or any.
 
     Args:
         count: The number of ports.
@@ -131,7 +131,8 @@ def train(
         The exit code of the chief; 128 and its number for a signal that ended the chief.
 
     Raises:
-        RunError: A worker keeps ending, or the chief does not notice that another process is lost.
+        RunError: A worker or data server keeps ending, a data server cannot be started, or the
+            chief does not notice that another process is lost.
         UsageError: Another run uses the workdir, or it cannot be written.
     """
     program, plan_only = ["-m", MODULE, *arguments], settings.plan_only
@@ -194,7 +195,10 @@ def _make_process(hosts: Hosts, task: Task, program: Sequence[str], folder: Path
 
 @contextlib.contextmanager
 def _log_folder(workdir: str) -> Iterator[Path]:
-    """Yield the folder for logs: in the workdir, or a temporary folder if `workdir` is "".
+    """Yield the folder for logs: `cluster` in the workdir, or a temporary one if `workdir` is "".
+
+    The workdir is made and locked for a moment, to see whether another run uses it, which removes
+    half-written files there. The lock is free again during the block.
 
     Raises:
         UsageError: Another run uses the workdir, or it cannot be written.
@@ -219,6 +223,9 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
     Args:
         workers: The number of workers.
         port: The port of the dispatcher.
+
+    Raises:
+        RunError: A server ended before it was ready.
     """
     if not workers:
         yield []

@@ -64,6 +64,8 @@ class Workers(Replicas):
     def error_context(self) -> Iterator[None]:
         """Start this program again if the block fails because another process is gone.
 
+        Other errors stay as they are.
+
         Raises:
             RunError: Another process is gone, and this one was asked to stop.
         """
@@ -135,7 +137,7 @@ class Workers(Replicas):
         return result
 
     def flags_F(self) -> tf.Tensor:
-        """Return whether this process was asked to stop, and has more batches, as 0 or 1 each."""
+        """Return whether this process is asked to stop, and has more batches: 0 or 1 each, (2,)."""
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def wait_for_chief(self, workdir: Workdir) -> None:
@@ -165,16 +167,20 @@ class Workers(Replicas):
         return len(self._last) == 2 and float(self._last[0].flags_F[0]) > 0
 
     def broadcast(self, number: float) -> float:
-        """Return the chief's number; wait until all processes call this."""
+        """Return the `number` that the chief gave; wait until all processes call this."""
         # The first replica belongs to the chief.
         return float(self._gather(tf.constant([number], tf.float64))[0, 0])
 
     def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
-        """Return the vector of each replica, (R, N); wait until all processes call this."""
+        """Return the vector of every replica, (R, N); wait until all processes call this.
+
+        `mine_N` is the vector of each replica of this process.
+        """
         key = self._exchange.keys(1)
 
         @tf.function(autograph=False)
         def gather() -> Any:
+            """Return the joined vectors of all replicas, as a value of each local replica."""
             return self.strategy.run(self._exchange.gather, args=(mine_N, key))
 
         gathered = self.strategy.experimental_local_results(gather())[0]

@@ -49,6 +49,11 @@ class Coordinator(Runner):
     Args:
         config: The settings of the run.
         hosts: The processes of the run.
+
+    Raises:
+        UsageError: This process cannot use its address, another one differs from it, or the workdir
+            cannot be written.
+        RunError: Processes did not arrive in time.
     """
 
     is_asynchronous = True
@@ -94,6 +99,7 @@ class Coordinator(Runner):
         """
 
         def create(make: Any, **options: Any) -> tf.Variable:
+            """Make a variable: of a table as usual, any other with a copy for each worker."""
             if options.get("name") not in device.VARIABLES:
                 options["per_worker_variable"] = True
                 return self._strategy.extended._create_variable(make, **options)
@@ -103,7 +109,7 @@ class Coordinator(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Prepare the first call: build the train function, and set the counts of calls to 0."""
+        """See `Runner`; also make the counter of begun calls, and set the counts of calls to 0."""
         self._tables, self._steps = tables, job.data.steps_per_batch
         self._calls_scheduled = self._calls_finished = 0
         self._bytes: list[float] = []
@@ -111,6 +117,7 @@ class Coordinator(Runner):
         trained = {name: tables[name] for name in tables if specs[name].trained}
 
         def update(name: str, shard: Table, ids_U: Any, gradients_UD: Any, *step: Any) -> None:
+            """Update rows of a shard of any table; `step` is the rate and the step's number."""
             update_rows(job.optimizer.rule, shard, ids_U, gradients_UD, *step)
 
         self._served = ServedTables(trained, update)
@@ -182,17 +189,20 @@ class Coordinator(Runner):
 
         @tf.function(autograph=False)
         def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Count the call as begun, make its S steps, and return as described above."""
             with tf.device(tables.device):
                 self._begun.assign_add(1)
             # A recurrent state goes from step to step of a call: who makes the next one is open.
             state = {n: tf.zeros((spec.rows, spec.columns)) for n, spec in own.items()}
 
             def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+                """Return rows (U, D): of the call's own state, or from the parameter servers."""
                 if name in state:
                     return tf.gather(state[name], ids_U)
                 return tables.gather({name: ids_U})[name]
 
             def train_step(batches: Sequence[Batch]) -> tuple[tf.Tensor, ...]:
+                """Make a step, update `state`, and return loss, examples and bytes exchanged."""
                 gradients = compute_gradients(model, gather, batches, anywhere)
                 with phase("gradient"):
                     clipped = clip_gradients(optimizer, gradients.gradients)
@@ -221,6 +231,7 @@ def _shorten_log(hosts: Hosts) -> None:
     """
 
     def is_wanted(record: std_logging.LogRecord) -> bool:
+        """Return whether to log a record; change the text of one about a lost worker."""
         if "MultiDeviceSaver" in record.getMessage():
             return False
         if not record.pathname.endswith("cluster_coordinator.py"):
@@ -236,6 +247,7 @@ def _shorten_log(hosts: Hosts) -> None:
     previous_hook = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
+        """Call the previous hook, except for TensorFlow's errors."""
         # Destructors of TensorFlow's objects wait for operations of a lost server, and fail.
         if not isinstance(unraisable.exc_value, tf.errors.OpError):
             previous_hook(unraisable)

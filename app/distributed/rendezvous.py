@@ -92,14 +92,15 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
 def wait_for_end_of_chief(
     hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until the chief does not listen at its address any more.
+    """Wait until the chief that listens now does not listen at its address any more.
 
     It has to fail to answer three times in a row, a second apart. A chief that was started again at
     once listens at the same port; its greeting tells that it is new.
 
     Args:
         hosts: The processes of the run.
-        seconds: The time that a chief that does not listen yet has to start its server.
+        seconds: The time that a chief that does not listen yet has to start its server, at least
+            three seconds.
         is_stopping: Is called every second; True ends the wait early.
     """
     left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
@@ -115,7 +116,7 @@ def wait_for_end_of_chief(
 
 
 def _resolve(host: str, port: int) -> set[Any]:
-    """Return the IP addresses of a host; none if its name is not known."""
+    """Return the IP addresses of a host as texts; an empty set if its name is not known."""
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

@@ -75,6 +75,7 @@ class Replicas(Runner):
         """
 
         def made(make: Any, **options: Any) -> tf.Variable:
+            """Make a variable, on the host if its name is `ON_HOST`."""
             if options.get("name") == ON_HOST:
                 options["colocate_with"] = SingleDevice(HOST)
             return make(**options)
@@ -83,7 +84,7 @@ class Replicas(Runner):
             yield
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Prepare the first call: build the train function."""
+        """See `Runner`; the train function covers the replicas of this process."""
         self._tables = tables
         self._operations = _operations(job)
         held = self.micro_batches(job)
@@ -147,8 +148,8 @@ def _train_function(
 ) -> Any:
     """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
-    Its arguments are the data of S steps, the first step, the learning rate, the flags, and the
-    first of `_operations` keys. It returns `Made` for each replica.
+    Its arguments are the data of S steps, the number of steps before them, the learning rate, the
+    flags, and the first of `_operations` keys. It returns `Made` for each replica.
 
     Args:
         strategy: The strategy of the replicas.
@@ -163,10 +164,14 @@ def _train_function(
     model = job.model
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows (U, D) of the replica's own copy of a table."""
         return tables[name].gather(ids_U)
 
     def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
-        """Return the length of the packed vector of a step; rows that batches share count once."""
+        """Return the length of the packed vector of a step; rows that batches share count once.
+
+        `lookups` has those of each micro-batch of the step.
+        """
         rows = {name: [of_batch[name].rows_U for of_batch in lookups] for name in lookups[0]}
         unique_rows = [
             rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
@@ -176,7 +181,10 @@ def _train_function(
         return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
-        """Train the steps of a call in one replica, on its share of the micro-batches."""
+        """Train the steps of a call in one replica, on its share of the micro-batches.
+
+        The loss, examples and flags of the result are those of the first step, over all replicas.
+        """
         mine = range(replica_number() * each, (replica_number() + 1) * each)
         steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
@@ -201,6 +209,7 @@ def _train_function(
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+        """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
         # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
         return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 

@@ -76,10 +76,11 @@ def make_packing(
     """Return the shapes of the batches of some examples.
 
     N is `settings.micro_tokens`, or less if an epoch would have fewer than about 50 training steps;
-    but the longest text always fits, if it has at most `micro_tokens` features.
+    but the longest text always fits, if it has at most `micro_tokens` features. B is 1.25 times the
+    mean number of texts in N features, plus 1, but at most all texts.
 
     Args:
-        examples: The training texts.
+        examples: The training texts, at least one.
         features: Which features a text has.
         settings: Batch size and steps per call.
         all_labels: Whether a text comes with all its labels, or with one that is drawn each time.
@@ -95,7 +96,7 @@ def make_packing(
 
 
 def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:
-    """Return the approximate number of calls of an epoch.
+    """Return the approximate number of calls of an epoch, rounded up.
 
     Args:
         examples: The training texts; long ones count as cut to N features.
@@ -110,7 +111,8 @@ def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np
     """Return the examples of each step of an epoch, (calls, S, B) int32; -1 for no example.
 
     Every example comes once, in a random order that depends on seed and epoch. A step takes the
-    next examples until one more would exceed N features or B examples.
+    next examples until one more would exceed N features or B examples. The last call is filled up
+    with steps without examples.
 
     Args:
         sizes_E: Number of features of each example, at most N.
@@ -157,7 +159,10 @@ def make_batches(
 
     @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
+        """Return a dataset of (epoch, `Bags` with a first dimension S), for each call."""
+
         def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return a dataset of (epoch, number of the call, its examples (S, B))."""
             planned = tf.numpy_function(
                 lambda epoch: plan_epoch(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32
             )
@@ -180,6 +185,7 @@ def make_batches(
     def epoch_batches(
         epochs: range, first: int, mine: range | None = None
     ) -> Iterator[tuple[int, Bags]]:
+        """Yield the batches of epochs, without the `first` of the first one; `mine` is ignored."""
         for epoch, bags in dataset(epochs, first):
             yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
 
@@ -235,6 +241,7 @@ def _make_packer(
         )
 
     def pack(epoch: tf.Tensor, number: tf.Tensor, examples_SB: tf.Tensor) -> Bags:
+        """Return the `Bags` of a call, (S, N) and (S, B, M), padded to N features a step."""
         flat = tf.reshape(examples_SB, [-1])
         positions_K = tf.cast(tf.where(flat >= 0)[:, 0], tf.int32)
         examples_K = tf.gather(flat, positions_K)

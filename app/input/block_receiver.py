@@ -47,7 +47,7 @@ class BlockReceiver:
         """Wait for a block, and return its rows (R, L), or None if they do not come in time.
 
         That is the case if the block is overdue by `PATIENCE_SECONDS`, the dataset has ended, or
-        `capacity` later blocks are held. Earlier blocks that are held are dropped.
+        `capacity` later blocks are held. The block itself and earlier ones are no longer held.
 
         Args:
             number: Number of the block; it must be larger in each call.

@@ -36,6 +36,7 @@ def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Data
     is_complete = False
 
     def read() -> Iterator[np.ndarray]:
+        """Yield the blocks from memory after a complete pass; else from `blocks`, and keep them."""
         nonlocal is_complete
         if is_complete:
             yield from cached
@@ -67,7 +68,10 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
     is_writable = True
 
     def write() -> Iterator[np.ndarray]:
-        """Yield the blocks, and write each before it is yielded; go on if that fails."""
+        """Yield the blocks, and write each before it is yielded; go on without if that fails.
+
+        The sizes are written after the last block, unless there was an error in reading.
+        """
         nonlocal is_writable
         index: list[tuple[int, int]] = []
         source = blocks.as_numpy_iterator()
@@ -90,7 +94,11 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             yield from source
 
     def read() -> Iterator[np.ndarray]:
-        """Yield the blocks from the file, or from `blocks` where the file lacks them."""
+        """Yield the blocks from the file, or from `blocks` where the file lacks them.
+
+        Without a complete file, write it. Of a damaged file, remove the sizes. Yield nothing after
+        an error in reading the corpus.
+        """
         if progress.error is not None:  # the previous epoch failed
             return
         index = _read_index(path, sizes_path)

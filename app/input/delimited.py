@@ -66,14 +66,17 @@ def is_quoted(text: str, separator: str) -> bool:
 def read_rows(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not blank, each with the number of the line where it begins.
 
+    A row is blank if all its cells are empty or white space. Blanks around a cell are kept.
+
     Args:
         path: The file, for messages.
         parts: Consecutive parts of the file, see `whole_lines`.
         separator: The separator of fields, or "" for white space. With "," and ";", cells may be
-            quoted.
+            quoted, and the text is read by `read_csv_rows`.
 
     Raises:
-        UsageError: A quote is not closed, or something follows a closed one.
+        UsageError: A quote is not closed, something follows a closed one, or a cell is too long;
+            only with "," and ";".
     """
     if separator in _QUOTING:
         yield from read_csv_rows(path, parts, separator)

@@ -26,11 +26,13 @@ class Features(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Return the number of feature ids."""
+        """Return the number of feature ids: words, and buckets too if n-grams exceed one word."""
         return self.words + (self.buckets if self.ngrams > 1 else 0)
 
     def sizes(self, lengths_E: np.ndarray, most: int) -> np.ndarray:
         """Return the number of features of each text, cut to at most `most` features, (E,).
+
+        A text is cut to its first `longest(most)` words.
 
         Args:
             lengths_E: Words of each text.

@@ -45,6 +45,7 @@ def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
     split = make_splitter(corpus)
 
     def parse(text: tf.Tensor) -> TextBlock:
+        """Return the words of the text of a block, a string scalar, without too long ones."""
         words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
         words_U, tokens, counts = tf.unique_with_counts(words.flat_values)
         return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
@@ -76,7 +77,10 @@ def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[.
         tokens_M: tf.Tensor,
         documents_M: tf.Tensor,
     ) -> tf.Tensor:
+        """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
+
         def seed_of(stream: int) -> tf.Tensor:
+            """Return the seed of this block for a stream of random numbers."""
             return token_rows.block_seed(seed, stream, epoch, number)
 
         uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), seed_of(token_rows.SUBSAMPLE))

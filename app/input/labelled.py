@@ -29,6 +29,7 @@ class Examples:
     label_starts_E: np.ndarray
 
     def __len__(self) -> int:
+        """Return the number of texts."""
         return len(self.starts_E) - 1
 
     @property
@@ -48,10 +49,10 @@ class Examples:
         return sum(array.nbytes for array in arrays)
 
     def select(self, mask_E: np.ndarray) -> Examples:
-        """Return the selected texts.
+        """Return a copy of the selected texts, with the same ids and names.
 
         Args:
-            mask_E: Mask of the texts, (E,) bool.
+            mask_E: Whether to select each text, (E,) bool.
         """
         return dataclasses.replace(
             self,
@@ -62,7 +63,7 @@ class Examples:
         )
 
     def part(self, start: int, stop: int) -> Examples:
-        """Return the texts from number `start` up to `stop`; ids and labels are not copied.
+        """Return the texts from number `start` up to `stop`; word and label ids are not copied.
 
         Args:
             start: First text.
@@ -99,7 +100,7 @@ class Examples:
 
 
 def _positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """Return the position of each name among others, int32; -1 if it is not there."""
+    """Return the position of each of `names` in `others`, int32; -1 if it is not there."""
     index = {name: position for position, name in enumerate(others)}
     return np.array([index.get(name, -1) for name in names], np.int32)
 

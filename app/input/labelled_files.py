@@ -59,7 +59,8 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
         config: The configuration of the run.
 
     Raises:
-        UsageError: There is no text, a text has no label (file and line), or a column is missing.
+        UsageError: There is no text, a text has no label (file and line), a column is missing or
+            there twice, or quotes are malformed.
         RunError: A file cannot be read.
     """
     progress = Progress.make(sources)
@@ -145,6 +146,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
         blocks = block_dataset(sources, by_line, settings, progress)
 
     def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
+        """Return a block's unique words, unique labels, and texts with positions among these."""
         texts = parse_block(*block)
         words_U, words_M = tf.unique(texts.words_M)
         labels_U, labels_N = tf.unique(texts.labels_N)
@@ -160,12 +162,13 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
 
 
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from lines (E,) to `_Texts`. A piece PREFIXname is the label `name`."""
+    """Return a function from E lines to their `_Texts`. A piece PREFIXname is the label `name`."""
     by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
     prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
     split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
 
     def parse_lines(lines_E: tf.Tensor) -> _Texts:
+        """Return the words without labels, and the labels without prefix, of each line."""
         pieces = by_space(lines_E)
         pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
         is_label_M = tf.strings.regex_full_match(pieces_M, f"{prefix}.+")
@@ -195,7 +198,11 @@ def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 def _read_columns(
     path: str, config: Config, progress: Progress, index: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Yield texts, their labels and label owners from a CSV or TSV file; refuse malformed rows."""
+    """Yield texts, all their labels, and the text number of each label, in groups of a file's rows.
+
+    Tabs separate the cells of a .tsv file, commas those of any other. Raise a UsageError for a
+    missing or repeated column, and for a row without a label or with malformed quotes.
+    """
     settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
     blocks = reading.blocks(
         path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
@@ -215,6 +222,7 @@ def _read_columns(
     text, label = header.index(settings.text_column), header.index(settings.label_column)
 
     def examples() -> Iterator[tuple[str, list[str]]]:
+        """Yield the text and the labels of each row; refuse a row without a label."""
         for number, row in cells:
             labels = _split_labels(row[label], settings) if len(row) > max(text, label) else []
             if not labels:
@@ -245,7 +253,7 @@ def _group(
 
 
 def _split_labels(cell: str, settings: LabelledConfig) -> list[str]:
-    """Return the labels of a cell that are not blank, each with single blanks for white space."""
+    """Return the labels of a cell, split at --label_separator if given, without needless blanks."""
     parts = cell.split(settings.label_separator) if settings.label_separator else [cell]
     return [" ".join(part.split()) for part in parts if part.strip()]
 

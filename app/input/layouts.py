@@ -75,7 +75,8 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
         settings: Flags that name columns or the layout.
 
     Raises:
-        UsageError: The layout is unclear, a named column is missing, or the file is empty.
+        UsageError: The layout is unclear, a named column is missing or there twice, or the file is
+            empty, malformed or not UTF-8, or no Parquet file.
         RunError: The file cannot be read.
     """
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
@@ -238,6 +239,6 @@ def _first_line(path: str) -> Lines:
 
 
 def _separator(line: str) -> str:
-    """Return the first of `_SEPARATORS` in a line, outside of quotes; "" for white space."""
+    """Return the first of `_SEPARATORS` that a line has outside of quotes; "" for white space."""
     unquoted = re.sub(r'"[^"]*"', "", line)
     return next(sign for sign in _SEPARATORS if sign in (unquoted or line))

@@ -31,7 +31,7 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
 
     Args:
         path: The file.
-        names: The columns; a repeated name counts once.
+        names: Columns that the file has; a repeated name counts once.
 
     Raises:
         UsageError: It is not a Parquet file, or pyarrow is not installed.
@@ -51,7 +51,8 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
 def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
     """Return the unique keys of a column as text, and the position among them for each row.
 
-    Numbers become decimal text, and floats without a fraction become integers: 3.0 is "3".
+    Keys are in order of appearance. Numbers become decimal text, and floats without a fraction
+    become integers: 3.0 is "3".
 
     Args:
         path: The file, for messages.
@@ -135,4 +136,5 @@ def _open(path: str) -> ParquetFile:
 
 
 def _line(error: Exception) -> str:
+    """Return the message of an error as one line, with one blank for each white space."""
     return " ".join(str(error).split())

@@ -98,6 +98,7 @@ def make_block_tokenizer(
     split, table = make_splitter(corpus), lookup_table(vocabulary)
 
     def tokens(text: tf.Tensor) -> tf.Tensor:
+        """Return the tokens (M,) int32 of the text of a block."""
         words = split(split_documents(text, corpus.documents))
         ids = table.lookup(words.flat_values)
         known = ids >= 0
@@ -132,6 +133,7 @@ def make_epoch_rows(
     make_rows = make_block_rows(keep_V, window, settings, seed)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
+        """Return the rows of each block in an epoch, in the order of the blocks."""
         return blocks.enumerate().map(
             lambda position, tokens: make_rows(epoch, first + position * total, tokens),
             num_parallel_calls=settings.map_parallelism,
@@ -161,18 +163,20 @@ def make_batches(
             rows.
         epochs: Numbers of the epochs.
         first: Number of batches to skip in the first epoch.
-        halo: L - T.
+        halo: L - T, the number of tokens of a row that are not centres.
         settings: Batch size and steps per call.
     """
     steps, length = settings.steps_per_call, settings.row_tokens + halo
     count = settings.micro_tokens // settings.row_tokens
 
     def fill(batch: tf.Tensor) -> tf.Tensor:
+        """Return up to S B rows as (S, B, L), filled up with `PAD`; B is that of a micro-batch."""
         missing = steps * count - tf.shape(batch)[0]
         filled = tf.pad(batch, [[0, missing], [0, 0]], constant_values=PAD)
         return tf.reshape(filled, (steps, count, length))
 
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+        """Return a dataset of (epoch, batch) of one epoch."""
         skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
         datasets = [
             rows(epoch).rebatch(steps * count).map(fill, name="fill").skip(skipped)
@@ -192,7 +196,7 @@ def _side_by_side(streams: Sequence[tf.data.Dataset], empty: tf.Tensor) -> tf.da
     """Concatenate the elements of datasets along the second dimension until the longest ends.
 
     Args:
-        streams: Datasets of tensors of the shape of `empty`.
+        streams: Datasets of tensors of the shape of `empty`. A single one is returned as it is.
         empty: Used for streams that have ended.
     """
     if len(streams) == 1:
@@ -223,6 +227,8 @@ def estimate_batches(
 
 def share_imbalance(blocks: int, settings: InputConfig) -> float:
     """Return the size of the largest share of the blocks divided by the mean size, at least 1.
+
+    Without blocks it is 1.
 
     Args:
         blocks: Blocks of the corpus.

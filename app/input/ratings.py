@@ -108,7 +108,7 @@ def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
 
 
 def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    """Yield the pairs of lines of a user and items, as `_read_pairs` does."""
+    """Yield the pairs of lines of a user and items, as `_read_pairs` does, without ratings."""
     numbered_rows = delimited.read_rows(path, layouts.read_lines(path), layout.separator)
     while group := list(itertools.islice(numbered_rows, _ROWS)):
         numbers, rows = zip(*group, strict=True)
@@ -128,6 +128,7 @@ def _read_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iter
         where = f"{path}, row", range(first, first + len(batch))
 
         def ids(column: str, keys: _Keys, what: str, batch=batch) -> np.ndarray:
+            """Return the numbers of the keys in a column of the batch; add new ones to `keys`."""
             unique, positions_N = parquet.read_keys(path, batch, column)
             of_column = f"{path}, column {column}: key", range(1, len(unique) + 1)
             return _ids(unique, keys, what, *of_column)[positions_N]
@@ -149,7 +150,10 @@ _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] =
 
 
 def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequence[Sequence[str]]]]:
-    """Yield the line numbers and the columns of some rows of a file; refuse malformed rows."""
+    """Yield line numbers and columns of some rows, the header included; refuse malformed rows.
+
+    Blanks around a cell are removed.
+    """
     texts = layouts.read_lines(path)
     for first, text in texts:
         columns = _plain_columns(text, layout)
@@ -170,7 +174,7 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
-    """Return the columns of lines, or [] unless all have `layout.fields` fields without quotes."""
+    """Return the columns of lines; [] for white space, or if one is blank, quoted or irregular."""
     separator = layout.separator
     if not separator or delimited.is_quoted(text, separator):
         return []
@@ -187,7 +191,7 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
 
 
 def _check_fields(row: list[str], layout: Layout, where: str) -> None:
-    """Raise a UsageError for a row that lacks a column, or has more fields than the first row."""
+    """Raise a UsageError for a row that lacks a column, or has content after the usual fields."""
     needed = 1 + max(column for column in layout.columns if column is not None)
     if len(row) < needed:
         raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
@@ -246,7 +250,7 @@ def _parse_numbers(
         numbers: Line of each text, for messages.
 
     Raises:
-        UsageError: A text is not a finite number.
+        UsageError: A text is not a finite number, or has an underscore.
     """
     try:
         values = np.fromiter(map(float, column), dtype, len(column))
@@ -263,7 +267,7 @@ def _parse_numbers(
 
 
 def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """Return the times of a column, int64: numbers cut to integers, dates as seconds since 1970."""
+    """Return times, int64: numbers cut to integers, dates as seconds from 1970; refuse others."""
     if column and layouts.is_number(column[0]):
         values = _parse_numbers(column, np.float64, "time", where, numbers)
         for index in np.flatnonzero(np.abs(values) >= 2.0**63):
@@ -287,11 +291,7 @@ def _times(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndar
 
 
 def _seconds(date: str) -> int:
-    """Return the seconds of a date since 1970; without an offset (`+01:00`) it is UTC.
-
-    Raises:
-        ValueError: It is not a date.
-    """
+    """Return the seconds from 1970 to a date, by default UTC; raise ValueError if it is no date."""
     with warnings.catch_warnings():  # numpy warns that it does not keep the offset
         warnings.simplefilter("ignore", UserWarning)
         seconds = np.datetime64(date, "s")

@@ -44,6 +44,7 @@ def make_block_tokenizer(
     unknown, end = map(vocabulary.tokens.index, (UNK, EOS))
 
     def tokenize_block(text: tf.Tensor) -> tf.Tensor:
+        """Return the ids (M,) int32 of the text of a block, a string scalar."""
         words = tokenize(split_documents(text, corpus.documents))
         ids = table.lookup(words.flat_values)
         documents = words.with_flat_values(tf.where(ids < 0, unknown, ids))
@@ -70,6 +71,7 @@ def make_epoch_rows(
     """
 
     def training_rows(ids_M: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the ids of a block that are not held out."""
         trained = tf.size(ids_M) - _count_heldout(ids_M, share)
         return _rows(ids_M[:trained], end, settings)
 
@@ -81,7 +83,7 @@ def make_heldout_rows(
 ) -> pipeline.EpochRows:
     """Return a function from an epoch to the rows that `make_epoch_rows` holds out.
 
-    They have the last floor(share M) tokens of a block of M tokens.
+    They have the last floor(share M) tokens of a block of M tokens, in the same shape and order.
 
     Args:
         blocks: Dataset of ids (M,) int32.
@@ -91,6 +93,7 @@ def make_heldout_rows(
     """
 
     def heldout_rows(ids_M: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the held-out ids of a block; the last trained id comes before them."""
         trained = tf.size(ids_M) - _count_heldout(ids_M, share)
         before = tf.concat([[end], ids_M], axis=0)[trained]
         return _rows(ids_M[trained:], before, settings)

@@ -102,12 +102,13 @@ def make_epoch_rows(
         settings: Address of the service, block size and parallelism.
         blocks: Number of blocks of the corpus.
         make: Makes the rows of a block (see `make_block_rows`).
-        progress: Gets the error of a file that cannot be read.
+        progress: Gets the error of a file that cannot be read, which ends the epoch early.
         share: Blocks to return.
     """
     reader = _EpochReader(settings, blocks, make, share)
 
     def read(epoch: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the rows of each block; an error of TensorFlow ends this, as `progress.error`."""
         try:
             yield from reader.read(tf.constant(epoch, tf.int64))
         except tf.errors.OpError as error:
@@ -196,7 +197,10 @@ class _EpochReader:
 
 
 def _why_unreachable(address: str) -> str:
-    """Ask the service for its workers; return why it cannot do work, or "" if it can."""
+    """Ask the service for its workers; return why it cannot do work, or "" if it can.
+
+    It has five seconds to answer.
+    """
     import grpc  # comes with TensorFlow; imported only if a service is used
 
     try:
@@ -212,6 +216,7 @@ def _why_unreachable(address: str) -> str:
 
 
 def _warn_of_lost_service(address: str, reason: str) -> None:
+    """Log that the service is gone, and that this process reads the rest of the epoch."""
     logging.warning(
         "the data service at %s is gone (%s); this process reads the rest of the epoch; start the "
         f"service again with: python -m {PACKAGE}.cluster --data_workers=2 --port=%s",

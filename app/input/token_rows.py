@@ -55,6 +55,7 @@ def make_block_rows(
     keep_N = tf.constant(np.append(keep_V[:size], np.float32(1)))
 
     def block_rows(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+        """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
         kept = _subsample(tokens, keep_N, block_seed(seed, SUBSAMPLE, epoch, number))
         return split_into_rows(kept, window, settings, block_seed(seed, SHUFFLE, epoch, number))
 
@@ -101,7 +102,7 @@ def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
 
 
 def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return the tokens that a random draw keeps.
+    """Return the tokens that a random draw keeps, with the starts of documents marked anew.
 
     Args:
         tokens_M: Tokens (M,) int32.

@@ -44,7 +44,7 @@ def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 
 def decode(tokens_BL: tf.Tensor) -> Decoded:
-    """Return ids, mask and document numbers of tokens, computed on the CPU.
+    """Return ids, mask and document numbers of encoded tokens, computed on the CPU.
 
     Args:
         tokens_BL: Tokens (B, L) int32.

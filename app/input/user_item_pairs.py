@@ -135,10 +135,10 @@ def select_scorable(
 
 
 def group_by_user(pairs: Ratings, users: int) -> KnownItems:
-    """Return the items of each user.
+    """Return the items of each user; an item of several pairs comes as often.
 
     Args:
-        pairs: Pairs whose users and items have ids.
+        pairs: Pairs whose users and items have ids, none of them -1.
         users: Number of user ids.
     """
     order_N = np.lexsort((pairs.items_N, pairs.users_N))
@@ -150,8 +150,8 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
     """Return the batches of a run: `UserItemPairs` of (S, B), in a new random order each epoch.
 
     Args:
-        pairs: The training pairs.
-        weighted: Whether the rating of a pair is its weight in the loss.
+        pairs: The training pairs. Without ratings, each pair has the rating 1.
+        weighted: Whether the weight of a pair is its rating, which it must have; else it is 1.
         seed: Seed of the run.
         settings: Batch size and steps per call.
     """
@@ -202,7 +202,7 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
 
 
 def count_batches(pairs: int, settings: InputConfig) -> int:
-    """Return the number of batches of an epoch.
+    """Return the number of batches, of S steps each, of an epoch, rounded up.
 
     Args:
         pairs: Number of training pairs.
@@ -212,11 +212,11 @@ def count_batches(pairs: int, settings: InputConfig) -> int:
 
 
 def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:
-    """Return the pairs with at least the rating of --min_rating.
+    """Return the pairs with at least the rating of --min_rating; for "" the pairs as they are.
 
     Args:
         pairs: Pairs with or without ratings.
-        min_rating: The value of the flag; empty for all pairs.
+        min_rating: The value of the flag, the text of a finite number, or empty.
 
     Raises:
         UsageError: The pairs have no ratings, or the value is not a number.

@@ -43,8 +43,8 @@ def advise(
         waits: The steps that wait far longer for input than the others, or None.
 
     Returns:
-        Changes with a speedup of 1.05 or more, the greatest first, after those whose speedup the
-        profile cannot tell; empty if none is known.
+        First the changes whose speedup the profile cannot tell, then those with a speedup of 1.05
+        or more, the greatest first; empty if none is known.
     """
     if config is None:
         changes = advise_program(division, stage, work, cores, waits)
@@ -62,7 +62,14 @@ def advise(
 
 
 def _for_input(division: Division, stage: Stage | None, config: Config, cores: int) -> list[Change]:
-    """Return changes for a run whose steps wait for input, by its slowest stage."""
+    """Return changes for a run whose steps wait for input, by its slowest stage.
+
+    They are --prefetch=-1 if it is 0, and --map_parallelism=-1 if that stage leaves cores idle.
+    With a data service, if there is no other change, it is to get more workers. Without one, a run
+    of several epochs that reads or tokenizes gets --cache=memory, or, if a cache was being filled
+    and there is no other change, only the advice to record a later epoch. If nothing is proposed by
+    then, the task `words` gets --data_service.
+    """
     waiting = division.shares["input"]
     most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
     name = stage.name if stage else ""
@@ -98,7 +105,12 @@ def _for_input(division: Division, stage: Stage | None, config: Config, cores: i
 
 
 def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
-    """Return changes for a device-bound or copy-bound run."""
+    """Return changes for a device-bound or copy-bound run.
+
+    They are --optimizer=rowwise_adagrad if updates take a quarter of the step and the optimizer has
+    no options, --compute_dtype=auto on a CPU with float32, and fewer negative samples if all flags
+    of the model have their defaults.
+    """
     changes = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]
     # An optimizer with options of its own is not replaced, as another one would refuse them.
@@ -140,4 +152,5 @@ def _double(name: str, config: Config, share: float) -> Change:
 
 
 def _change(name: str, value: object, speedup: float, why: str) -> Change:
+    """Return the change of a flag to a value; its setting says whether it needs a new workdir."""
     return Change(f"--{name}={value}", speedup, why, fields()[name].metadata["fixed"])

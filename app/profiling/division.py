@@ -93,7 +93,7 @@ def divide(profile: Profile, work: Work) -> Division:
         work: The operations of the profile.
 
     Returns:
-        The division. It has 0 calls if the profile has no marked step.
+        The division. If the profile has no marked step, it has 0 calls and all shares are 0.
     """
     cpu_only = profile.hardware == "CPU_ONLY"
     if cpu_only and profile.steps:

@@ -47,6 +47,8 @@ class Live(NamedTuple):
 def measure(job: Job, seed: int, seconds: float) -> Live:
     """Measure the speed of a job's input alone, its steps alone, and both; this trains its tables.
 
+    The steps use the learning rate of the start of the training.
+
     Args:
         job: The job.
         seed: The seed of the run.
@@ -108,6 +110,7 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
 
 
 def _bytes(tensor: tf.Tensor) -> int:
+    """Return the bytes of all elements of a tensor."""
     return tensor.dtype.size * int(tf.size(tensor))
 
 

@@ -31,6 +31,7 @@ class LongWaits(NamedTuple):
     shuffles: bool
 
     def __str__(self) -> str:
+        """Return a sentence for the user: how many steps wait, how long, and the likely cause."""
         count = len(self.steps)
         steps = "1 step waits" if count == 1 else f"{count} steps wait"
         cause = ", where shuffle fills its buffer" if self.shuffles else ""
@@ -41,7 +42,9 @@ class LongWaits(NamedTuple):
 
 
 def find_long_waits(events: Sequence[Event]) -> LongWaits | None:
-    """Return the steps with a long wait for input, or None if there is none.
+    """Return the steps with a long wait for input, in ascending order, or None if there is none.
+
+    A wait is long if it takes 20 times the median time of a step or more, and at least 100 ms.
 
     Args:
         events: The events of a profile.

@@ -60,6 +60,7 @@ def divide_steps(events: Sequence[Event], starting: bool) -> list[dict[str, floa
 
 
 def _copies(event: Event) -> bool:
+    """Return whether an event of a device is a copy from the host."""
     return event.name.lower().startswith(_COPY)
 
 

@@ -109,6 +109,7 @@ def _innermost(stack: Sequence[Event]) -> tuple[Event, tuple[str, str, str]] | N
 
 
 def _is_input(event: Event) -> bool:
+    """Return whether an event ran on a thread of tf.data."""
     return event.thread.startswith(_INPUT_THREADS)
 
 

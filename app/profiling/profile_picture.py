@@ -23,13 +23,16 @@ _INK = "#333333"
 def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:
     """Draw a bar for each diagnosis to a picture file, in milliseconds of a step.
 
-    This needs matplotlib.
+    Each bar is divided into the parts of the step and is labelled with its verdict.
 
     Args:
-        bars: The name and the diagnosis of each bar; the first is on top.
-        path: The file to write; its suffix names the format.
+        bars: The name and the diagnosis of each bar, at least one; the first is on top.
+        path: The file to write or replace; its suffix names the format.
 
     Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: matplotlib does not know the format.
+        UsageError: The path is a folder or a device.
         RunError: The file cannot be written.
     """
     from matplotlib.figure import Figure  # optional

@@ -87,7 +87,10 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
 
 
 def text(diagnosis: Diagnosis) -> str:
-    """Return a diagnosis as lines of text: step, verdict, slowest stage, operations, changes."""
+    """Return a diagnosis as lines of text: step, verdict, slowest stage, operations, changes.
+
+    It has the five heaviest operations, and a note if the profile is too short to trust.
+    """
     division, stage = diagnosis.division, diagnosis.stage
     shares = sorted(division.shares.items(), key=lambda item: -item[1])
     parts = ", ".join(

@@ -75,8 +75,10 @@ def find_newest(folder: Path, flag: str = "workdir") -> Path:
 def read(folder: Path) -> Profile:
     """Read the profile in a folder.
 
+    Output to stderr is hidden meanwhile, for the whole process.
+
     Args:
-        folder: The folder of the profile.
+        folder: The folder of the profile, with at least one .xplane.pb file.
 
     Returns:
         The profile.
@@ -98,7 +100,7 @@ def read(folder: Path) -> Profile:
 
 
 def on_stream(event: Event) -> bool:
-    """Return whether the event is an operation or a copy that a device ran.
+    """Return whether the event is an operation or a copy that a device other than the CPU ran.
 
     Other events with the name of a device are derived by xprof.
     """
@@ -122,11 +124,12 @@ def _run_converter(files: Sequence[str], name: str) -> Any:
 
 
 def _is_time(column: str) -> bool:
+    """Return whether a column of xprof's analyzer is a time in milliseconds."""
     return column.endswith("TimeMs")
 
 
 def _events(raw: Sequence[dict[str, Any]]) -> list[Event]:
-    """Return the complete events (phase X) of Chrome's trace format."""
+    """Return the complete events (phase X) of Chrome's trace format; leave out all others."""
     processes = {item["pid"]: item["args"]["name"] for item in raw if _names(item, "process")}
     threads = {
         (item["pid"], item["tid"]): item["args"]["name"] for item in raw if _names(item, "thread")

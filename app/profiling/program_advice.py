@@ -39,7 +39,11 @@ _STEPS = 16  # per call, as proposed
 def advise_program(
     division: Division, stage: Stage | None, work: Work, cores: int, waits: LongWaits | None
 ) -> list[Change]:
-    """Return changes of a program that is not app.train.
+    """Return changes of a program that is not app.train, in no order; empty if none is known.
+
+    If it is input-bound, they are for long waits if these are half of the waiting, otherwise for
+    the slowest stage. If not, they are for the first cause that applies: updates of a whole
+    variable, overhead between operations, a step that XLA compiled.
 
     Args:
         division: The parts of a step.
@@ -74,6 +78,9 @@ def _for_long_waits(waits: LongWaits) -> Change:
 def _for_input(stage: Stage | None, work: Work, most: float, cores: int) -> list[Change]:
     """Return changes of a tf.data pipeline.
 
+    For a map that calls Python, they are a batch before it, and a cache; for a map that leaves
+    cores idle, more parallel calls only; in all other cases a cache and a prefetch.
+
     Args:
         stage: The slowest stage, or None.
         work: The operations.
@@ -97,13 +104,16 @@ def _for_input(stage: Stage | None, work: Work, most: float, cores: int) -> list
 
 
 def _is_python(work: Work) -> bool:
-    """Return whether Python functions take most of the time of the input."""
+    """Return whether Python functions take half of the time of the input or more."""
     share = sum(o.share for o in work.operations if o.part == INPUT and o.kind in _PYTHON)
     return share >= _PYTHON_SHARE * work.parts.get(INPUT, 0.0) > 0
 
 
 def _for_dense_updates(division: Division, work: Work) -> Change | None:
-    """Return the change of an optimizer that reads and writes a large variable, or None."""
+    """Return the change of an optimizer that reads and writes a large variable, or None.
+
+    It must take a quarter of the operations of a step, and a millisecond a step in its writes.
+    """
     by_optimizer: dict[str, list] = {}
     for operation in work.operations:
         scopes = [part for part in operation.name.split("/")[:-1] if part in _ROW_OPTIMIZERS]
@@ -127,7 +137,10 @@ def _for_dense_updates(division: Division, work: Work) -> Change | None:
 
 
 def _for_overhead(division: Division, work: Work) -> list[Change]:
-    """Return the change of a program whose steps mostly start operations, if it is one."""
+    """Return the change of a program with 35 % or more of a step outside of operations, or [].
+
+    Waits for input and copies to the device do not count.
+    """
     own = 1 - work.parts.get(INPUT, 0.0)
     waiting = sum(o.share for o in work.operations if o.kind.startswith("IteratorGetNext"))
     busy = division.shares["device_compute"] * (1 - waiting / own if own else 0.0)
@@ -143,7 +156,7 @@ def _for_overhead(division: Division, work: Work) -> list[Change]:
 
 
 def _for_compiled_step(work: Work) -> list[Change]:
-    """Return the advice to audit a step that XLA compiled into one operation, if it is one."""
+    """Return the advice to audit a step if compiled calls take 80 % of its operations, or []."""
     compiled = sum(o.share for o in work.operations if o.part != INPUT and o.kind in _COMPILED)
     if compiled < _COMPILED_SHARE * (1 - work.parts.get(INPUT, 0.0)) or not compiled:
         return []

@@ -34,6 +34,7 @@ class Stage(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
+        """Return the type without its version, and the name if any, such as `ParallelMap(rows)`."""
         kind = re.sub(r"V\d+$", "", self.kind)
         return f"{kind}({self.name})" if self.name else kind
 
@@ -80,7 +81,7 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
 
 
 def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
-    """Return the key of the slowest pipeline on one of `threads`, or of all if there is none.
+    """Return the key of the slowest pipeline on one of `threads`, or of any if none is there.
 
     Args:
         roots: The last stage of each pipeline, by id and thread.

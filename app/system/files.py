@@ -61,7 +61,10 @@ def open_stream(path: str | Path) -> BinaryIO:
 
 
 def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> BinaryIO:
-    """Open a file to read its bytes; raise an OSError with the reason if it is of another kind."""
+    """Open a file to read its bytes; raise an OSError with the reason if it is of another kind.
+
+    `flags` are added to those of `os.open`, and `kinds` are the allowed S_IF constants.
+    """
     descriptor = os.open(path, os.O_RDONLY | flags)
     if stat.S_IFMT(os.fstat(descriptor).st_mode) not in kinds:
         os.close(descriptor)
@@ -178,7 +181,7 @@ def remove_folder(path: Path) -> None:
     """Remove a folder so that a reader sees it as a whole or not at all. Ignore errors.
 
     Args:
-        path: The folder.
+        path: The folder, which need not exist.
     """
     hidden = _hidden_name(path, "gone")
     with contextlib.suppress(OSError):
@@ -213,7 +216,7 @@ def _fsync(path: Path) -> None:
 
 
 def _hidden_name(path: Path, purpose: str) -> Path:
-    """Return a random hidden path beside a path. `sweep` removes those of purpose new or gone."""
+    """Return a random hidden path beside a path. `sweep` removes files of purpose new or gone."""
     return path.parent / f".{path.name}.{purpose}-{secrets.token_hex(4)}"
 
 

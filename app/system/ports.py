@@ -40,7 +40,7 @@ def free(count: int) -> list[int]:
     They are not reserved: another process can take them.
 
     Args:
-        count: The number of ports.
+        count: The number of ports; an AssertionError is raised if fewer are free.
     """
     shuffled = random.SystemRandom().sample(_FREE, len(_FREE))
     free_ports = (port for port in shuffled if not taken(port))
@@ -74,6 +74,8 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
 
 def server(port: int) -> socket.socket:
     """Return a socket that listens at a port of all addresses of this machine, IPv4 and IPv6.
+
+    The caller has to close it. Without IPv6 it listens at the IPv4 addresses only.
 
     Args:
         port: The port.

@@ -58,7 +58,8 @@ class Process:
     def running(self) -> Iterator[Process]:
         """Start the process, and kill it with its own processes at the end of the block.
 
-        A process that has ended by then is left, and so are processes that it started.
+        The log is emptied first. If the process has ended by the end of the block, nothing is
+        killed, not even processes that it started.
         """
         if self._log is not None:
             self._log.write_bytes(b"")
@@ -80,7 +81,7 @@ class Process:
         return self._process.poll()
 
     def send(self, number: int) -> None:
-        """Send a signal to the process if it still runs.
+        """Send a signal to the process if it still runs, but not to its own processes.
 
         Args:
             number: The number of the signal.
@@ -128,7 +129,10 @@ class Process:
         return (self._log and _last_line(self._log)) or f"exit code {code}"
 
     def _start(self) -> None:
-        """Start the process in a session of its own; TensorFlow's log level is 3 by default."""
+        """Start the process in a session of its own, with TensorFlow's log level 3 if none is set.
+
+        Its stderr is appended to the log. On Linux it is killed when this process ends.
+        """
         self._started = time.monotonic()
         with contextlib.ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
@@ -174,7 +178,7 @@ def run(
         arguments: The arguments after `python`.
         log: The file for its stderr; it is emptied first.
         input: The file for its stdin; by default it is empty.
-        output: The file for its stdout; by default `log`.
+        output: The file for its stdout, which is emptied first; by default `log`.
 
     Raises:
         UsageError: The program ended with exit code 2.
@@ -228,6 +232,7 @@ def _end_with_parent(parent: int) -> Callable[[], None] | None:
     library = ctypes.CDLL(None)
 
     def ask() -> None:
+        """Ask Linux to send SIGKILL when the parent ends; exit if it has ended already."""
         library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
         if os.getppid() != parent:  # the parent ended before this call
             os._exit(1)

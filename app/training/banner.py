@@ -17,7 +17,8 @@ _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 def banner(settings: Config, job: Job, strategy: str = "") -> str:
     """Return the banner: devices, changed flags, data, tables, memory and number of steps.
 
-    With --plan_only it lists everything that takes memory.
+    It is text of several lines, and nothing is printed. A line warns if there is an NVIDIA driver
+    but TensorFlow finds no GPU. With --plan_only the banner lists everything that takes memory.
 
     Args:
         settings: The configuration of the run.
@@ -56,13 +57,13 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
 
 
 def _devices() -> str:
-    """Return the names of all CPUs and GPUs that TensorFlow finds."""
+    """Return the names of all CPUs and GPUs that TensorFlow finds, such as "CPU:0, GPU:0"."""
     devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
     return ", ".join(device.name.removeprefix("/physical_device:") for device in devices)
 
 
 def _warnings() -> list[str]:
-    """Return a warning if there is an NVIDIA driver but TensorFlow finds no GPU, else nothing."""
+    """Return a warning line if there is an NVIDIA driver but TensorFlow finds no GPU, else []."""
     if tf.config.list_physical_devices("GPU") or not os.path.exists(_NVIDIA_DRIVER):
         return []
     return [

@@ -33,12 +33,13 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
-    Ids (N,) are in the order of the lookups, with repetitions. If there are fewer batches than
-    `count`, the lists are shorter, and the result is empty without any.
+    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
+    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
+    an empty dictionary.
 
     Args:
         model: Gives the lookups.
-        batches: Batches, each with its epoch. At most `count` are taken.
+        batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
         seed: The seed of the run.
         device: The device of the lookups.
         count: The number of batches to look at.
@@ -55,15 +56,17 @@ def first_lookups(
 
 
 def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: int) -> CacheSize:
-    """Return the size of a table's cache: 1.5 times the rows of the first chunk, and pinned rows.
+    """Return the size of a table's cache: the pinned rows, and the number of rows for all others.
 
-    It holds at least the rows of any one call of the first chunk, at most all rows.
+    That number is 1.5 times the unique ids of the first chunk that are not pinned, but at least the
+    number of ids that any one call looks up, and at most all rows that are not pinned.
 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids that each call of the first chunk looks up.
-        pinned: The number of rows to pin, of --hot_rows.
+        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
+            call or more.
+        pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
     pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
     pinned_N = np.arange(pinned, dtype=np.int64)

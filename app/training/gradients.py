@@ -74,7 +74,7 @@ def phase(name: str) -> tf.name_scope:
     """Return a name scope that marks operations in a profile as belonging to a phase of the step.
 
     Args:
-        name: One of `PHASES`.
+        name: One of `PHASES`; another name raises an AssertionError.
     """
     assert name in PHASES
     return tf.name_scope(f"{name}/")  # the slash enters the same scope in every step
@@ -126,6 +126,10 @@ def compute_gradients(
             that memory holds one block. Only for a single micro-batch. By default the gradients
             of all blocks are part of the result.
         lookups: The result of `make_lookups` for each micro-batch, where already known.
+
+    Returns:
+        The loss and the gradients. It has `rows` only for a single micro-batch without gradients of
+        a streamed loss.
     """
     assert update is None or len(batches) == 1, "the micro-batches of a step read the same rows"
     return add_gradients(
@@ -200,7 +204,7 @@ def _stream(
 
 
 def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
-    """Add gradients by row, with each id once in the result.
+    """Add the losses, the examples and the gradients by row, with each id once in the result.
 
     The parts may have different ids and tables. The rows must not have changed between the parts.
 
@@ -209,7 +213,7 @@ def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
             the parts, as the new rows of an id would be added, too.
 
     Returns:
-        The sum, without `rows`; a single part as it is.
+        The sum, without `rows`; a single part as it is. It is streamed if any part is.
     """
     if len(parts) == 1:
         return parts[0]

@@ -44,7 +44,7 @@ class Interval:
         self._waited = 0.0
 
     def measure_waits(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """Yield the batches, and add up how long the loop waits for them.
+        """Yield the batches, and add up how long the loop waits for them (`input_wait`).
 
         Args:
             batches: The batches of the run.
@@ -80,8 +80,13 @@ class Interval:
             position: Where the run is; its `seconds` are set.
             rate: The learning rate of the last step.
 
+        Returns:
+            The epochs made, the mean loss of an example and the further metrics of the job, the
+            rate, the units of data a second, the share of the time spent waiting for input, the
+            units and the seconds of training of the whole run, and the estimated seconds left.
+
         Raises:
-            RunError: The loss is not finite.
+            RunError: The mean loss is not finite. The interval then stays open.
         """
         total, examples = self._runner.totals(self.losses)
         loss = total / max(examples, 1.0)

@@ -86,10 +86,10 @@ class Evaluator(abc.ABC):
         """Return the scores by name, the main one first."""
 
     def monitor(self, scores: Mapping[str, float]) -> float:
-        """Return the number that --patience maximizes: the main score, if no subclass differs.
+        """Return the number that --patience maximizes; here the main score.
 
         Args:
-            scores: The scores of an epoch.
+            scores: The scores of an epoch, at least one.
         """
         return next(iter(scores.values()))
 

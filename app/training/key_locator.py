@@ -47,6 +47,7 @@ class KeyLocator(InPlace):
 
         @tf.function(autograph=False)
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:
+            """Return by dynamic table the unique ids of S steps, their inverse and their counts."""
             ids = lookups(data, first)
             return {name: tuple(tf.unique_with_counts(ids[name])) for name in self._dynamic}
 
@@ -60,6 +61,9 @@ class KeyLocator(InPlace):
         Args:
             data: The batch, a nest of tensors of S steps.
             first: The number of steps before it, an int64 scalar.
+
+        Returns:
+            The data as it is, and for each dynamic table row numbers (S, N) int64.
 
         Raises:
             RunError: A table has too few rows for the call. No table was changed.

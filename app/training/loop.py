@@ -36,12 +36,14 @@ def train(
     """Train from the newest checkpoint, or from the start if there is none, and save checkpoints.
 
     SIGINT or SIGTERM end the run early, with a checkpoint. Nothing in the workdir is changed
-    before the newest checkpoint is loaded. The staging of the job is closed at the end.
+    before the newest checkpoint is loaded. Then the chief renames damaged newer checkpoints,
+    writes the flags and the job's files, and removes metrics and best checkpoints of later steps
+    (all best checkpoints without --patience). The staging of the job is closed at the end.
 
     Args:
         job: What to train.
-        settings: How to run it.
-        workdir: Where checkpoints and metrics are written, by the chief only.
+        settings: How to run it. Only the chief records profiles.
+        workdir: Where checkpoints, scores, metrics and profiles are written, by the chief only.
         runner: Makes the steps; by default in this process.
         flags: Every flag of the run by name, to write to the workdir.
 
@@ -107,6 +109,7 @@ class _Loop:
     scoring: Scoring
 
     def __post_init__(self) -> None:
+        """Begin the first interval; drop an evaluator for which training would wait needlessly."""
         self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
@@ -120,7 +123,8 @@ class _Loop:
     def run(self, profiler: Profiler, is_asked: Callable[[], bool]) -> None:
         """Train until the last epoch, the end by --patience, or a request to stop; then save.
 
-        Logs, checkpoints and scores are written meanwhile, at their times.
+        Logs and checkpoints are written every --log_seconds and --checkpoint_minutes, scores after
+        each epoch. `is_asked` returns whether this process is asked to stop.
         """
         settings, position = self.settings, self.position
         epochs = self._epochs()
@@ -145,7 +149,10 @@ class _Loop:
         self._report_scores(self.scoring.rest())
 
     def _epochs(self) -> range:
-        """Return the epochs that are left; log a message if --patience has ended the run."""
+        """Return the epochs that are left, with the current one; an empty range if the run is done.
+
+        If --patience ended it before the last epoch, log that.
+        """
         settings, position = self.settings, self.position
         if not self._is_done():
             return range(position.epoch, settings.epochs)
@@ -158,10 +165,14 @@ class _Loop:
         return range(0)
 
     def _is_done(self) -> bool:
+        """Return whether the run is at its end: by its last epoch or by --patience."""
         return is_done(self.position, self.settings.epochs, self.settings.patience)
 
     def _run_steps(self, data: Any) -> None:
-        """Train on one batch (S steps) and advance the position; audit the first call if asked."""
+        """Train on one batch (S steps), keep its loss, and advance the position and the display.
+
+        With --audit, the chief first audits the first call, and logs a warning with its findings.
+        """
         job, position = self.job, self.position
         self.rate = job.learning_rate(position.done / self.settings.epochs)
         first = tf.constant(position.step, tf.int64)
@@ -196,7 +207,10 @@ class _Loop:
         self.staging.write_back()
 
     def _save(self) -> None:
-        """Write a checkpoint, by the chief only; raise RunError first if a row is not finite."""
+        """Synchronize; then, in the chief only, write a checkpoint.
+
+        Raise RunError, and write none, if a row of a table is not finite.
+        """
         self._synchronize()
         if not self.runner.chief:
             return
@@ -215,7 +229,10 @@ class _Loop:
             self.scoring.begin(self.evaluator.scores, self.position.step, self.position.epoch)
 
     def _finish_epochs(self, epoch: int) -> None:
-        """Count each epoch before the given one as finished, and score the tables after it."""
+        """Count each epoch before the given one as finished, and score the tables after each.
+
+        `position.batches` becomes the number of batches that the epoch had.
+        """
         position = self.position
         while position.epoch < epoch:
             position.batches, position.batch = max(position.batch, 1), 0
@@ -245,7 +262,10 @@ class _Loop:
         self._report_scores(scoring.done())
 
     def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float]]]) -> None:
-        """Write and show scores, each with its step and epoch; with --patience keep the best."""
+        """Write and show scores, each with its step and epoch; with --patience keep the best.
+
+        Empty scores are written, but not shown.
+        """
         for step, epoch, scores in finished:
             values = {"epoch": epoch, **scores}
             self.metrics.write(step, values)
@@ -256,7 +276,10 @@ class _Loop:
                 self._save_if_best(self.runner.broadcast(self.evaluator.monitor(scores)))
 
     def _save_if_best(self, score: float) -> None:
-        """Save the tables if the score is the best so far, else count one more epoch since then."""
+        """If the score is the best so far, set it in the position, and save the tables as the best.
+
+        Only the chief saves. Otherwise count one more epoch since the best one.
+        """
         position = self.position
         position.since += 1
         if position.best is None or score > position.best:

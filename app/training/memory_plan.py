@@ -79,6 +79,9 @@ def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
 def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> list[Item]:
     """Return the memory that the device cache of a host table takes, on the device and the host.
 
+    The four items are the pinned rows and the cached rows with their slots on the device, and on
+    the host the maps of ids to rows and the prefetched rows.
+
     Args:
         name: The name of the table.
         parts: See `row_parts`.
@@ -116,6 +119,8 @@ def totals(items: Iterable[Item]) -> dict[str, int]:
 def too_much(items: Sequence[Item], free: Mapping[str, int]) -> dict[str, int]:
     """Return the planned bytes of each place where they do not fit; empty if everything fits.
 
+    Items of CPU devices count for `HOST` as well. A place that is not in `free` always fits.
+
     Args:
         items: The memory plan.
         free: The free bytes of each place whose limit is known.
@@ -132,6 +137,8 @@ def _items_in(place: str, items: Sequence[Item]) -> list[Item]:
 
 def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[str]) -> UsageError:
     """Return (do not raise) the error for a plan that does not fit in some place.
+
+    It names the first such place by name, and the three largest items there.
 
     Args:
         items: The memory plan, for which `too_much` is not empty.
@@ -150,10 +157,10 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
 
 
 def lines(items: Sequence[Item]) -> list[str]:
-    """Return the lines of the plan as a table, with the total of each place.
+    """Return the lines of the plan as a table, an item each, and then the total of each place.
 
     Args:
-        items: The memory plan.
+        items: The memory plan, with at least one item.
     """
     rows = [(item.name, item.size, item.place, shown(item.bytes)) for item in items]
     rows += [("total", "", place, shown(count)) for place, count in totals(items).items()]

@@ -27,7 +27,7 @@ class Metrics:
             in metrics.jsonl: a killed run wrote them, and this run makes these steps again.
 
     Raises:
-        RunError: The folder cannot be written.
+        RunError: The folder or metrics.jsonl cannot be written.
     """
 
     def __init__(self, jsonl: Path, folder: Path, step: int):
@@ -65,7 +65,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Convert errors of the `with` block in writing a file into a RunError that names it."""
+    """Convert an OSError or an error of TensorFlow in the block to a RunError about the path."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -76,9 +76,9 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _truncate(jsonl: Path, step: int) -> None:
-    """Remove the lines of later steps, and damaged lines with a warning.
+    """Remove the lines of later steps from metrics.jsonl, and damaged lines with a warning.
 
-    A half-written last line is removed without a warning.
+    A half-written last line is removed without a warning. The file is replaced as a whole.
     """
     damaged = 0
     with (
@@ -119,7 +119,7 @@ class Display:
         self._bar.update()
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Show the metrics of an interval: beside the bar, or as a line of the log.
+        """Show the metrics of an interval: beside the bar, or without a bar as a line of the log.
 
         Args:
             step: The step of the metrics.

@@ -88,6 +88,7 @@ class Profiler:
 
         While a recording goes on, each item is marked as one step: from the wait for it until the
         caller asks for the next one. The first item is never recorded, as it compiles the step.
+        With --profile_on_slow the items are timed, and recorded once when they become slow.
 
         Args:
             items: The batches of the run.
@@ -123,7 +124,10 @@ class Profiler:
                 )
 
     def _start_or_stop(self, step: int) -> None:
-        """End the recording that is over at a step, and begin the one that is due."""
+        """End the recording that is over at a step, and begin or prolong the one that is due.
+
+        None begins before the first item has been made.
+        """
         self._now = step
         if self._stop is not None and step >= self._stop:
             self.close()
@@ -158,7 +162,7 @@ class Profiler:
             self._stop = max(stop, self._stop)
 
     def _trace(self, step: int) -> contextlib.AbstractContextManager:
-        """Return a context that marks a step in the recording; an empty one without a recording."""
+        """Return a context that marks a step in the recording, or that does nothing without one."""
         if self._stop is None:
             return contextlib.nullcontext()
         return tf.profiler.experimental.Trace(STEP, step_num=step, _r=1)

@@ -12,11 +12,16 @@ from .job import Job
 def is_finished(workdir: Workdir, epochs: int | None = None) -> bool:
     """Return whether the run in a workdir is at its end: all epochs are made, or by --patience.
 
-    It reads the flags and the newest position of the workdir; without a position it is not.
+    It reads the flags and the newest position of the workdir, and changes nothing. Without a
+    position the run is not at its end. A missing flag counts as 0.
 
     Args:
         workdir: The workdir of the run; it may be empty.
         epochs: If given, the flags must also ask for this number of epochs.
+
+    Raises:
+        RunError: A checkpoint cannot be read.
+        UsageError: The flags cannot be read.
     """
     position = newest_position(workdir.checkpoints)
     flags = read_flags(workdir.flags)

@@ -51,7 +51,8 @@ def train_and_evaluate(config: Config, workdir: str | Path) -> str:
 
     Raises:
         UsageError: The settings, the input and the workdir do not fit together.
-        RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint.
+        RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint. If the
+            processes cannot meet, but the run is already finished, "" is returned instead.
     """
     settings = dataclasses.replace(config.run, workdir=str(workdir))
     config, hosts = dataclasses.replace(config, run=settings), None
@@ -124,7 +125,7 @@ def check_flags(
     Args:
         job: What to train.
         settings: How to run it.
-        position: The position of the newest checkpoint, or None.
+        position: The position of the newest checkpoint, or None; it is not changed.
         checks_profile: Whether to check the windows of --profile_steps.
 
     Raises:

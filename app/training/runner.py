@@ -100,7 +100,7 @@ class Runner:
         """Wait for some calls and return their summed loss and number of examples.
 
         Args:
-            calls: The results of `run_steps`.
+            calls: The results of `run_steps`, at least one.
         """
         loss, examples, *_ = zip(*calls, strict=True)
         return float(tf.add_n(loss)), float(tf.add_n(examples))
@@ -112,7 +112,7 @@ class Runner:
         """
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether to stop before the next call, the same in all processes.
+        """Return whether to stop before the next call, the same in all processes; here `asked`.
 
         Args:
             asked: Whether this process received a signal to stop.
@@ -121,6 +121,8 @@ class Runner:
 
     def broadcast(self, number: float) -> float:
         """Return the number of the chief; every process calls this at the same point.
+
+        Here it is the given number.
 
         Args:
             number: The number of this process.
@@ -133,6 +135,8 @@ class Runner:
 
     def wait_for_chief(self, workdir: Workdir) -> None:
         """Wait, in a process that is not the chief, until the chief has finished the run.
+
+        Here the only process is the chief, so this does nothing.
 
         Args:
             workdir: The workdir of the run.

@@ -26,10 +26,10 @@ class Scoring:
         return not self._pending
 
     def begin(self, scores: Scores, step: int, epoch: int) -> None:
-        """Begin to compute scores; wait for them, unless `is_aside`.
+        """Begin to compute scores in the thread; wait for them here, unless `is_aside`.
 
         With `is_aside`, training may change the tables meanwhile, so the step is approximate.
-        Without it, errors in computing are raised here.
+        Without it, errors in computing are raised here. The scores come from `done` in both cases.
 
         Args:
             scores: Returns the scores by name.
@@ -51,7 +51,7 @@ class Scoring:
             yield step, epoch, future.result()
 
     def rest(self) -> Iterator[tuple[int, int, dict[str, float]]]:
-        """Wait for all scores and yield them as `done` does."""
+        """Wait for all scores, and yield and forget them as `done` does."""
         concurrent.futures.wait([future for *_, future in self._pending])
         yield from self.done()
 

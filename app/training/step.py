@@ -55,11 +55,13 @@ def train_step(
     """
 
     def gather(name: str, ids_U: Ids) -> tf.Tensor:
+        """Return rows (U, D) of a table."""
         return tables[name].gather(ids_U)
 
     def update_block(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
+        """Clip the gradients of a block, alone, and update its rows; `rows_UD` are their values."""
         clipped = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})[name]
         update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
 
@@ -90,7 +92,7 @@ def apply_gradients(
 ) -> None:
     """Clip the gradients of one step and update the rows of all tables by them.
 
-    The new rows of tables that are not trained are assigned.
+    The new rows of tables that are not trained are assigned as they are.
 
     Args:
         tables: The tables by name.
@@ -145,6 +147,7 @@ def train_function(
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make S steps, and return the loss and the number of examples of the first."""
         # Unrolled, so that the draws and lookups of a step run beside the products of the one
         # before it.
         losses = [
@@ -172,6 +175,7 @@ def lookup_function(
 
     @tf.function(autograph=False)
     def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return by table the ids (N,) of all lookups of S steps, in order, with repetitions."""
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for batches in split_steps(data_S, first, seed, micro_batches):
             for batch in batches:
@@ -192,11 +196,11 @@ def split_steps(
     parts: range | None = None,
     held: range | None = None,
 ) -> Iterator[list[Batch]]:
-    """Yield the micro-batches of each of S steps.
+    """Yield the list of micro-batches of each of S steps.
 
     Args:
         data_S: A nest of tensors (S, N, ...), or `LocatedData`. Its micro-batches are equal parts
-            along the second dimension.
+            along the second dimension; the data of each has the shape (N / len(held), ...).
         first: The number of steps before these, an int64 scalar.
         seed: The seed of the run. A micro-batch gets (seed, its number in the run) as its seed.
         micro_batches: How many micro-batches each step has.
