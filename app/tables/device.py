@@ -57,6 +57,7 @@ class DeviceTable(RoundedTable, VariableRows):
         VariableRows.assign(self, ids_U, rows_UD)
 
     def _make_slot(self, name: str, **options: Any) -> DeviceTable:
+        """Return a new table for a slot, on the device of this table; `name` is not used."""
         with tf.device(self.values.device):
             return DeviceTable(self.rows, **options)
 

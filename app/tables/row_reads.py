@@ -55,6 +55,9 @@ def gather_unique(
     Args:
         lookups: Ids of any shape, by the name of the table.
         gather: Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
+
+    Returns:
+        `Rows` with the unique rows, the index of each id among them, and the unique ids.
     """
     rows = {}
     for name, ids in lookups.items():

@@ -222,11 +222,11 @@ class Server:
 
 
 def exchanged_bytes(gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], trips: int) -> tf.Tensor:
-    """Return how many bytes of float32 rows and their ids, 4 bytes each, processes exchange.
+    """Return how many bytes of rows and ids processes exchange, 4 bytes for each number.
 
     Args:
         gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
-        trips: How many times each row is sent.
+        trips: How many times each row is sent, each time with its id.
 
     Returns:
         A scalar, float32.
