@@ -117,6 +117,10 @@ class RowEmbedding(keras.layers.Embedding):
 
         Args:
             input_shape: Not used.
+
+        Raises:
+            ValueError: The table is not a variable of the device, and its file cannot be used or a
+                strategy of tf.distribute is in use.
         """
         if self.table != "device":
             if not self.built:
@@ -127,7 +131,7 @@ class RowEmbedding(keras.layers.Embedding):
         self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, and show it to Keras as one."""
+        """Create a table that is not a variable of the device, as the weight `embeddings`."""
         check_kind(self)  # `weights` of the constructor come here before its own check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
@@ -136,7 +140,7 @@ class RowEmbedding(keras.layers.Embedding):
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
+        """Return the arguments of the layer; those of the table only where not the default."""
         config = super().get_config()
         if self.table != "device":  # the default is left out: Keras reads the rest, too
             config["table"] = self.table

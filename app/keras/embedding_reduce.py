@@ -111,7 +111,10 @@ class RowEmbeddingReduce(RowEmbedding):
     def _flatten(
         self, inputs: Any, weights: Any, mask: Any
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return flat ids, weights and the group of each id, and the shape of the groups."""
+        """Return flat ids (N,), weights, the group of each id, and the shape of the groups.
+
+        Weights are float32, 1 by default and 0 where the mask is False. Groups are int64.
+        """
         if isinstance(inputs, tf.SparseTensor):
             ids_N, groups_N = inputs.values, inputs.indices[:, 0]
             weights_N = None if weights is None else weights.values
@@ -136,7 +139,7 @@ class RowEmbeddingReduce(RowEmbedding):
 
 
 def _form(tensor: Any) -> str:
-    """Return "sparse", "ragged" or "dense"."""
+    """Return "sparse", "ragged" or, for anything else, "dense"."""
     if isinstance(tensor, tf.SparseTensor):
         return "sparse"
     return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"

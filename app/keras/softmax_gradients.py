@@ -31,7 +31,7 @@ def exact(
         loss: The loss of the layer.
         tables: The tables by name.
         hidden_ND: The hidden vectors.
-        targets_N: The ranks of the targets.
+        targets_N: The ranks of the targets, int32.
     """
     gather = gather_of(tables)
 
@@ -54,7 +54,7 @@ def sampled(
         loss: The sampled loss of the layer.
         tables: The tables by name.
         hidden_ND: The hidden vectors.
-        targets_N: The ranks of the targets.
+        targets_N: The ranks of the targets, int32.
         seed: The seed of the samples, int64 (2,). All targets share the samples.
     """
     targets_N1 = targets_N[:, tf.newaxis]
@@ -146,6 +146,7 @@ def _sources(tables: Tables) -> list[tf.Tensor]:
 
 
 def _is_variable(table: tf.Variable | tf.Tensor) -> bool:
+    """Return whether a table is a variable, not a tensor of a stateless call."""
     return isinstance(table, tf.Variable)
 
 
