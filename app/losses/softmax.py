@@ -35,7 +35,7 @@ class Labels(NamedTuple):
     normalizer_M: tf.Tensor | None = None
 
     def part(self, start: tf.Tensor | None, stop: tf.Tensor | None) -> Labels:
-        """Return the labels of the vectors from `start` to `stop`."""
+        """Return the labels of the vectors `start` to `stop` - 1; None is no limit on that side."""
         normalizer_M = None if self.normalizer_M is None else self.normalizer_M[start:stop]
         positions_M, weights_M = self.positions_M[start:stop], self.weights_M[start:stop]
         return Labels(positions_M, weights_M, self.first, normalizer_M)
@@ -234,7 +234,10 @@ def _whole_or_chunks(
 def _loop_chunks(
     hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
 ) -> list:
-    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk."""
+    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk.
+
+    A chunk has the vectors `start` to `stop` - 1; there is none if there are no vectors.
+    """
     count = tf.shape(hidden_MD)[0]
     _, *carried = tf.while_loop(
         lambda index, *_: index * chunk_size < count,
