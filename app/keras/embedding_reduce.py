@@ -169,6 +169,7 @@ def _weighted_sums(
 
     @tf.custom_gradient
     def sums(rows_UD: tf.Tensor, weights_N: tf.Tensor):
+        """Return the sums (B, D), with gradients by the rows and by the weights."""
         matrix = tf.SparseTensor(positions_N2, weights_N, shape)
 
         def gradient(upstream_BD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -189,6 +190,7 @@ def _dot(
     """
 
     def add(sums_N: tf.Tensor, column: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Add the products of one column to the sums."""
         rows_U, upstream_B = column
         return sums_N + tf.gather(rows_U, inverse_N) * tf.gather(upstream_B, groups_N)
 

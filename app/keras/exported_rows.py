@@ -44,6 +44,7 @@ class _NumberedRows(tf.Module):
     """The rows of a table with ids, in one variable."""
 
     def __init__(self, table: Table):
+        """Take the variable of a `DeviceTable` itself, or copy the rows of any other table."""
         super().__init__()
         self.values = table.values if isinstance(table, DeviceTable) else _copy(table, table.rows)
 
@@ -56,6 +57,7 @@ class _KeyedRows(tf.Module):
     """The rows of a dynamic table, in the order of the hashes of their keys."""
 
     def __init__(self, table: DynamicTable):
+        """Copy the keys that have a row now, and their rows, into variables."""
         super().__init__()
         keys, rows = table.key_map.keys(), table.key_map.in_use()
         hashes = table.key_map.hashes(keys)

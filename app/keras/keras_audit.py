@@ -187,6 +187,7 @@ def _make_train_step_without_targets(model: keras.Model) -> Any:
     """
 
     def train_step(x: Any) -> tf.Tensor:
+        """Apply the gradients of one step by the model's optimizer, and return its loss."""
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(x, training=True))
             means = [tf.reduce_mean(tf.cast(y, tf.float32)) for y in outputs if y.dtype.is_floating]

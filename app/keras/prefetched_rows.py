@@ -116,6 +116,7 @@ def _trace(
 
     @tf.function(autograph=False, input_signature=[spec])
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
+        """Return the ids of each cached table; the trace adds the tables to `tables`."""
         with record_ids() as recorded:
             _call(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}

@@ -37,7 +37,10 @@ def exact(
 
     @tf.custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
+        """Return -log P of each target; the tables are arguments only for their gradients."""
+
         def backward(upstream_N: tf.Tensor) -> tuple[Any, ...]:
+            """Return the gradients by the vectors and by each table, weighted by target."""
             return _gradients(loss, tables, hidden_ND, targets_N, upstream_N)
 
         return -inference.log_probability(loss, hidden_ND, targets_N, gather), backward
@@ -75,6 +78,7 @@ def gather_of(tables: Tables) -> Gather:
     """
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows of a variable or a tensor, float32 (U, D)."""
         table = tables[name]
         if _is_variable(table):
             return VariableRows(table).gather(ids_U)

@@ -90,10 +90,12 @@ class TableVariable(keras.Variable):
 
         @tf.custom_gradient
         def gather(_: tf.Tensor):
+            """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
             ids_U, inverse_N = unique(ids_N)
             rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
+                """Return the gradient as slices of the table, repeated ids included."""
                 self._refuse_loop()
                 return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
 

@@ -65,6 +65,7 @@ class DeviceTable(RoundedTable, VariableRows):
         """Return whether every number of every row is finite; slots are not read."""
 
         def is_finite(part: slice) -> bool:
+            """Return whether all rows of a slice of ids are finite."""
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
             return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
 

@@ -146,6 +146,7 @@ def all_rows(initial: Any, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor
     # constant ids TensorFlow would first compute all values, only to see whether to keep them.
     @tf.function(autograph=False, jit_compile=True)
     def make(ids_V: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the ids, (V, D) of `dtype`."""
         return tf.cast(initial.rows(ids_V, shape[1]), dtype)
 
     ids_V = tf.range(shape[0], dtype=tf.int64)

@@ -70,6 +70,7 @@ class ReadThroughTable(CachedTable):
             return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
+            """Return the rows of all ids, each from the cache or from the backing table."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
             rows_ND, rows_MD = self._cache.gather(positions_N), self.backing.gather(ids_M)
             return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
@@ -91,10 +92,12 @@ class ReadThroughTable(CachedTable):
             return
 
         def assign_cached() -> tf.Tensor:
+            """Write all rows to the cache; the result is True, because tf.cond needs one."""
             self._cache.assign(positions_U, rows_UD)
             return tf.constant(True)
 
         def assign_both() -> tf.Tensor:
+            """Write each row to the cache or the backing table, count a write, and return True."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
             self._cache.assign(positions_N, tf.gather(rows_UD, cached_N))
             self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))

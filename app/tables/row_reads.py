@@ -81,6 +81,8 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
 
     @tf.custom_gradient
     def taken(values_UD: tf.Tensor):
+        """Return a row of `dtype` for each id, (N, D), with a gradient by the unique rows."""
+
         def gradient(upstream_ND: tf.Tensor) -> tf.Tensor:
             return sum_rows(upstream_ND, rows.inverse_N, tf.shape(values_UD)[0])
 

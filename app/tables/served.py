@@ -170,6 +170,7 @@ class Server:
 
         @tf.function(autograph=False)
         def update(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Count an update, update the rows in the message, and return the number."""
             with tf.device(self.device):
                 number = self.updates.assign_add(1)
                 for name, (ids_M, values_MD) in self._unpack(message, names).items():
@@ -179,6 +180,7 @@ class Server:
 
         @tf.function(autograph=False)
         def locked(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Take the lock, call `update`, release the lock, and return the number."""
             with tf.device(self.device):
                 with tf.control_dependencies([message, rate]):
                     lock = tf.raw_ops.MutexLock(mutex=self._mutex)

@@ -194,6 +194,7 @@ class DynamicTable(RowsByKey, tf.Module):
         """The same rows for inference: keys are not counted, and unknown keys get no rows."""
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
+            """Return the row numbers of keys, int64, or -1; nothing is counted."""
             with tf.device(HOST):  # where the map is
                 rows_U = call_python(self.key_map.rows, [keys_U], tf.int64)
                 return tf.ensure_shape(rows_U, keys_U.shape)

@@ -271,7 +271,7 @@ class KeyMap:
             )
 
     def _evict(self, needed: int, kept_from: int) -> np.ndarray:
-        """Free and return rows last seen before `kept_from`: too old ones, then enough for `needed`."""
+        """Free and return rows last seen before `kept_from`: old ones, and enough for `needed`."""
         rows = np.zeros(0, np.int64)
         if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
             self._swept = self.step
