@@ -131,7 +131,7 @@ class RowEmbedding(keras.layers.Embedding):
         self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, as the weight `embeddings`."""
+        """Create a table that is not a variable of the device, as the weight; raises as `build`."""
         check_kind(self)  # `weights` of the constructor come here before its own check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
@@ -208,8 +208,8 @@ class RowEmbedding(keras.layers.Embedding):
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return the rows of dense ids in the compute dtype, after a check of the ids.
 
-        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU,
-        the row of an id out of range is NaN.
+        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU
+        and the table is a variable of the device, the row of an id out of range is NaN.
         """
         ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
         if isinstance(self._embeddings, TableVariable):

@@ -113,7 +113,7 @@ def make_table(layer: Any) -> Table:
 
 
 def _check_hot_rows(layer: Any) -> None:
-    """Raise ValueError if a layer cannot have a cache of `hot_rows` rows."""
+    """Raise ValueError unless `hot_rows` is a positive int, and the table is "host" or "file"."""
     if layer.table not in ("host", "file"):
         raise ValueError(
             f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "

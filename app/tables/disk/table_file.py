@@ -227,7 +227,7 @@ class TableFile:
             self._begin(generation, journalled, end)
 
     def _make(self, section: Section, initial: Initial) -> None:
-        """Add a section with its rows; if the disk is too small delete the file, raise RunError."""
+        """Add a section with its rows; on a full disk delete the file and raise RunError."""
         try:
             reserve(self.path, section)
         except OSError as error:
@@ -265,7 +265,7 @@ class TableFile:
             raise self._lost("was cut short")
 
     def _lost(self, event: str) -> RunError:
-        """Return the error for a file that changed while it was in use."""
+        """Return the error for an event, such as "was cut short", while the file was in use."""
         return RunError(
             f"--table_file={self.path} {event} while it was in use; put the whole file back and "
             "run again, or train in a new workdir"
