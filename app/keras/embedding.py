@@ -79,7 +79,7 @@ class RowEmbedding(keras.layers.Embedding):
         Raises:
             ValueError: There is an embeddings regularizer, or a constraint that does not work by
                 row: either would read and change the whole table at each step. Or Keras does not
-                run on TensorFlow.
+                run on TensorFlow, or an argument of the table does not fit (see `check_kind`).
         """
         require_tensorflow()
         self.table, self.table_file = table, table_file
@@ -131,7 +131,7 @@ class RowEmbedding(keras.layers.Embedding):
         self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, as the weight; raises as `build`."""
+        """Create a table that is not a variable of the device, as a weight; raises as `build`."""
         check_kind(self)  # `weights` of the constructor come here before its own check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():

@@ -100,7 +100,7 @@ class AdaptiveSoftmax(NormalizedLoss):
         return self._parts(predictions, rows, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the log share of the text of each word and each cluster of the head.
+        """Return the log share of the text of every word and cluster in the head.
 
         Rows of clusters have no priors: their columns are projections of the vectors.
         """
