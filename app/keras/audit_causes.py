@@ -144,10 +144,12 @@ def _frames_in_step(frames: list[Any]) -> list[Any]:
 
 
 def _is_keras(path: str) -> bool:
+    """Return whether a file of source belongs to Keras."""
     return path.startswith(str(_KERAS))
 
 
 def _is_ours(optimizer: Any) -> bool:
+    """Return whether the class of an optimizer is one of this package."""
     return type(optimizer).__module__.startswith(f"{PACKAGE}.keras")
 
 

@@ -51,6 +51,7 @@ def constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     def constrained(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change to the constrained rows, 0 for idle rows, and the new state."""
         change_UD, state = rule(rows_UD, gradients_UD, state, rate, step)
         change_UD = constraint(rows_UD + change_UD) - rows_UD
         return tf.where(touched(gradients_UD), change_UD, 0.0), state

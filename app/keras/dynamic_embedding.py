@@ -68,10 +68,14 @@ class DynamicEmbedding(keras.layers.Layer):
         self.autocast = False
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the table.
+        """Create the table and its key map.
 
         Args:
             input_shape: Not used.
+
+        Raises:
+            ValueError: A strategy of tf.distribute is in use, the initializer makes whole tables
+                only, or `capacity` or `min_count` is out of range.
         """
         refuse_strategy(self.name)
         self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
@@ -89,11 +93,14 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Returns:
             The rows (..., output_dim) in the compute dtype, ragged for ragged keys.
+
+        Raises:
+            ValueError: The keys are not of `key_dtype`.
         """
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        """Return the shape of the rows of keys of this shape."""
+        """Return the shape of the rows of keys of this shape: one more axis, `output_dim`."""
         return (*input_shape, self.output_dim)
 
     def save_own_variables(self, store: Any) -> None:
@@ -107,10 +114,13 @@ class DynamicEmbedding(keras.layers.Layer):
             store[_KEY_MAP + name] = np.frombuffer(data, np.uint8)
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the keys and their rows.
+        """Replace the keys and their rows by those of a store.
 
         Args:
             store: A store of arrays by name.
+
+        Raises:
+            RunError: The keys do not fit the layer (see `KeyMap.load`).
         """
         files = {name: store[name] for name in list(store.keys()) if name.startswith(_KEY_MAP)}
         _load_files(
@@ -135,7 +145,10 @@ class DynamicEmbedding(keras.layers.Layer):
         }
 
     def _look_up(self, keys: tf.Tensor) -> tf.Tensor:
-        """Return the rows of dense keys in the compute dtype."""
+        """Return the rows of dense keys in the compute dtype; integers are cast to int64.
+
+        Raises ValueError for keys of another dtype than `key_dtype`.
+        """
         if self.key_dtype == "int64" and keys.dtype.is_integer:
             keys = tf.cast(keys, tf.int64)
         if keys.dtype != self.key_dtype:
@@ -164,7 +177,7 @@ class _KeysInCheckpoint(tf.train.experimental.PythonState):
         return buffer.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
-        """Replace the keys by those that `serialize` returned."""
+        """Replace the keys by those that `serialize` returned; raises as `KeyMap.load` does."""
         with np.load(io.BytesIO(string_value)) as files:
             _load_files(self._key_map, {name: files[name].tobytes() for name in files})
 

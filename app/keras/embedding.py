@@ -79,7 +79,7 @@ class RowEmbedding(keras.layers.Embedding):
         Raises:
             ValueError: There is an embeddings regularizer, or a constraint that does not work by
                 row: either would read and change the whole table at each step. Or Keras does not
-                run on TensorFlow.
+                run on TensorFlow, or an argument of the table does not fit (see `check_kind`).
         """
         require_tensorflow()
         self.table, self.table_file = table, table_file
@@ -117,6 +117,10 @@ class RowEmbedding(keras.layers.Embedding):
 
         Args:
             input_shape: Not used.
+
+        Raises:
+            ValueError: The table is not a variable of the device, and its file cannot be used or a
+                strategy of tf.distribute is in use.
         """
         if self.table != "device":
             if not self.built:
@@ -127,7 +131,7 @@ class RowEmbedding(keras.layers.Embedding):
         self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, and show it to Keras as one."""
+        """Create a table that is not a variable of the device, as a weight; raises as `build`."""
         check_kind(self)  # `weights` of the constructor come here before its own check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
@@ -136,7 +140,7 @@ class RowEmbedding(keras.layers.Embedding):
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
+        """Return the arguments of the layer; those of the table only where not the default."""
         config = super().get_config()
         if self.table != "device":  # the default is left out: Keras reads the rest, too
             config["table"] = self.table
@@ -204,8 +208,8 @@ class RowEmbedding(keras.layers.Embedding):
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return the rows of dense ids in the compute dtype, after a check of the ids.
 
-        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU,
-        the row of an id out of range is NaN.
+        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU
+        and the table is a variable of the device, the row of an id out of range is NaN.
         """
         ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
         if isinstance(self._embeddings, TableVariable):

@@ -111,7 +111,10 @@ class RowEmbeddingReduce(RowEmbedding):
     def _flatten(
         self, inputs: Any, weights: Any, mask: Any
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return flat ids, weights and the group of each id, and the shape of the groups."""
+        """Return flat ids (N,), weights, the group of each id, and the shape of the groups.
+
+        Weights are float32, 1 by default and 0 where the mask is False. Groups are int64.
+        """
         if isinstance(inputs, tf.SparseTensor):
             ids_N, groups_N = inputs.values, inputs.indices[:, 0]
             weights_N = None if weights is None else weights.values
@@ -136,7 +139,7 @@ class RowEmbeddingReduce(RowEmbedding):
 
 
 def _form(tensor: Any) -> str:
-    """Return "sparse", "ragged" or "dense"."""
+    """Return "sparse", "ragged" or, for anything else, "dense"."""
     if isinstance(tensor, tf.SparseTensor):
         return "sparse"
     return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
@@ -166,6 +169,7 @@ def _weighted_sums(
 
     @tf.custom_gradient
     def sums(rows_UD: tf.Tensor, weights_N: tf.Tensor):
+        """Return the sums (B, D), with gradients by the rows and by the weights."""
         matrix = tf.SparseTensor(positions_N2, weights_N, shape)
 
         def gradient(upstream_BD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -186,6 +190,7 @@ def _dot(
     """
 
     def add(sums_N: tf.Tensor, column: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Add the products of one column to the sums."""
         rows_U, upstream_B = column
         return sums_N + tf.gather(rows_U, inverse_N) * tf.gather(upstream_B, groups_N)
 

@@ -19,7 +19,7 @@ _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
 
 
 def current_export() -> types.FrameType | None:
-    """Return the outermost call that writes a SavedModel now, or None if there is none."""
+    """Return the frame of the outermost call that writes a SavedModel now, or None."""
     frame, outermost = inspect.currentframe(), None
     while frame := frame.f_back:
         if frame.f_globals.get("__name__", "").startswith(_EXPORTERS):
@@ -44,10 +44,12 @@ class _NumberedRows(tf.Module):
     """The rows of a table with ids, in one variable."""
 
     def __init__(self, table: Table):
+        """Take the variable of a `DeviceTable` itself, or copy the rows of any other table."""
         super().__init__()
         self.values = table.values if isinstance(table, DeviceTable) else _copy(table, table.rows)
 
     def __call__(self, ids_N: tf.Tensor) -> tf.Tensor:
+        """Return the rows of ids in range, (N, D) float32."""
         return tf.cast(tf.gather(self.values, ids_N), tf.float32)
 
 
@@ -55,6 +57,7 @@ class _KeyedRows(tf.Module):
     """The rows of a dynamic table, in the order of the hashes of their keys."""
 
     def __init__(self, table: DynamicTable):
+        """Copy the keys that have a row now, and their rows, into variables."""
         super().__init__()
         keys, rows = table.key_map.keys(), table.key_map.in_use()
         hashes = table.key_map.hashes(keys)
@@ -68,6 +71,7 @@ class _KeyedRows(tf.Module):
         self._initial_rows = table.row_store.initial_rows
 
     def __call__(self, keys_N: tf.Tensor) -> tf.Tensor:
+        """Return the rows of keys, (N, D) float32; the initial row for a key without a row."""
         hashes_N = fingerprints(keys_N) if keys_N.dtype == tf.string else keys_N
         first_ND = self._initial_rows(hashes_N)
         if not self._hashes.shape[0]:
@@ -79,7 +83,7 @@ class _KeyedRows(tf.Module):
 
 
 def _copy(table: Table, count: int) -> tf.Variable:
-    """Return the first rows of a table in one float32 variable, filled part by part."""
+    """Return the first `count` rows of a table in a new float32 variable, filled part by part."""
     values = tf.Variable(lambda: tf.zeros([count, table.columns]), trainable=False)
     for part in row_slices(count, table.columns):
         values[part].assign(table.gather(tf.range(part.start, part.stop, dtype=tf.int64)))

@@ -16,10 +16,10 @@ def by_id(initializer: Any) -> Initial:
     column.
 
     Args:
-        initializer: An initializer of Keras.
+        initializer: An initializer of Keras: zeros, ones, a constant, or RandomUniform(-x, x).
 
     Raises:
-        ValueError: The initializer makes whole tables only.
+        ValueError: It is another initializer, which makes whole tables only.
     """
     if isinstance(initializer, keras.initializers.Zeros):
         return Constant(0.0)

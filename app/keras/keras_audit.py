@@ -81,7 +81,10 @@ def audit(
 
 
 def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
-    """Return the arguments of a step function; raise ValueError if it does not take them."""
+    """Return the arguments of a step function, for a dataset their specs; none if data is None.
+
+    Raises ValueError if the function is not callable or does not take these arguments.
+    """
     if not callable(function):
         kind = type(function).__name__
         raise ValueError(f"cannot audit a {kind}; pass a model, or the function of a training step")
@@ -184,6 +187,7 @@ def _make_train_step_without_targets(model: keras.Model) -> Any:
     """
 
     def train_step(x: Any) -> tf.Tensor:
+        """Apply the gradients of one step by the model's optimizer, and return its loss."""
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(x, training=True))
             means = [tf.reduce_mean(tf.cast(y, tf.float32)) for y in outputs if y.dtype.is_floating]
@@ -215,7 +219,10 @@ def _variables(parts: StepParts, function: Any) -> dict[str, tf.Variable]:
 
 
 def _stored(variable: keras.Variable) -> list[tuple[str, tf.Variable]]:
-    """Return the path and the TensorFlow variables that store the numbers of a Keras variable."""
+    """Return each TensorFlow variable that stores a Keras variable, after the path of the latter.
+
+    Slots of a table are left out. A table whose rows are not in variables has none.
+    """
     if not isinstance(variable, TableVariable):
         return [(variable.path, variable.value)]
     if not isinstance(variable.table, tf.Module):

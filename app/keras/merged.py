@@ -55,6 +55,9 @@ def add_gradients(first: Any, second: Any) -> Any:
     Args:
         first: A dense gradient, `tf.IndexedSlices` or None.
         second: As `first`.
+
+    Returns:
+        The sum; if one of them is None, the other unchanged.
     """
     if first is None or second is None:
         return second if first is None else first

@@ -56,6 +56,7 @@ def prefetch_rows(
         return dataset
 
     def generate() -> Iterator[Any]:
+        """Yield the batches once their rows are in the caches; see `Prefetcher.prefetch`."""
         together = model.steps_per_execution
         prefetcher = Prefetcher(
             tables,
@@ -78,7 +79,11 @@ def prefetch_rows(
 
 
 def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a dataset of generated batches which TensorFlow and Keras take one by one."""
+    """Return a dataset of generated batches which TensorFlow and Keras take one by one.
+
+    It has the element spec and the cardinality of `dataset`. Its `map` and `prefetch` raise
+    ValueError.
+    """
     result = tf.data.Dataset.from_generator(generate, output_signature=dataset.element_spec)
     if int(dataset.cardinality()) >= 0:
         result = result.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
@@ -89,6 +94,7 @@ def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset
     result = result.with_options(options)
 
     def refuse(*_: Any, **__: Any) -> None:
+        """Raise ValueError whatever the arguments are."""
         raise ValueError(
             "prefetch_rows must be the last stage of a dataset: apply map and prefetch to the "
             "dataset before it, and give fit a sample_weight in the batches, not a class_weight"
@@ -101,11 +107,16 @@ def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset
 def _trace(
     spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | None
 ) -> tuple[Callable[[Any], dict[str, tf.Tensor]], dict[str, ReadThroughTable]]:
-    """Return a function from a batch to the ids of each cached table, and these tables by name."""
+    """Return a function from a batch to the ids of each cached table, and these tables by name.
+
+    The model is called on symbolic tensors of this spec. Ids are flat, int64, with repetitions.
+    Raises ValueError if the model cannot be called, or looks up rows where ids cannot be seen.
+    """
     tables: dict[str, ReadThroughTable] = {}
 
     @tf.function(autograph=False, input_signature=[spec])
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
+        """Return the ids of each cached table; the trace adds the tables to `tables`."""
         with record_ids() as recorded:
             _call(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}
@@ -131,7 +142,10 @@ def _trace(
 
 
 def _call(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
-    """Call the model on the inputs of a batch; raise ValueError if they do not fit it."""
+    """Call the model for inference on the inputs of a batch, x or those that `inputs` gives.
+
+    Raises ValueError if they do not fit the model.
+    """
     x = inputs(batch) if inputs else keras.utils.unpack_x_y_sample_weight(batch)[0]
     try:
         model(x, training=False)

@@ -68,7 +68,7 @@ class RowAccumulation:
     """
 
     def build(self, var_list: Iterable[Any]) -> None:
-        """Create the state of the optimizer.
+        """Create the state of the optimizer as Keras does, with the sums of tables' gradients.
 
         Args:
             var_list: The variables to train.
@@ -115,7 +115,7 @@ class RowAccumulation:
             store[_SAVED.format(number, "values")] = accumulator.values.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the state of the optimizer, with the accumulated rows.
+        """Read the state of the optimizer, with the accumulated rows if the store has them.
 
         Args:
             store: A store of arrays by name.
@@ -128,15 +128,21 @@ class RowAccumulation:
                 accumulator.assign(store[ids][:], store[values][:])
 
     def _saved_accumulators(self) -> Sequence[RowAccumulator]:
+        """Return the sums of the tables' gradients in a fixed order; none before `build`."""
         return getattr(self, "_row_accumulators", ())
 
     def _accumulators_of_gradients(self) -> Sequence[Any]:
+        """Return the sums of gradients of all variables; none without accumulation."""
         return self._accumulated_gradients if self.gradient_accumulation_steps else ()
 
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> None:
-        """Apply the gradients as Keras does, or accumulate them, after a check of the tables."""
+        """Apply the gradients as Keras does, or accumulate them, after a check of the tables.
+
+        Raises ValueError if they are accumulated, and XLA compiles the step or the gradient of a
+        table is dense.
+        """
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             if not self._row_accumulators:
                 break
@@ -168,7 +174,7 @@ class RowAccumulation:
     def _backend_increment_gradient_accumulators(
         self, grads: Sequence[Any], acc_grads: Sequence[Any]
     ) -> None:
-        """Add the gradients to the accumulated ones."""
+        """Add each gradient to the accumulated one, in place."""
         dense = []
         for gradient, accumulator in zip(grads, acc_grads, strict=True):
             if isinstance(accumulator, RowAccumulator):

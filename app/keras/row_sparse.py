@@ -195,7 +195,7 @@ class RowSparse(RowAccumulation):
     ) -> tuple[list[Any], list[Any]]:
         """Drop variables without a gradient, and merge repeated rows of row-sparse gradients.
 
-        A variable with a constraint by row is replaced by its TensorFlow variable.
+        A variable with a row-sparse gradient and a row constraint becomes its TensorFlow variable.
         """
         grads, variables = super()._filter_empty_gradients(grads, vars)
         # After the update, Keras applies the constraint of each Keras variable to the whole of it.
@@ -225,7 +225,7 @@ class RowSparse(RowAccumulation):
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> None:
-        """Apply the gradients as Keras does; first note the variables with a row-sparse one."""
+        """Apply gradients as `RowAccumulation` does; first note variables with row-sparse ones."""
         pairs = zip(grads, trainable_variables, strict=True)
         self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
         super()._backend_apply_gradients(grads, trainable_variables)
@@ -238,8 +238,8 @@ class RowSparse(RowAccumulation):
     def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
         """Update the rows of a row-sparse gradient by the rule, or a whole variable as Keras does.
 
-        With `has_row_state`, a table is updated by the rule even if its gradient is dense. Warns of
-        a dense gradient of a table of 16 MiB or more.
+        The rule includes weight decay, a constraint by row and rounding. With `has_row_state` it
+        also takes dense gradients of tables. Warns of one for a table of 16 MiB or more.
 
         Args:
             gradient: The gradient, dense or row-sparse with unique rows.
@@ -279,7 +279,7 @@ class RowSparse(RowAccumulation):
         )
 
     def _rounding_seed(self, index: int) -> tf.Tensor | None:
-        """Return the seed of stochastic rounding for this update of a variable, or None.
+        """Return the seed, (2,) int64, of this update's stochastic rounding, or None for nearest.
 
         It depends on the index of the variable and the number of the update. Replicas draw alike,
         and a run that is resumed draws as if it had never stopped.
@@ -291,7 +291,7 @@ class RowSparse(RowAccumulation):
         return tf.stack([tf.constant(index, tf.int64), tf.cast(self.iterations, tf.int64)])
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the optimizer."""
+        """Return the arguments of the optimizer, `rounding` included."""
         return super().get_config() | {"rounding": self.rounding}
 
     def _is_always_by_row(self, variable: Any) -> bool:

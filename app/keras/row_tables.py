@@ -47,9 +47,11 @@ class _Matrix(VariableRows):
         self.columns = values.shape[1:].num_elements()
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows, each flattened to a vector, (U, D) float32."""
         return tf.reshape(super().gather(ids_U), (-1, self.columns))
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replace rows by flattened vectors (U, D), rounded to the nearest of the dtype."""
         super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
 
 
@@ -66,6 +68,7 @@ class _Rounded:
         self.locate, self.gather = table.locate, table.gather
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
         if under_xla():
             rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
         else:
@@ -80,10 +83,13 @@ class _WithSlots:
         self._table, self.columns, self.slots = table, table.columns, slots
 
     def locate(self, ids_U: tf.Tensor) -> Ids:
+        """Locate ids in the table; see `Table.locate`."""
         return self._table.locate(ids_U)
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return rows of the table; see `Table.gather`."""
         return self._table.gather(ids_U)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace rows of the table; see `Table.assign`."""
         self._table.assign(ids_U, rows_UD)

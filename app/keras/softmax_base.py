@@ -63,6 +63,9 @@ class OutputLayer(keras.layers.Layer):
         Args:
             counts_V: The count of each word, in descending order.
             columns: The number of columns of the hidden vectors, the bias included.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
@@ -145,6 +148,9 @@ class OutputLayer(keras.layers.Layer):
             targets: As for `call`.
             hidden_mask: As for `call`.
             training: As for `call`.
+
+        Raises:
+            ValueError: The targets are no integers, or the shapes do not match.
         """
         self._check(hidden.shape, targets.shape, tf.as_dtype(targets.dtype))
         return keras.KerasTensor(targets.shape, "float32")
@@ -152,7 +158,7 @@ class OutputLayer(keras.layers.Layer):
     def log_probability(self, hidden: Any, targets: Any) -> tf.Tensor:
         """Return the exact log P of each target, float32 of the shape of the targets.
 
-        A layer without tables creates them first.
+        A layer without tables creates them first. Errors are those of `call`.
 
         Args:
             hidden: Hidden vectors (..., D).

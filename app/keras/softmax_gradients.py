@@ -31,13 +31,16 @@ def exact(
         loss: The loss of the layer.
         tables: The tables by name.
         hidden_ND: The hidden vectors.
-        targets_N: The ranks of the targets.
+        targets_N: The ranks of the targets, int32.
     """
     gather = gather_of(tables)
 
     @tf.custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
+        """Return -log P of each target; the tables are arguments only for their gradients."""
+
         def backward(upstream_N: tf.Tensor) -> tuple[Any, ...]:
+            """Return the gradients by the vectors and by each table, weighted by target."""
             return _gradients(loss, tables, hidden_ND, targets_N, upstream_N)
 
         return -inference.log_probability(loss, hidden_ND, targets_N, gather), backward
@@ -54,7 +57,7 @@ def sampled(
         loss: The sampled loss of the layer.
         tables: The tables by name.
         hidden_ND: The hidden vectors.
-        targets_N: The ranks of the targets.
+        targets_N: The ranks of the targets, int32.
         seed: The seed of the samples, int64 (2,). All targets share the samples.
     """
     targets_N1 = targets_N[:, tf.newaxis]
@@ -75,6 +78,7 @@ def gather_of(tables: Tables) -> Gather:
     """
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows of a variable or a tensor, float32 (U, D)."""
         table = tables[name]
         if _is_variable(table):
             return VariableRows(table).gather(ids_U)
@@ -146,6 +150,7 @@ def _sources(tables: Tables) -> list[tf.Tensor]:
 
 
 def _is_variable(table: tf.Variable | tf.Tensor) -> bool:
+    """Return whether a table is a variable, not a tensor of a stateless call."""
     return isinstance(table, tf.Variable)
 
 

@@ -78,7 +78,11 @@ def find_parts(function: Any, arguments: Any) -> StepParts:
 
 
 def _named_by(value: Any) -> list[Any]:
-    """Return the objects that a function, a container or an object of the user names."""
+    """Return the objects that a function, a container or an object of the user names.
+
+    Nothing is returned for classes, modules, things of Keras, NumPy or TensorFlow, and containers
+    of more than 1,000 items.
+    """
     if hasattr(value, "python_function"):  # a tf.function
         return [inspect.unwrap(value.python_function)]
     if isinstance(value, functools.partial):
@@ -114,11 +118,12 @@ def _names_of(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _is_foreign(module: str | None) -> bool:
+    """Return whether the name of a module is of Keras, NumPy or TensorFlow; False for None."""
     return (module or "").partition(".")[0] in _FOREIGN
 
 
 def _wrapped(optimizer: Any) -> list[Any]:
-    """Return the optimizers inside this one (LossScaleOptimizer, MultiOptimizer), then itself."""
+    """Return the optimizers inside this one, at any depth, then itself; nothing for None."""
     if optimizer is None:
         return []
     wrapped = getattr(optimizer, "inner_optimizer", None)

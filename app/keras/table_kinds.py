@@ -27,17 +27,23 @@ from .initial_values import by_id
 
 
 def _on_host(layer: Any) -> Table:
+    """Make the table of a layer in host memory."""
     with tf.device(HOST):
         return DeviceTable(layer.input_dim, layer.output_dim, _whole(layer), _dtype(layer))
 
 
 def _sharded(layer: Any) -> Table:
+    """Make the table of a layer with a shard on each GPU, or on each CPU if there is no GPU."""
     devices = sharded.local_devices()
     shape = layer.input_dim, layer.output_dim
     return sharded.make(*shape, _whole(layer), devices, dtype=_dtype(layer))
 
 
 def _in_file(layer: Any) -> Table:
+    """Make the table of a layer in a new file, which is locked until the layer is deleted.
+
+    A file of the same layer is replaced. Raises ValueError if the file cannot be used.
+    """
     path = Path(layer.table_file)
     _check_file(layer, path)
     shape = layer.input_dim, layer.output_dim
@@ -62,7 +68,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
 
 
 def check_kind(layer: Any) -> None:
-    """Check the arguments of a layer that belong to its table.
+    """Check the arguments of a layer that belong to its table, and set its `supports_jit`.
 
     Args:
         layer: The `RowEmbedding`.
@@ -107,7 +113,7 @@ def make_table(layer: Any) -> Table:
 
 
 def _check_hot_rows(layer: Any) -> None:
-    """Raise ValueError if a layer cannot have a cache of `hot_rows` rows."""
+    """Raise ValueError unless `hot_rows` is a positive int, and the table is "host" or "file"."""
     if layer.table not in ("host", "file"):
         raise ValueError(
             f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
@@ -138,6 +144,7 @@ def _whole(layer: Any) -> Initial:
 
 
 def _dtype(layer: Any) -> tf.DType:
+    """Return the dtype in which a layer stores rows."""
     return tf.as_dtype(layer.variable_dtype)
 
 

@@ -24,7 +24,7 @@ class TableMetrics(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Begin to count anew.
+        """Set the counts of the tables to 0, and note the number of steps so far.
 
         Args:
             epoch: The number of the epoch; not used.
@@ -35,11 +35,11 @@ class TableMetrics(keras.callbacks.Callback):
             table.counts.clear()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Add the metrics to the logs.
+        """Add the metrics of the epoch to the logs, unless no table has a cache.
 
         Args:
             epoch: The number of the epoch; not used.
-            logs: The logs to add to.
+            logs: The logs to add to; None to do nothing.
         """
         tables = self._tables()
         if logs is None or not tables:

@@ -65,13 +65,20 @@ class TableVariable(keras.Variable):
         return tf.TensorShape((rows, stored.columns))
 
     def look_up(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the given ids.
+        """Return the rows of the given ids, with a row-sparse gradient.
+
+        Keys of a dynamic table that have no row read as their initial row, and get none. In a block
+        of `record_ids` the ids are recorded, and the rows are zeros. Where a SavedModel is written,
+        the rows are read from a copy for it (see `exported_rows`).
 
         Args:
-            ids: Ids of any shape, in range.
+            ids: Ids in range, or keys, of any shape.
 
         Returns:
             Rows (..., D), float32.
+
+        Raises:
+            ValueError: The gradient is traced inside a loop.
         """
         ids_N = tf.reshape(ids, [-1])
         shape = tf.concat([tf.shape(ids), [self.table.columns]], axis=0)
@@ -83,10 +90,12 @@ class TableVariable(keras.Variable):
 
         @tf.custom_gradient
         def gather(_: tf.Tensor):
+            """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
             ids_U, inverse_N = unique(ids_N)
             rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
+                """Return the gradient as slices of the table, repeated ids included."""
                 self._refuse_loop()
                 return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
 
@@ -114,9 +123,11 @@ class TableVariable(keras.Variable):
         return rows_VD
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Return all rows as `numpy` does, converted if a dtype is given."""
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        """Raise ValueError always: no step reads the table as a whole."""
         raise ValueError(
             f"{self.path} is a table that no step reads as a whole: look its rows up by the layer, "
             "or read all of them by get_weights()"
@@ -126,7 +137,8 @@ class TableVariable(keras.Variable):
         """Replace all rows, part by part.
 
         Args:
-            value: An array (V, D), which may be one in a file.
+            value: An array (V, D), which may be one in a file. For a dynamic table these are rows
+                by row number, at most as many as its capacity.
 
         Raises:
             ValueError: The shape is another one, or the value is a gradient, from an optimizer
@@ -174,7 +186,7 @@ class TableVariable(keras.Variable):
             graph = getattr(graph, "outer_graph", None)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        """Return what tf.train.Checkpoint saves: the rows, under the key of a variable."""
+        """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows."""
         if current_export():  # the SavedModel has the rows beside the handle
             return super()._serialize_to_tensors()
         return {_VALUE: tf.constant(self.numpy())}
@@ -204,4 +216,5 @@ def _stored(table: Table) -> Table:
 
 
 def _ids(part: slice) -> tf.Tensor:
+    """Return the ids from the start to the stop of a slice, int64."""
     return tf.range(part.start, part.stop, dtype=tf.int64)

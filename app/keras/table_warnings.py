@@ -36,6 +36,7 @@ class StockOptimizerWarning:
         self._is_done = self._bytes < LARGE
 
     def __bool__(self) -> bool:
+        """Return False; warn once, when an optimizer that writes whole tables asks."""
         if not self._is_done and (optimizer := _asking_optimizer()) is not None:
             self._is_done = True
             kind = type(optimizer).__name__

@@ -34,7 +34,11 @@ def to_keras(model: keras.Model) -> keras.Model:
 
 
 def _stock_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """Return a new layer of Keras with the arguments of a layer, without its weights."""
+    """Return a new layer with the arguments of a layer, without its weights.
+
+    It is of the same class, but for a `RowEmbedding` it is a `keras.layers.Embedding`. Raises
+    ValueError for any other layer of this package.
+    """
     if type(layer) is RowEmbedding:
         config: dict[str, Any] = layer.get_config()
         for name in ("table", "table_file", "table_id", "hot_rows"):

@@ -83,6 +83,9 @@ class VectorWordPairs(NamedTuple):
         """Return the pairs at the given indices of the list.
 
         The result has all hidden vectors, and `owners_P` even if this list has none.
+
+        Args:
+            indices: Indices of pairs, (Q,); the result has Q pairs in this order.
         """
         owners_P = self.owners_P
         with tf.device(HOST):
@@ -107,7 +110,7 @@ class GroupMembers(NamedTuple):
     counts_G: tf.Tensor
 
     def span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return where the list of a group begins and ends in `vectors_P`."""
+        """Return where the list of a group begins and ends in `vectors_P`, int32 scalars."""
         start = self.starts_G[group]
         return start, start + self.counts_G[group]
 

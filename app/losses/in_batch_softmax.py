@@ -92,6 +92,7 @@ def in_batch_softmax(
 
     @tf.custom_gradient
     def loss(users_BE: tf.Tensor, items_CE: tf.Tensor):
+        """Return the sum, with gradients by the users and by the items."""
         scores_BC = tf.matmul(tf.cast(users_BE, dtype), tf.cast(items_CE, dtype), transpose_b=True)
         p_BC = tf.nn.softmax(scores_BC - tf.cast(log_expected_C, dtype))
         own_B = tf.cast(tf.gather(p_BC, positions_B, batch_dims=1), tf.float32)

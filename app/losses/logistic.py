@@ -24,6 +24,7 @@ def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor
 
     @tf.custom_gradient
     def loss(scores: tf.Tensor):
+        """Return the weighted sum, with its gradient by the scores."""
         scores32 = tf.cast(scores, tf.float32)
         value = tf.reduce_sum(weights * tf.nn.softplus(-scores32 if observed else scores32))
 

@@ -32,7 +32,7 @@ class NegativeSampling(Loss):
         counts: (V,) occurrences of the words.
         columns: The columns of a vector, D.
         power: Words are drawn in proportion to counts ** power.
-        sharing: The number of vectors that share a pool.
+        sharing: The number of vectors that share a pool. The vectors of a batch are a multiple.
         samples: The number of samples of a pool, K.
         negatives: The weight of all K samples together for a vector with one word to predict.
     """
@@ -67,14 +67,14 @@ class NegativeSampling(Loss):
         return {"output": self._spec}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Draw K samples for each pool, and return the words to predict, then the samples."""
+        """Draw K samples for each pool, and return the words to predict, then the samples, flat."""
         pools = vectors // self._sharing
         drawn = sampling.draw_stratified(self._cumulative_V, pools, self._samples, seed)
         ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
-        """Return the logistic loss of the words and of the samples; there are no parts."""
+        """Return the weighted logistic loss of the words and of the samples, and no parts."""
         hidden_GND, targets_GM, weights_GNM = predictions
         columns = self._spec.columns
         words_PD, samples_KD = tf.split(

@@ -50,6 +50,7 @@ class OneVsAll(Loss):
         tiles = -(-self._labels // tile)
 
         def block(group: tf.Tensor, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the labels of a block as ids, and the targets as positions in the block."""
             if tiles == 1:
                 return tf.range(self._labels), predictions.targets_GM
             first = index * tile
@@ -57,6 +58,7 @@ class OneVsAll(Loss):
             return ids_U, predictions.targets_GM - first
 
         def loss(positions_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry: None):
+            """Return the loss of a block, a float32 scalar; see `_block_loss`."""
             return _block_loss(positions_NM, weights_NM, hidden_ND, rows_UD)
 
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
@@ -76,6 +78,7 @@ class OneVsAll(Loss):
             ids_M = np.arange(start, min(start + step, self._labels), dtype=np.int32)
 
             def log_probability(ids_M: np.ndarray = ids_M) -> np.ndarray:
+                """Gather the rows of the block, and return log P of its labels, (N, M) float32."""
                 rows_MD = gather(_TABLE, tf.constant(ids_M))
                 scores_NM = tf.matmul(tf.cast(hidden_ND, tf.float32), rows_MD, transpose_b=True)
                 return tf.math.log_sigmoid(scores_NM).numpy()
@@ -101,6 +104,7 @@ def _block_loss(
 
     @tf.custom_gradient
     def loss(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
+        """Return the loss, with gradients that are computed already."""
         block_UD = tf.cast(rows_UD, hidden_ND.dtype)
         scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
         real_N1 = tf.cast(tf.reduce_any(weights_NM > 0, axis=1, keepdims=True), tf.float32)

@@ -35,7 +35,7 @@ class Labels(NamedTuple):
     normalizer_M: tf.Tensor | None = None
 
     def part(self, start: tf.Tensor | None, stop: tf.Tensor | None) -> Labels:
-        """Return the labels of the vectors from `start` to `stop`."""
+        """Return the labels of the vectors `start` to `stop` - 1; None is no limit there."""
         normalizer_M = None if self.normalizer_M is None else self.normalizer_M[start:stop]
         positions_M, weights_M = self.positions_M[start:stop], self.weights_M[start:stop]
         return Labels(positions_M, weights_M, self.first, normalizer_M)
@@ -62,7 +62,10 @@ def summed_loss(
     labels, chunk_size = labels._replace(normalizer_M=normalizer_M), _vectors_at_once(rows_UD)
 
     def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
+        """Return the loss and its gradients by rows and vectors, chunk by chunk of vectors."""
+
         def body(value, by_rows, by_hidden, index, start, stop):
+            """Add a chunk's loss and gradient by the rows; write its gradient by the vectors."""
             chunk = _loss_and_gradients(labels.part(start, stop), hidden_MD[start:stop], rows_UD)
             return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
 
@@ -74,6 +77,7 @@ def summed_loss(
 
     @tf.custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
+        """Return the loss, with gradients that are computed already."""
         value, by_rows, by_hidden = _whole_or_chunks(
             hidden_MD,
             chunk_size,
@@ -105,6 +109,7 @@ def vector_losses(
     labels = labels._replace(normalizer_M=normalizer_M)
 
     def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        """Return the weighted losses of the vectors `start` to `stop` - 1."""
         scores_MU = tf.matmul(tf.cast(hidden_MD[start:stop], tf.float32), rows_UD, transpose_b=True)
         chunk = labels.part(start, stop)
         return _loss_and_error(scores_MU, chunk)[0] * chunk.weights_M
@@ -122,6 +127,7 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
     """
 
     def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        """Return the log-sum-exp of the vectors `start` to `stop` - 1 over this tile alone."""
         hidden_ND = hidden_MD[start:stop]
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
         return _softmax_and_normalizer(tf.cast(scores_NU, tf.float32))[1]
@@ -201,6 +207,8 @@ def _map_chunks(
     chunk_size = _vectors_at_once(rows_UD)
 
     def in_chunks() -> tf.Tensor:
+        """Return the numbers of all chunks, joined."""
+
         def body(array, index, start, stop):
             return [array.write(index, score_chunk(start, stop))]
 
@@ -234,7 +242,10 @@ def _whole_or_chunks(
 def _loop_chunks(
     hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
 ) -> list:
-    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk."""
+    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk.
+
+    A chunk has the vectors `start` to `stop` - 1; there is none if there are no vectors.
+    """
     count = tf.shape(hidden_MD)[0]
     _, *carried = tf.while_loop(
         lambda index, *_: index * chunk_size < count,

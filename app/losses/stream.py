@@ -37,6 +37,7 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        """Update the rows of a block; return its loss and the gradient by the vectors."""
         value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
         with tf.name_scope("update/"):
             update(part.table, ids_U, rows_UD, by_rows)
@@ -59,6 +60,7 @@ def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        """Return a block's loss, its gradient by the vectors, the ids, the gradient by rows."""
         value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
         return value, by_hidden, ids_U, by_rows
 
@@ -79,6 +81,7 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        """Return the losses of a block, one for each vector."""
         return [part.loss(labels, hidden_MD, rows_UD, carry_M)]
 
     (losses_P,) = _visit_blocks(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
@@ -117,6 +120,7 @@ def _visit_blocks(
     """
 
     def visit_group(group: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Visit the tiles of one group; see `_visit_group`."""
         return _visit_group(part, gather, visit, summed, joined, group)
 
     if isinstance(part.groups, int) and part.groups == 1:
@@ -153,12 +157,14 @@ def _visit_group(
     vectors = tf.shape(hidden_MD)[0]
 
     def visit_tile(tile: tf.Tensor, visit: _Visit, carry_M: tf.Tensor | None):
+        """Gather the rows of one tile, and return what `visit` returns for them."""
         ids_U, labels = part.block(group, tile)
         with tf.name_scope("gather/"):
             rows_UD = gather(part.table, ids_U)
         return visit(ids_U, labels, hidden_MD, rows_UD, carry_M)
 
     def measure(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+        """Return the next carry, in a list."""
         return [part.measure(labels, hidden_MD, rows_UD, carry_M)]
 
     if part.tiles is None:
@@ -173,6 +179,7 @@ def _visit_group(
     count = len(summed)
 
     def body(tile: tf.Tensor, *carried) -> Sequence:
+        """Add the results of one tile to the sums, and write the joined ones to their arrays."""
         values = visit_tile(tile, visit, carry_M)
         sums = map(tf.add, carried[:count], values)
         return [*sums, *_write(carried[count:], tile, values[count:])]

@@ -73,6 +73,8 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
 
     @tf.custom_gradient
     def means(values_UD: tf.Tensor):
+        """Return the means (B, D), with a gradient by the unique rows."""
+
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
             # TensorFlow's own gradient would sort the rows first.
             return tf.raw_ops.SparseSegmentMeanGrad(

@@ -129,6 +129,7 @@ class LanguageModel:
         units, columns = self.hidden, self.cell.gates * self.hidden
 
         def all_rows(name: str, count: int) -> tf.Tensor:
+            """Return the rows of a table of the cell, (count, columns), with a static shape."""
             # The unique rows of a range of ids are all rows, in order.
             return tf.ensure_shape(rows[name].values_UD, (count, columns))
 
@@ -168,6 +169,7 @@ class LanguageModel:
         )
 
     def _uniform(self, stream: str, limit: float) -> Uniform:
+        """Return uniform initial values from -limit to limit, drawn by the seed of a stream."""
         return Uniform(limit, initial_seed(stream, self.seed))
 
     def _orthogonal(self, shape: tuple[int, int]) -> tf.Tensor:

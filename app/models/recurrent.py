@@ -43,6 +43,7 @@ def gru() -> Cell:
     """
 
     def next_state(input_BG: tf.Tensor, inner_BG: tf.Tensor, state_BH: tf.Tensor) -> tf.Tensor:
+        """Return the next state (B, H) of a GRU."""
         inputs, inner = tf.split(input_BG, 3, axis=1), tf.split(inner_BG, 3, axis=1)
         update = tf.sigmoid(inputs[0] + inner[0])
         reset = tf.sigmoid(inputs[1] + inner[1])
@@ -62,12 +63,14 @@ def lstm() -> Cell:
     """
 
     def next_state(input_BG: tf.Tensor, inner_BG: tf.Tensor, state_BS: tf.Tensor) -> tf.Tensor:
+        """Return the next output and memory of an LSTM, (B, 2 H)."""
         input_gate, forget_gate, candidate, output_gate = tf.split(input_BG + inner_BG, 4, axis=1)
         memory = tf.sigmoid(forget_gate) * tf.split(state_BS, 2, axis=1)[1]
         memory += tf.sigmoid(input_gate) * tf.tanh(candidate)
         return tf.concat([tf.sigmoid(output_gate) * tf.tanh(memory), memory], axis=1)
 
     def bias(units: int) -> tf.Tensor:
+        """Return the initial bias, (1, 4 units): 1 for the forget gate, else 0."""
         return tf.repeat(tf.constant([[0.0, 1.0, 0.0, 0.0]]), units, axis=1)
 
     return Cell(4, 2, 1, bias, next_state)
@@ -102,6 +105,7 @@ def run(
     outputs = tf.TensorArray(tf.float32, steps, element_shape=(rows, units))
 
     def step(index: tf.Tensor, state_BS: tf.Tensor, outputs: tf.TensorArray):
+        """Run the cell for one step; return the next index, the state and the outputs."""
         output_BH = tf.cast(state_BS[:, :units], recurrent_HG.dtype)
         inner_BG = tf.cast(tf.matmul(output_BH, recurrent_HG), tf.float32)
         if bias_G is not None:

@@ -22,6 +22,7 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change by Adagrad, and the accumulators with g^2 added."""
         accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
         change_UD = -rate * gradients_UD * tf.math.rsqrt(accumulator_UD + epsilon)
         return change_UD, {"accumulator": accumulator_UD}
@@ -45,6 +46,7 @@ def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change, and the accumulators (U, 1) with the mean of g^2 added."""
         mean_U1 = tf.reduce_mean(tf.square(gradients_UD), axis=1, keepdims=True)
         accumulator_U1 = state["accumulator"] + mean_U1
         change_UD = -rate * tf.math.rsqrt(accumulator_U1 + epsilon) * gradients_UD

@@ -50,6 +50,7 @@ def lazy_adam(
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change by lazy Adam, weight decay included, and the new slots."""
         touched_U1 = touched(gradients_UD)
         new = {}
         steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was last touched

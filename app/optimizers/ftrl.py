@@ -30,6 +30,7 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
     def rule_without_l1(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change by FTRL without z, and the new n."""
         accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
         change_UD = -gradients_UD / ((beta + tf.sqrt(accumulator_UD)) / rate + l2)
         return change_UD, {"accumulator": accumulator_UD}
@@ -37,6 +38,7 @@ def ftrl(l1: float = 0.0, l2: float = 0.0, beta: float = 0.0, initial: float = 0
     def rule_with_l1(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change by FTRL, 0 for idle rows, and the new n and z."""
         old_UD = state["accumulator"]
         old_root_UD = tf.sqrt(old_UD)
         start_UD = -rows_UD * ((beta + old_root_UD) / rate + l2) - l1 * tf.sign(rows_UD)

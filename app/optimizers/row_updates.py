@@ -29,7 +29,7 @@ def update_rows(
         gradients_UD: The gradients of the rows, float32.
         rate: The learning rate, a float32 scalar.
         step: The number of the update, an int64 scalar from 1.
-        rows_UD: The rows as they are in the table. By default they are gathered.
+        rows_UD: The rows as they are in the table, float32. By default they are gathered.
     """
     ids_U = table.locate(ids_U)
     if rows_UD is None:

@@ -13,6 +13,7 @@ def sgd() -> Optimizer:
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return -rate g, and the state unchanged."""
         return -rate * gradients_UD, state
 
     return Optimizer(rule, {}, learning_rate=0.005)
@@ -33,6 +34,7 @@ def momentum(momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     def rule(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
+        """Return the change, 0 for idle rows, and the new velocity."""
         touched_U1 = touched(gradients_UD)
         descent_UD = -rate * gradients_UD
         velocity_UD = tf.where(touched_U1, momentum, 1.0) * state["velocity"] + descent_UD

@@ -44,7 +44,7 @@ class CacheMap:
         self._chunk = -1
 
     def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not pinned, repeated ids included.
+        """Return the ids that are not pinned, in their order, repeated ids included.
 
         Args:
             ids_N: Ids (N,).
@@ -55,7 +55,7 @@ class CacheMap:
         return ids_N[(positions_N == NONE) | (positions_N >= len(self.pinned_N))]
 
     def misses(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not cached, repeated ids included.
+        """Return the ids that are not cached, in their order, repeated ids included.
 
         Args:
             ids_N: Ids (N,).
@@ -98,7 +98,7 @@ class CacheMap:
 
         Args:
             plan: The result of `plan(ids_N)`.
-            ids_N: The ids that the new chunk of steps needs.
+            ids_N: The ids that the new chunk of steps needs, none of them pinned.
         """
         first = len(self.pinned_N)
         self._chunk += 1

@@ -148,7 +148,8 @@ class CachedTable(tf.Module):
     def apply(self, plan: CachePlan, loaded: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Replace the evicted rows of a plan by the loaded rows. Call this between two steps.
 
-        The backing table is not written: give the result to `write_back`.
+        The backing table is not written: give the result to `write_back`. `cache_map` is not
+        changed.
 
         Args:
             plan: The rows to evict and to load.
@@ -190,11 +191,11 @@ class CachedTable(tf.Module):
         return 0
 
     def row_bytes(self) -> int:
-        """Return the bytes that a row and its slots take when they are loaded or evicted."""
+        """Return the bytes that a row and its slots take when they are moved, as float32."""
         return _FLOAT_BYTES * self._total_columns()
 
     def _cache_slot(self, slot: Table) -> CachedTable:
-        """Return a table for the cached rows of a slot of the backing table, without a cache."""
+        """Return a cached table for a slot of the backing table, still without a cache."""
         return CachedTable(slot, self.device, self._positions_V)
 
     def _total_columns(self) -> int:
@@ -227,6 +228,9 @@ def make_caches(
         tables: The tables in host memory or in a file, by name.
         cache_sizes: The sizes of the caches, by the name of the table.
         device: The device of the steps and of the caches.
+
+    Returns:
+        The cached tables by name. Tables without a size are left out.
     """
     cached = {}
     for name, size in cache_sizes.items():

@@ -17,8 +17,8 @@ class Call(NamedTuple):
 
     Attributes:
         item: The epoch and the batch.
-        ids: The ids that it looks up and that are not pinned, by table.
-        looked_up: The number of ids that it looks up in all tables.
+        ids: The ids that it looks up and that are not pinned, by table; ids may repeat.
+        looked_up: The number of ids that it looks up in all tables, pinned and repeated ids too.
     """
 
     item: tuple[int, Any]
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
         plans: The rows to evict and to load before them, by table.
         loaded: The values of the rows to load, by table (see `CachedTable.load`).
         counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
-            of unique ids among them that are not in the cache.
+            of them that are not in the cache; repeated ids count each time.
     """
 
     items: list[tuple[int, Any]]
@@ -57,7 +57,10 @@ class PlannedChunk:
         self._chunk: Chunk | None = None
 
     def applied(self) -> Chunk:
-        """Return the chunk without its rows, after it was prepared and applied."""
+        """Wait for the chunk, apply it in the first call, and return it without plans and rows.
+
+        Errors of the preparation and of `apply` are raised here.
+        """
         if self._chunk is None:
             chunk = self._future.result()
             self._apply(chunk)
@@ -65,7 +68,7 @@ class PlannedChunk:
         return self._chunk
 
     def settle(self) -> None:
-        """Apply the chunk, unless it failed: then there is nothing to apply."""
+        """Wait for the chunk and apply it, unless that was done or its preparation failed."""
         if self._chunk is not None or self._future.exception() is None:
             self.applied()
 
@@ -87,9 +90,9 @@ class CacheTooSmallError(ValueError):
 
 
 def join_ids(calls: list[Call]) -> dict[str, np.ndarray]:
-    """Return the ids of several batches, by table.
+    """Return the ids of several batches one after the other, by table.
 
     Args:
-        calls: The lookups of the batches.
+        calls: The lookups of the batches, at least one.
     """
     return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}

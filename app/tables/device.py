@@ -57,6 +57,7 @@ class DeviceTable(RoundedTable, VariableRows):
         VariableRows.assign(self, ids_U, rows_UD)
 
     def _make_slot(self, name: str, **options: Any) -> DeviceTable:
+        """Return a new table for a slot, on the device of this table; `name` is not used."""
         with tf.device(self.values.device):
             return DeviceTable(self.rows, **options)
 
@@ -64,6 +65,7 @@ class DeviceTable(RoundedTable, VariableRows):
         """Return whether every number of every row is finite; slots are not read."""
 
         def is_finite(part: slice) -> bool:
+            """Return whether all rows of a slice of ids are finite."""
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
             return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
 

@@ -19,6 +19,9 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
         rows: The number of rows of the table, V.
         name: The name of the table, for the message.
 
+    Returns:
+        The same ids, of their shape and dtype.
+
     Raises:
         tf.errors.InvalidArgumentError: An id is out of range. The message names the table, and the
             smallest and the largest id out of range.

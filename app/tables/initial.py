@@ -39,7 +39,7 @@ class Constant:
         return tf.fill(shape, tf.constant(self.value, tf.float32))
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Return the values of some rows; see `Uniform.rows`."""
+        """Return the values of some rows, (U, D) float32; see `Uniform.rows`."""
         return self((tf.size(ids_U), columns))
 
 
@@ -137,12 +137,16 @@ def all_rows(initial: Any, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor
         initial: Initial values with a method `rows`.
         shape: The shape of the table, (V, D).
         dtype: The dtype of the result.
+
+    Returns:
+        The values, (V, D) of `dtype`.
     """
 
     # XLA makes one loop of this, which holds nothing but the result. The ids are an argument: from
     # constant ids TensorFlow would first compute all values, only to see whether to keep them.
     @tf.function(autograph=False, jit_compile=True)
     def make(ids_V: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the ids, (V, D) of `dtype`."""
         return tf.cast(initial.rows(ids_V, shape[1]), dtype)
 
     ids_V = tf.range(shape[0], dtype=tf.int64)
@@ -181,4 +185,5 @@ def _mix(values: tf.Tensor) -> tf.Tensor:
 
 
 def _shift_right(values: tf.Tensor, bits: int) -> tf.Tensor:
+    """Return uint64 numbers shifted right by `bits`, with zeros from the left."""
     return tf.bitwise.right_shift(values, tf.constant(bits, tf.uint64))

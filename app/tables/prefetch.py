@@ -83,8 +83,11 @@ class Prefetcher(InPlace):
         or writing rows, are raised here.
 
         Args:
-            batches: Batches, each with its epoch.
+            batches: Pairs of an epoch and a batch.
             step: The number of steps before them.
+
+        Yields:
+            The pairs, unchanged.
 
         Raises:
             CacheTooSmallError: The rows of the batches of one call do not fit into a cache.
@@ -130,11 +133,14 @@ class Prefetcher(InPlace):
         }
 
     def close(self) -> None:
-        """Drop the waiting work of the thread, and wait for its end."""
+        """Drop the waiting work of the thread, and wait for its end; no row is written back."""
         self._thread.shutdown(cancel_futures=True)
 
     def _plan(self, batches: Iterator, calls: list[Call], step: int) -> PlannedChunk:
-        """Let the thread prepare the next chunk; first apply the chunk of any other iteration."""
+        """Let the thread prepare the next chunk, and note it as `planned` in the cached tables.
+
+        The chunk that was planned last, also one of another iteration, is applied first.
+        """
         for table in self._cached.values():
             if table.planned is not None:
                 table.planned.settle()
@@ -146,7 +152,7 @@ class Prefetcher(InPlace):
         return planned
 
     def _apply(self, versions: Mapping[str, int], chunk: Chunk) -> None:
-        """Evict and load the rows of a chunk in the cache; the thread writes evicted rows back.
+        """Evict and load the rows of a chunk, and count them; the thread writes evicted rows back.
 
         Rows are read again if a step has written to the backing table since the versions were
         taken, which was between two steps and before the rows were read.
@@ -175,12 +181,14 @@ class Prefetcher(InPlace):
     def _make_chunk(self, batches: Iterator, calls: list[Call], step: int) -> Chunk:
         """Take the next batches whose rows fit into the cache together, and read missing rows.
 
-        It runs in the thread. It updates the cache maps, but not the cache; the first call makes
-        the caches. The chunk has no items if there is no batch left.
+        It runs in the thread. It updates the cache maps and the counts of the tables, but not the
+        cache; the first call makes the caches. The chunk has no items if there is no batch left.
+        Raises CacheTooSmallError as `_fit` does.
 
         Args:
             batches: The batches to take.
-            calls: The lookups of batches that were taken before and are in no chunk.
+            calls: The lookups of batches that were taken before and are in no chunk. The list is
+                changed: the lookups of batches that do not fit stay in it for the next chunk.
             step: The number of steps before the first batch that is not in an earlier chunk.
         """
         if not self._cached:
@@ -207,7 +215,7 @@ class Prefetcher(InPlace):
         return Chunk([call.item for call in taken], plans, loaded, counts)
 
     def _fit(self, calls: list[Call]) -> tuple[int, dict[str, np.ndarray], dict[str, CachePlan]]:
-        """Return how many of the batches fit into the cache together, their ids and plans.
+        """Return how many first batches fit into the caches together, their ids and plans by table.
 
         Raises CacheTooSmallError if not even those fit that have to be together.
         """
@@ -226,7 +234,7 @@ class Prefetcher(InPlace):
         raise CacheTooSmallError(name, len(np.unique(ids[name])), table.cache_map.unpinned)
 
     def _look_up(self, item: tuple[int, Any], step: int) -> Call:
-        """Return the lookups of a batch; `step` is the number of steps before it."""
+        """Return the lookups of an item, an epoch and a batch; `step` steps are before it."""
         with tf.device(self._device):
             lookups = self._lookups(item[1], tf.constant(step, tf.int64))
         ids = {name: lookups[name].numpy() for name in self._cached}

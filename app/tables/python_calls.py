@@ -31,10 +31,11 @@ def call_python(
         result: The dtype of the array that it returns, or None if it returns nothing.
 
     Returns:
-        The result as a tensor of unknown shape, if there is one.
+        The result as a tensor of unknown shape. Not to be used without `result`.
     """
 
     def record_errors(*arrays):
+        """Call the function; a `RunError` is recorded before it is raised again."""
         try:
             return function(*arrays)
         except RunError as error:
@@ -45,7 +46,7 @@ def call_python(
 
 
 def under_xla() -> bool:
-    """Return whether the graph being traced is compiled by XLA (`jit_compile`)."""
+    """Return whether the graph being traced is compiled by XLA; False in eager mode."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         if graph._get_control_flow_context() is not None:

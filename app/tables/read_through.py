@@ -41,7 +41,9 @@ class ReadThroughTable(CachedTable):
         self.allocate(CacheMap(self.rows, nothing, min(size, self.rows)))
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make further slots, and cache them for the rows that are cached; see `Table.add_slots`.
+        """Make further slots in the backing table, and cache those of the cached rows.
+
+        This changes `version`.
 
         Args:
             slots: The new slots by name.
@@ -59,7 +61,7 @@ class ReadThroughTable(CachedTable):
         self._writes.assign_add(1)  # a chunk that was loaded before lacks the new slots
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return the rows of the given ids; see `Table.gather`."""
+        """Return rows, from the cache if they are cached, else from the backing table."""
         located = self.locate(ids_U)
         ids_U, positions_U = located.ids_U, located.rows
         if under_xla():  # which has no dynamic shapes
@@ -68,6 +70,7 @@ class ReadThroughTable(CachedTable):
             return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
+            """Return the rows of all ids, each from the cache or from the backing table."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
             rows_ND, rows_MD = self._cache.gather(positions_N), self.backing.gather(ids_M)
             return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
@@ -78,7 +81,10 @@ class ReadThroughTable(CachedTable):
         return tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns))
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids; see `Table.assign`."""
+        """Replace rows, in the cache if they are cached, else in the backing table.
+
+        Writes to the backing table change `version`.
+        """
         located = self.locate(ids_U)
         positions_U = located.rows
         if under_xla():
@@ -86,10 +92,12 @@ class ReadThroughTable(CachedTable):
             return
 
         def assign_cached() -> tf.Tensor:
+            """Write all rows to the cache; the result is True, because tf.cond needs one."""
             self._cache.assign(positions_U, rows_UD)
             return tf.constant(True)
 
         def assign_both() -> tf.Tensor:
+            """Write each row to the cache or the backing table, count a write, and return True."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
             self._cache.assign(positions_N, tf.gather(rows_UD, cached_N))
             self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
@@ -100,15 +108,21 @@ class ReadThroughTable(CachedTable):
         tf.cond(_all_cached(positions_U), assign_cached, assign_both)
 
     def cached_rows(self) -> int:
-        """Return the number of rows in the cache."""
+        """Return the number of rows that are in the cache now."""
         return np.count_nonzero(self._ids_P != NONE)
 
     def version(self) -> int:
-        """Return a number that changes when a step writes a row to the backing table."""
+        """Return a number that rises when a step writes to the backing table, or slots are added.
+
+        A table and its slots share it.
+        """
         return int(self._writes)
 
     def _assign_under_xla(self, located: LocatedIds, rows_UD: tf.Tensor) -> None:
-        """Replace rows where XLA compiles the step: it drops updates at indices out of range."""
+        """Replace rows as `assign` does, in a step that XLA compiles.
+
+        Each row is given to both tables, to one of them at an index out of range: XLA drops that.
+        """
         is_cached_U = located.rows >= 0
         self._cache.assign(tf.where(is_cached_U, located.rows, self._cache.rows), rows_UD)
         self.backing.assign(
@@ -118,7 +132,7 @@ class ReadThroughTable(CachedTable):
         self._writes.assign_add(tf.cast(missed, tf.int64))
 
     def _cache_slot(self, slot: Table) -> CachedTable:
-        """Return a table for the cached rows of a slot of the backing table, without a cache."""
+        """Return a read-through table for a slot of the backing table, still without a cache."""
         return _ReadThroughSlot(slot, self.device, self._positions_V, self._writes)
 
 

@@ -51,7 +51,7 @@ class RoundedTable(tf.Module):
             self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the given ids, rounded by the rule of this table.
+        """Replace the rows of the given ids, rounded by the rule of this table; see `Table.assign`.
 
         With stochastic rounding this draws random numbers and adds 1 to `writes`.
         """
@@ -76,6 +76,8 @@ class RoundedTable(tf.Module):
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
         """Make further tables of optimizer state, and add them to `slots`.
 
+        They round as this table does. A slot of one column is float32, others `slot_dtype`.
+
         Args:
             slots: The new slots by name.
         """
@@ -97,5 +99,8 @@ class RoundedTable(tf.Module):
         return own + sum(slot.bytes() for slot in self.slots.values())
 
     def _make_slot(self, name: str, **options: Any) -> RoundedTable:
-        """Make the table of one slot, with these options of the constructor of the subclass."""
+        """Return a new table for one slot, made with these options of the subclass's constructor.
+
+        This base class raises NotImplementedError.
+        """
         raise NotImplementedError

@@ -55,6 +55,9 @@ def gather_unique(
     Args:
         lookups: Ids of any shape, by the name of the table.
         gather: Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
+
+    Returns:
+        `Rows` with the unique rows, the index of each id among them, and the unique ids.
     """
     rows = {}
     for name, ids in lookups.items():
@@ -78,6 +81,8 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
 
     @tf.custom_gradient
     def taken(values_UD: tf.Tensor):
+        """Return a row of `dtype` for each id, (N, D), with a gradient by the unique rows."""
+
         def gradient(upstream_ND: tf.Tensor) -> tf.Tensor:
             return sum_rows(upstream_ND, rows.inverse_N, tf.shape(values_UD)[0])
 

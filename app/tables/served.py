@@ -170,6 +170,7 @@ class Server:
 
         @tf.function(autograph=False)
         def update(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Count an update, update the rows in the message, and return the number."""
             with tf.device(self.device):
                 number = self.updates.assign_add(1)
                 for name, (ids_M, values_MD) in self._unpack(message, names).items():
@@ -179,6 +180,7 @@ class Server:
 
         @tf.function(autograph=False)
         def locked(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Take the lock, call `update`, release the lock, and return the number."""
             with tf.device(self.device):
                 with tf.control_dependencies([message, rate]):
                     lock = tf.raw_ops.MutexLock(mutex=self._mutex)
@@ -222,11 +224,11 @@ class Server:
 
 
 def exchanged_bytes(gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], trips: int) -> tf.Tensor:
-    """Return how many bytes of float32 rows and their ids, 4 bytes each, processes exchange.
+    """Return how many bytes of rows and ids processes exchange, 4 bytes for each number.
 
     Args:
         gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
-        trips: How many times each row is sent.
+        trips: How many times each row is sent, each time with its id.
 
     Returns:
         A scalar, float32.

@@ -151,7 +151,7 @@ class ShardedTable(tf.Module):
         return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
 
     def _gather_slots(self) -> None:
-        """Make `slots` from the slots of the shards."""
+        """Replace `slots` by sharded tables, one for each slot that all shards have."""
         slots = {
             name: ShardedTable([shard.slots[name] for shard in self.parts], self.plan)
             for name in self.parts[0].slots
@@ -190,7 +190,7 @@ def make(
         devices: The devices of the shards. A device may occur more than once.
         rule: The rule of the `ShardingPlan`.
         seed: The seed of the draws of stochastic rounding, below 2^32. Each shard has its own.
-        **options: Further options of `DeviceTable`.
+        **options: Further options of `DeviceTable`, the same for all shards.
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
@@ -201,10 +201,11 @@ def make(
 
 
 def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
-    """Return a function that makes the initial values of one shard.
+    """Return the initial values of one shard, for `DeviceTable`.
 
-    If values cannot be made by id, it makes the whole table and takes the rows of the shard. XLA
-    must not compile that, because it draws other random numbers.
+    Values that are the same everywhere are returned as they are. Values that are made by id stay
+    so: the result has a method `rows`. Else the result is a function that makes the whole table and
+    takes the rows of the shard. XLA must not compile that, because it draws other random numbers.
     """
     if initial is tf.zeros or isinstance(initial, Constant):
         return initial
@@ -224,4 +225,5 @@ class _ShardValues:
     shard: int
 
     def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
+        """Return the values of rows of the shard, (U, D) float32; see `Uniform.rows`."""
         return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)

@@ -100,9 +100,9 @@ class AdaptiveSoftmax(NormalizedLoss):
         return self._parts(predictions, rows, softmax.vector_losses)
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the logarithm of the share of each word and each cluster of the head.
+        """Return the log share of the text of every word and cluster in the head.
 
-        Clusters have no priors: their columns are projections of the vectors.
+        Rows of clusters have no priors: their columns are projections of the vectors.
         """
         share_V = probabilities(counts_V)
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
@@ -111,7 +111,8 @@ class AdaptiveSoftmax(NormalizedLoss):
     def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
         """Yield the words of the head, then the words of each cluster; see `NormalizedLoss`.
 
-        The rows of the head are read for the first block, a large cluster's for its first block.
+        All rows of the head are read for the first block. Those of a cluster are read as in
+        `Level.word_blocks`, its projection for its first block.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)

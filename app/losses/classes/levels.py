@@ -80,16 +80,19 @@ class Level:
             weights_P = tf.gather(weights_P, order_P)
 
         def interval(group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the first row of a group of the part, and the row after its last."""
             if self.groups == 1:
                 return 0, self.rows
             index = groups_G[group]
             return self._bounds[index], self._bounds[index + 1]
 
         def tiles(group: tf.Tensor) -> tf.Tensor:
+            """Return the number of tiles of a group of the part."""
             first, end = interval(group)
             return tf.convert_to_tensor(-((first - end) // self._tile))
 
         def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, Labels]:
+            """Return the rows of a tile, and the labels of the group's vectors in it."""
             first, end = interval(group)
             if self._tile is not None:
                 first += tile * self._tile

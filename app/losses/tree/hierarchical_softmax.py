@@ -77,21 +77,25 @@ class HierarchicalSoftmax(NormalizedLoss):
         depths_at_once = _GATHERED // (words * self._columns)
 
         def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            """Return the table rows of the nodes near the root, and the turns there as labels."""
             turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
             turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
             turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
             return tf.range(self._upper_nodes), _Labels(turns_GNK, None)
 
         def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            """Return the table rows of the paths at the depths of a tile, and their labels."""
             nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
             return nodes.rows_U, _Labels(None, nodes)
 
         def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+            """Return rows and labels of the nodes near the root, then of those on the paths."""
             upper_K, (turns_GNK, _) = upper_block(group, tile)
             lower_U, (_, nodes) = lower_block(group, tile)
             return tf.concat([upper_K, lower_U], axis=0), _Labels(turns_GNK, nodes)
 
         def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
+            """Return the loss of each vector at the nodes of a block, (N,) float32."""
             losses_GN = _losses(hidden_ND, weights_GNM, labels, rows_UD)
             return tf.reshape(losses_GN, [-1])[: tf.shape(hidden_ND)[0]]
 
@@ -197,6 +201,8 @@ def _split_rows(
 
     @tf.custom_gradient
     def split(rows_UD: tf.Tensor):
+        """Return both results, with a gradient by the rows of the block."""
+
         def gradient(by_upper_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
             by_entry_ND = tf.reshape(by_entry_GKD, (-1, rows_UD.shape[1]))
             by_entry_SD = tf.cast(tf.gather(by_entry_ND, nodes.entry_S), tf.float32)
@@ -217,6 +223,8 @@ def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tenso
 
     @tf.custom_gradient
     def losses(scores_GNK: tf.Tensor):
+        """Return the losses (G, N), with a gradient by the scores."""
+
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
             return _upper_gradient(scores_GNK, turns_GNK, upstream_GN)
 
@@ -249,6 +257,8 @@ def _lower_losses(
 
     @tf.custom_gradient
     def losses(scores_GKN: tf.Tensor):
+        """Return the losses (G, N), with a gradient by the scores."""
+
         def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
             return _lower_gradient(
                 scores_GKN, weights_GNM, nodes.word_GK, nodes.left_GK, nodes.real_GK, upstream_GN

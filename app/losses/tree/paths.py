@@ -114,6 +114,7 @@ class Paths:
             source_GK = tf.reshape(source_N, (self._groups, entries))
 
             def by_entry(values_S: tf.Tensor) -> tf.Tensor:
+                """Return the value of each entry, (G, K); 0 for padding."""
                 return tf.gather(tf.concat([[0], values_S], axis=0), source_GK)
 
             return PathNodes(

@@ -70,7 +70,7 @@ class FileTable(RoundedTable):
         """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.
 
         Args:
-            ids_U: Ids (U,).
+            ids_U: Ids (U,). A result of this method is returned unchecked.
 
         Raises:
             tf.errors.InvalidArgumentError: An id is out of range.
@@ -114,6 +114,7 @@ class FileTable(RoundedTable):
         self._file.restore(folder)
 
     def _make_slot(self, name: str, **options: Any) -> FileTable:
+        """Return a table for a slot in the same file, whose section is `<table>.<name>`."""
         return FileTable(self._file, f"{self._section}.{name}", self.rows, **options)
 
     def _call(

@@ -187,6 +187,6 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def _write(descriptor: int, part: memoryview) -> None:
-    """Write a whole buffer: the system writes at most 2 GB in a call."""
+    """Write a whole buffer to a file descriptor: the system writes at most 2 GB in a call."""
     while part:
         part = part[os.write(descriptor, part) :]

@@ -59,6 +59,7 @@ class MappedRows:
         rows_U = np.empty(len(ids_U), self.rows_V.dtype)
 
         def take(part: slice) -> None:
+            """Copy the rows of a slice of the ids into the result."""
             # The mode "raise" would copy the rows twice.
             np.take(self.rows_V, ids_U[part], out=rows_U[part], mode="clip")
 
@@ -74,6 +75,7 @@ class MappedRows:
         """
 
         def put(part: slice) -> None:
+            """Replace the rows of a slice of the ids."""
             self.rows_V[ids_U[part]] = rows_U[part]
 
         self._in_parts(len(ids_U), put)

@@ -85,7 +85,7 @@ class TableFile:
             dtype: The dtype of the numbers.
 
         Raises:
-            UsageError: The file to resume has no such section.
+            UsageError: The file to resume has no such section, or one of another shape or dtype.
             RunError: The disk is too small, and the new file is removed; or the file was replaced.
         """
         self._check_file()
@@ -123,6 +123,9 @@ class TableFile:
 
         Args:
             number: The number of the section.
+
+        Raises:
+            RunError: The file was replaced or cut short.
         """
         self._check_file()
         return self._header.sections[number].parts(self.path)
@@ -194,14 +197,14 @@ class TableFile:
                     path.unlink()
 
     def restore(self, folder: Path) -> None:
-        """Bring the file back to the moment of a snapshot, and begin its generation again.
+        """Bring the file back to a snapshot, begin its generation again, remove later journals.
 
         Args:
             folder: The folder of the snapshot.
 
         Raises:
             DamagedError: The snapshot or a journal is damaged or missing.
-            RunError: The snapshot is of another file.
+            RunError: The snapshot is of another file, or the file was replaced or cut short.
         """
         generation = generation_of(folder, self._header)
         with self._lock:
@@ -224,7 +227,7 @@ class TableFile:
             self._begin(generation, journalled, end)
 
     def _make(self, section: Section, initial: Initial) -> None:
-        """Append and fill a section; if the disk is too small delete the file, raise RunError."""
+        """Add a section with its rows; on a full disk delete the file and raise RunError."""
         try:
             reserve(self.path, section)
         except OSError as error:
@@ -245,8 +248,7 @@ class TableFile:
     def _check_size(self, number: int) -> None:
         """Raise RunError if the file was cut short.
 
-        Access to a mapped page that is no longer in the file would kill the process (SIGBUS). This
-        takes less than a microsecond; `os.stat` of the path takes ten.
+        Access to a mapped page that is no longer in the file would kill the process (SIGBUS).
         """
         if self._mapped[number].file_size() < self._header.end:
             raise self._lost("was cut short")
@@ -263,14 +265,14 @@ class TableFile:
             raise self._lost("was cut short")
 
     def _lost(self, event: str) -> RunError:
-        """Return the error for a file that changed while it was in use."""
+        """Return the error for an event, such as "was cut short", while the file was in use."""
         return RunError(
             f"--table_file={self.path} {event} while it was in use; put the whole file back and "
             "run again, or train in a new workdir"
         )
 
     def _none_journalled(self) -> list[np.ndarray]:
-        """Return arrays by section that say of each row that the journal does not have it."""
+        """Return an array of False for each section, (V,): the journal has none of its rows."""
         return [np.zeros(section.rows, bool) for section in self._header.sections]
 
     def _begin(self, generation: int, journalled: list[np.ndarray], end: int = 0) -> None:

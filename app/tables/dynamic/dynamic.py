@@ -76,7 +76,7 @@ class RowsByKey:
         }
 
     def bytes(self) -> int:
-        """Return the bytes of all rows and slots that were ever in use."""
+        """Return the bytes of all rows and slots that were ever in use, also without a key now."""
         return self.row_store.bytes()
 
     def is_finite(self) -> bool:
@@ -194,6 +194,7 @@ class DynamicTable(RowsByKey, tf.Module):
         """The same rows for inference: keys are not counted, and unknown keys get no rows."""
 
         def rows_of(keys_U: tf.Tensor) -> tf.Tensor:
+            """Return the row numbers of keys, int64, or -1; nothing is counted."""
             with tf.device(HOST):  # where the map is
                 rows_U = call_python(self.key_map.rows, [keys_U], tf.int64)
                 return tf.ensure_shape(rows_U, keys_U.shape)
@@ -257,7 +258,7 @@ class DynamicTable(RowsByKey, tf.Module):
         return np.asarray(total_D / max(len(rows), 1), np.float32)
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:
-        """Count keys as one step; return their row numbers. A repeated key counts several times."""
+        """Count keys as one step, repeated ones several times; return their row numbers, or -1."""
         unique_keys, inverse_U, counts = np.unique(keys_U, return_inverse=True, return_counts=True)
         return self.see(unique_keys, counts)[inverse_U]
 

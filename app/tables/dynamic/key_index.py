@@ -125,7 +125,7 @@ class KeyIndex:
 
 
 def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Return the rows with the least values, in rising order.
+    """Return the rows with the least values, sorted by row number.
 
     Args:
         rows: Rows to choose from, in rising order.

@@ -102,7 +102,7 @@ class KeyMap:
         step: int,
         last_U: np.ndarray | None = None,
     ) -> Seen:
-        """Count unique keys, evict old keys but none of these, and give rows to new ones.
+        """Count unique keys, give rows to new ones that are admitted, and evict others if needed.
 
         Args:
             keys_U: Unique keys, seen in the current step or in some steps up to it.
@@ -192,7 +192,7 @@ class KeyMap:
 
         Raises:
             DamagedError: A file is missing or damaged.
-            RunError: The map has another kind or capacity, or another rule to admit keys.
+            RunError: It has another kind or capacity, or only one of both admits keys at once.
         """
         path = folder / STATE
         state = read_json(path, SHAPE)
@@ -259,7 +259,7 @@ class KeyMap:
         return np.concatenate([again, fresh])
 
     def _require_rows(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
-        """Raise RunError unless rows are free, or unseen since `kept_from` and not in `seen`."""
+        """Raise RunError if free rows and `_idle(kept_from)` without `seen` are under `needed`."""
         missing = needed - (self.capacity - len(self))
         if missing <= 0:
             return
@@ -271,7 +271,7 @@ class KeyMap:
             )
 
     def _evict(self, needed: int, kept_from: int) -> np.ndarray:
-        """Free and return the rows that are too old, and more if fewer than `needed` are free."""
+        """Free and return rows last seen before `kept_from`: old ones, and enough for `needed`."""
         rows = np.zeros(0, np.int64)
         if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
             self._swept = self.step
@@ -290,7 +290,7 @@ class KeyMap:
         return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
 
     def _drop(self, rows: np.ndarray) -> np.ndarray:
-        """Take rows from their keys, add them to the free rows, and return them."""
+        """Remove the keys of rows, add the rows to the free ones, and return them."""
         self._index.remove(rows)
         self.counts_V[rows] = 0
         self._free = np.concatenate([self._free, rows])

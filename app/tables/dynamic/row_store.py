@@ -131,6 +131,7 @@ class RowStore(DeviceTable):
             yield np.arange(part.start, part.stop)
 
     def _make_slot(self, name: str, **options: Any) -> RowStore:
+        """Return a store for a slot, with the same key map and device; `name` is not used."""
         with tf.device(self.values.device):
             return RowStore(self._key_map, **options)
 
@@ -189,6 +190,7 @@ def read_rows(folder: Path) -> np.ndarray:
 
 
 def _manifest_path(path: Path) -> Path:
+    """Return the path of the manifest of a file of rows: its suffix is replaced by .json."""
     return path.with_suffix(".json")
 
 

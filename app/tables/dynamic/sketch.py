@@ -38,7 +38,7 @@ class Sketch:
 
         Returns:
             How often each key was seen, this time included, (U,) int64, and the indices of its
-            counters.
+            counters, an array (U,) int64 for each hash function.
         """
         steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * _STEP).view(np.int64)
         width = np.uint64(self.counts_HW.shape[1])
@@ -52,10 +52,10 @@ class Sketch:
     ) -> None:
         """Write the counts that `look_up` returned; a count above 255 is stored as 255.
 
-        All counters are halved when the sightings added are twice the width.
+        When the sightings added are twice the width, they and all counters are halved.
 
         Args:
-            counters_HU: The indices of the counters of each key.
+            counters_HU: The indices of the counters, as `look_up` returned them.
             seen_U: How often each key was seen, this time included.
             sightings_U: How often each key is seen this time.
         """
