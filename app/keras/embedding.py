@@ -55,7 +55,8 @@ class RowEmbedding(keras.layers.Embedding):
         table_file: With table="file", the name of a new file. It belongs to this layer.
         table_id: Marks the file of a layer that was saved; leave it out.
         hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
-            `app.keras.prefetch_rows` fills. By default there is none.
+            `app.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
+            is as near as a cache, and there is none for table="host".
         **kwargs: As for `keras.layers.Embedding`.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from ..errors import RunError, UsageError
 from ..tables import sharded
@@ -100,6 +101,8 @@ def check_kind(layer: Any) -> None:
 def make_table(layer: Any) -> Table:
     """Return the table of a layer, with a cache on the current device if it has hot rows.
 
+    Without a GPU, a table in host memory has no cache.
+
     Args:
         layer: The `RowEmbedding`, whose table is not "device".
 
@@ -107,9 +110,17 @@ def make_table(layer: Any) -> Table:
         ValueError: The file of the table cannot be used.
     """
     table = TABLES[layer.table](layer)
+    if layer.hot_rows and layer.table == "host" and host_is_near():
+        logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
+        return table
     if not layer.hot_rows:
         return table
     return ReadThroughTable(table, tf.zeros([]).device, layer.hot_rows)
+
+
+def host_is_near() -> bool:
+    """Return whether steps reach host memory as fast as a cache: if there is no GPU."""
+    return not tf.config.list_physical_devices("GPU")
 
 
 def _check_hot_rows(layer: Any) -> None:

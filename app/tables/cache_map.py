@@ -77,14 +77,15 @@ class CacheMap:
         """
         first = len(self.pinned_N)
         positions_N = self._positions_V[ids_N]
-        loaded_ids_M = np.unique(ids_N[positions_N == NONE]).astype(np.int64)
+        missed_N = ids_N[positions_N == NONE]
+        # With counts, NumPy (from 2.3) sorts; without them it hashes, which takes 20 times as long.
+        loaded_ids_M = np.unique(missed_N, return_counts=True)[0].astype(np.int64)
         is_idle_C = np.ones(self.unpinned, bool)
         is_idle_C[positions_N[positions_N != NONE] - first] = False
         idle_I = np.flatnonzero(is_idle_C)
         if len(idle_I) < len(loaded_ids_M):
             return None
-        oldest_I = idle_I[np.argsort(self._last_chunk_C[idle_I], kind="stable")]
-        loaded_M = oldest_I[: len(loaded_ids_M)]
+        loaded_M = idle_I[_oldest(self._last_chunk_C[idle_I], len(loaded_ids_M))]
         evicted_N = loaded_M[self._ids_C[loaded_M] != NONE]
         evicted_positions_N, loaded_positions_M = (
             (index + first).astype(np.int32) for index in (evicted_N, loaded_M)
@@ -106,3 +107,17 @@ class CacheMap:
         self._positions_V[plan.loaded_ids_M] = plan.loaded_positions_M
         self._ids_C[plan.loaded_positions_M - first] = plan.loaded_ids_M
         self._last_chunk_C[self._positions_V[ids_N] - first] = self._chunk
+
+
+def _oldest(chunks_I: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` smallest numbers, of equal ones the first, in reverse.
+
+    Ids that are loaded together in ascending order then leave the cache in descending order, so the
+    smallest, which are the most frequent ones in a vocabulary, stay longest.
+    """
+    if not 0 < count < len(chunks_I):
+        return np.arange(count)
+    last = np.partition(chunks_I, count - 1)[count - 1]
+    is_taken_I = chunks_I < last
+    is_taken_I[np.flatnonzero(chunks_I == last)[: count - np.count_nonzero(is_taken_I)]] = True
+    return np.flatnonzero(is_taken_I)[::-1]

@@ -17,7 +17,9 @@ from app.keras import (
     TableMetrics,
     prefetch_rows,
     row_sparse,
+    table_kinds,
 )
+from app.tables.device import DeviceTable
 from tests.keras import table_models as models
 
 OPTIMIZERS = {
@@ -37,6 +39,12 @@ HOT_ROWS = 32
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+@pytest.fixture(autouse=True)
+def _far_host(monkeypatch):
+    """Tables in host memory have a cache on a machine without a GPU, too."""
+    monkeypatch.setattr(table_kinds, "host_is_near", lambda: False)
 
 
 def data():
@@ -90,8 +98,15 @@ def test_rows_and_slots_are_those_of_the_device_bit_for_bit(
     assert cached == (HOT_ROWS if prefetched else 0)
 
 
+def test_host_memory_has_no_cache_without_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    model, dataset = make_model("host", tmp_path), data()
+    assert isinstance(model.layers[0].embeddings.table, DeviceTable)
+    assert prefetch_rows(dataset, model) is dataset
+
+
 @pytest.mark.parametrize("prefetched", [True, False])
-def test_a_table_on_the_host_of_a_cpu_compiles_by_xla(prefetched, tmp_path):
+def test_a_table_on_the_host_compiles_by_xla(prefetched, tmp_path):
     ours, device = (make_model(k, tmp_path, jit_compile=True) for k in ("host", "device"))
     models.fit(ours, batches_of(ours) if prefetched else data())
     models.fit(device, data())
