@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging as std_logging
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from absl import logging
 
 
 def set_up_logging() -> None:
-    """Set up the log of this process: messages alone, without TensorFlow's notes below a warning.
+    """Set up the log of this process: the messages of this package, and warnings of others.
 
     TensorFlow's warnings about values of a checkpoint that were not read are left out, too.
     """
@@ -19,8 +20,9 @@ def set_up_logging() -> None:
     handler = logging.get_absl_handler()
     handler.setFormatter(None)  # the message alone
     # TensorFlow's Python code logs through absl too. Its notes are not about the command.
+    package = f"{Path(__file__).parents[1]}{os.sep}"
     handler.addFilter(
-        lambda record: record.levelno >= std_logging.WARNING or "tensorflow" not in record.pathname
+        lambda record: record.levelno >= std_logging.WARNING or record.pathname.startswith(package)
     )
     # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
     # every variable that was not yet read.

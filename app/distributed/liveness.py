@@ -29,17 +29,17 @@ _PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
 
 
 def connect(address: str, seconds: float) -> socket.socket:
-    """Connect to another process.
+    """Connect to another process, never to the own port of this connection.
 
     Args:
         address: HOST:PORT.
-        seconds: The longest time to wait for the connection.
+        seconds: The longest time to wait for the connection; it stays the timeout of the socket.
 
     Returns:
-        The connection.
+        The connection, which the caller closes.
 
     Raises:
-        OSError: No process listens at the address, or its host is unknown.
+        OSError: No process listens at the address, its host is unknown, or the time is over.
     """
     connection = socket.create_connection(host_and_port(address), timeout=seconds)
     # Linux may choose the port itself as the source of the connection, which then is connected to

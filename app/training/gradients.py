@@ -81,11 +81,15 @@ def phase(name: str) -> tf.name_scope:
 
 
 def make_lookups(model: Model, batch: Batch) -> Lookups:
-    """Return the unique ids or row numbers that a batch looks up, by table; read no rows.
+    """Return the unique rows of each table that a batch looks up, by name; read no rows.
 
     Args:
         model: The model that will train on the batch.
-        batch: One micro-batch.
+        batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
+            for other tables it has the ids themselves. `ids_U` always has the ids.
+
+    Returns:
+        A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
     """
     with phase("lookup"), tf.device(HOST):
         return {

@@ -118,7 +118,12 @@ def make_model(
 
 
 def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
-    """Return the scorer of --model; with a loss over the batch, `mf` has a bias for each item."""
+    """Return the scorer of --model.
+
+    `mf` has biases of users and items. With a loss over the batch it has biases of items only, each
+    times the temperature of the loss, and with --cosine it scores by the cosine of user and item.
+    The loss and --cosine do not change the other scorers.
+    """
     dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
     if loss.is_in_batch:
         mf = ItemBiased(dim, config.ratings.cosine, loss.temperature)
