@@ -185,7 +185,6 @@ class Loss(Protocol):
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables to train, by name."""
-        ...
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the ids that a batch needs, by name of the table, random samples included.
@@ -217,7 +216,6 @@ class Loss(Protocol):
         Returns:
             A float32 scalar, or 0.0 if all rows are streamed; and the parts, for `losses.stream`.
         """
-        ...
 
 
 class NormalizedLoss(Loss, Protocol):
@@ -233,7 +231,6 @@ class NormalizedLoss(Loss, Protocol):
             A score for each row of a table, (rows,) float32, by name of the table. A table is left
             out if the score is 0, or if no such score exists.
         """
-        ...
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """Return parts, not yet computed, whose losses sum to the weighted -log P of each word.
@@ -245,7 +242,6 @@ class NormalizedLoss(Loss, Protocol):
             predictions: Groups of one vector and one word.
             rows: The rows of `exact_lookups`, by name of the table.
         """
-        ...
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
         """Return the ids that `exact` needs of the tables that are not streamed, by name.
@@ -261,4 +257,3 @@ class NormalizedLoss(Loss, Protocol):
             hidden_ND: N hidden vectors.
             gather: Reads rows of the loss's tables.
         """
-        ...
