@@ -85,7 +85,8 @@ class Replicas(Runner):
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """Prepare the first call: build the train function."""
         self._tables = tables
-        self._operations = _operations(job)
+        # The most collective operations of a call: the vectors of each step and their sizes.
+        self._operations = 2 * job.data.steps_per_batch
         held = self.micro_batches(job)
         self._function = _train_function(self.strategy, self._exchange, job, tables, held, seed)
 
@@ -205,11 +206,6 @@ def _train_function(
         return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 
     return train
-
-
-def _operations(job: Job) -> int:
-    """Return the most collective operations of a call: the vectors of each step and their sizes."""
-    return 2 * job.data.steps_per_batch
 
 
 def _size(gradients: StepGradients) -> tf.Tensor:

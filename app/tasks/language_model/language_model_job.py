@@ -11,6 +11,7 @@ from ...build import outputs, placing, storage
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
+from ...input import sequences
 from ...models import recurrent
 from ...models.language_model import LanguageModel
 from ...system import devices
@@ -50,7 +51,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         config,
         workdir,
         batches,
-        epoch_size=language_model_data.count_trained_tokens(text, config),
+        epoch_size=round(text.words * (1 - sequences.heldout_share(config.input))),
         batch_unit="words that are not held out",
         micro_batch=micro_batch,
     )
