@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,7 +14,7 @@ from ...models.base import Model
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...system import devices
-from ...training.job import Job
+from ...training.job import Evaluator, Job
 from .. import text_tasks
 from . import growing_words, words_data
 
@@ -42,7 +44,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
     evaluator = None
     if placed.tables:  # --plan_only makes none
-        evaluator = text_tasks.VectorEvaluator(placed.tables["input"], text.vocabulary)
+        score = functools.partial(text_tasks.score_vectors, placed.tables["input"], text.vocabulary)
+        evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
     finish = text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
