@@ -139,11 +139,7 @@ def make_epoch_rows(
 
 @without_autograph
 def make_batches(
-    streams: Sequence[EpochRows],
-    epochs: range,
-    first: int,
-    halo: int,
-    settings: InputConfig,
+    streams: Sequence[EpochRows], epochs: range, first: int, halo: int, settings: InputConfig
 ) -> tf.data.Dataset:
     """Return a dataset of (epoch, batch) over several epochs.
 
