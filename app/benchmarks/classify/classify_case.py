@@ -186,8 +186,8 @@ def _lexrow(job: Job) -> Times:
             [f"{PACKAGE}.predict"],
             {"workdir": workdir},
             job.folder / "predict.log",
-            job.split.test,
-            job.predictions,
+            input=job.split.test,
+            output=job.predictions,
         )
     speed = trainer.later_speed(metrics, "examples")
     return Times(metrics[-1]["train_seconds"], speed, trained, predicted)
