@@ -139,9 +139,8 @@ class Part(NamedTuple):
             everything else that `loss` and `measure` need to know of the block.
         loss: From (labels, hidden_MD, rows_UD, carry_M) to losses of any shape, which are summed.
             carry_M is the result of the first pass, or None without one.
-        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32. None
-            if no first pass is needed.
-        initial_carry: The carry that the first tile is given for each vector.
+        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
+            first carry is -inf. None if no first pass is needed.
     """
 
     table: str
@@ -152,7 +151,6 @@ class Part(NamedTuple):
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
     measure: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
-    initial_carry: float = 0.0
 
 
 class WordBlock(NamedTuple):

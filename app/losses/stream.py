@@ -12,6 +12,7 @@ So memory holds the rows of one block, however large the table and the batch are
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -166,7 +167,7 @@ def _visit_group(
         (carry_M,) = loop(
             tiles,
             lambda tile, carry_M: visit_tile(tile, measure, carry_M),
-            [tf.fill([vectors], part.initial_carry)],
+            [tf.fill([vectors], -math.inf)],
         )
     count = len(summed)
 
