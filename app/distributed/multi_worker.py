@@ -171,11 +171,11 @@ class Workers(Replicas):
 
     def _gather(self, mine_N: tf.Tensor) -> np.ndarray:
         """Return the vector of each replica, (R, N); wait until all processes call this."""
-        key = self._exchange.keys(1)
+        key = self.exchange.keys(1)
 
         @tf.function(autograph=False)
         def gather() -> Any:
-            return self.strategy.run(self._exchange.gather, args=(mine_N, key))
+            return self.strategy.run(self.exchange.gather, args=(mine_N, key))
 
         gathered = self.strategy.experimental_local_results(gather())[0]
         return gathered.numpy().reshape(self.replicas, -1)
