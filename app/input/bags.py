@@ -175,9 +175,7 @@ def make_batches(
         )
         return without_tuning_thread(bags.prefetch(settings.prefetch, name="ahead"))
 
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, Bags]]:
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
         for epoch, bags in dataset(epochs, first):
             yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
 
