@@ -15,19 +15,8 @@ from pathlib import Path
 from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
-from .benchmarks.harness import machine, picture, report
-from .benchmarks.harness.options import (
-    AdamOptions,
-    ClassifyOptions,
-    Options,
-    PipelineOptions,
-    RecommendOptions,
-    ScalingOptions,
-    SoftmaxOptions,
-    SparseOptions,
-    TablesOptions,
-    WordsOptions,
-)
+from .benchmarks.harness import machine, options, picture, report
+from .benchmarks.harness.options import Options
 from .benchmarks.harness.report import Result
 from .cli import flags, startup
 from .errors import UsageError
@@ -35,15 +24,15 @@ from .system.files import replacing
 
 # The options of each case; its flags are their fields.
 CASES: dict[str, type[Options]] = {
-    "words": WordsOptions,
-    "sparse": SparseOptions,
-    "softmax": SoftmaxOptions,
-    "tables": TablesOptions,
-    "pipeline": PipelineOptions,
-    "classify": ClassifyOptions,
-    "recommend": RecommendOptions,
-    "adam": AdamOptions,
-    "scaling": ScalingOptions,
+    "words": options.WordsOptions,
+    "sparse": options.SparseOptions,
+    "softmax": options.SoftmaxOptions,
+    "tables": options.TablesOptions,
+    "pipeline": options.PipelineOptions,
+    "classify": options.ClassifyOptions,
+    "recommend": options.RecommendOptions,
+    "adam": options.AdamOptions,
+    "scaling": options.ScalingOptions,
 }
 
 
@@ -89,8 +78,8 @@ def define() -> None:
 def _fields() -> dict[str, dict[str, dataclasses.Field]]:
     """Return the dataclass fields: flag name -> case name -> the field of the flag in the case."""
     fields: dict[str, dict[str, dataclasses.Field]] = {}
-    for name, options in CASES.items():
-        for field in dataclasses.fields(options):
+    for name, case in CASES.items():
+        for field in dataclasses.fields(case):
             fields.setdefault(field.name, {})[name] = field
     return fields
 

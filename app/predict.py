@@ -80,7 +80,9 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
 
     def cut(lines: list[bytes]) -> tuple[list[bytes], int]:
         """Return the lines, cut and in valid UTF-8, and the number of lines that were too long."""
-        return [_utf8(line[:longest]) for line in lines], sum(len(line) > longest for line in lines)
+        # Bytes that are not UTF-8 become U+FFFD.
+        texts = [line[:longest].decode(errors="replace").encode() for line in lines]
+        return texts, sum(len(line) > longest for line in lines)
 
     rest, is_start = b"", True
     while block := file.read1(_BLOCK_BYTES):
@@ -93,11 +95,6 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
             yield cut(lines)
     if rest:
         yield cut([rest.removeprefix(BYTE_ORDER_MARK) if is_start else rest])
-
-
-def _utf8(line: bytes) -> bytes:
-    """Return the line with bytes that are no UTF-8 replaced by U+FFFD."""
-    return line if line.isascii() else line.decode(errors="replace").encode()
 
 
 def _as_text(labels: list[tuple[str, float]]) -> str:

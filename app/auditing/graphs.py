@@ -51,6 +51,18 @@ def executed(graph: tf.Graph) -> list[tf.Operation]:
     return [operation for operation in graph.get_operations() if operation.name in seen]
 
 
+def called_graphs(operation: tf.Operation) -> list[tf.Graph]:
+    """Return the graphs of the functions that an operation calls, in the order of `CALLS`.
+
+    Args:
+        operation: Any operation of a graph.
+    """
+    attributes, _ = CALLS.get(operation.type, ((), 0))
+    values = [operation.get_attr(attribute) for attribute in attributes]
+    functions = [f for value in values for f in (value if isinstance(value, list) else [value])]
+    return [operation.graph._get_function(function.name).graph for function in functions]
+
+
 def shape_of(tensor: tf.Tensor, known: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Return the shape of a tensor, or None if it is known only when the function runs.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .graphs import CALLS, VIEWS
+from .graphs import CALLS, VIEWS, called_graphs
 
 _LOOPS = ("While", "StatelessWhile")
 _GATHERS = ("ResourceGather", "ResourceGatherNd", "Gather", "GatherV2", "GatherNd")
@@ -61,14 +61,11 @@ def _walk(
     for op in graph.get_operations():
         inputs = [names.get(tensor.name) for tensor in op.inputs]
         if op.type in CALLS:
-            attributes, skipped = CALLS[op.type]
+            _, skipped = CALLS[op.type]
             below = f"{scope}{op.name}/"
             around = (*inside, below) if op.type in _LOOPS else inside
-            for attribute in attributes:
-                named = op.get_attr(attribute)
-                for called in named if isinstance(named, list) else [named]:
-                    body = op.graph._get_function(called.name).graph
-                    _walk(body, inputs[skipped:], below, around, loops)
+            for body in called_graphs(op):
+                _walk(body, inputs[skipped:], below, around, loops)
         elif op.type in VIEWS or op.type == "ReadVariableOp":
             pairs = zip(op.outputs, inputs, strict=False)
             names |= {tensor.name: name for tensor, name in pairs if name}

@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from .findings import Finding, Findings, Touch, explained
-from .graphs import CALLS, VIEWS, executed, number, shape_of
+from .graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
 
 # Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
@@ -185,18 +185,15 @@ class _Walk:
         self, op: tf.Operation, inputs: list, values: dict, scope: str, compiled: bool
     ) -> list[Any]:
         """Walk through the functions that an operation calls; return the values of its results."""
-        attributes, skipped = CALLS[op.type]
+        _, skipped = CALLS[op.type]
         compiled |= _is_compiled(op.node_def)
         # TensorFlow infers shapes within one function only, so pass on numbers that are sizes.
         pairs = zip(inputs, op.inputs, strict=True)
         arguments = [number(t, values) if value is None else value for value, t in pairs]
-        results = []
-        for attribute in attributes:
-            named = op.get_attr(attribute)
-            for function in named if isinstance(named, list) else [named]:
-                graph = op.graph._get_function(function.name).graph
-                inside = f"{scope}{op.name}/"
-                results.append(self._walk(graph, arguments[skipped:], inside, compiled))
+        results = [
+            self._walk(graph, arguments[skipped:], f"{scope}{op.name}/", compiled)
+            for graph in called_graphs(op)
+        ]
         # The first function of a While is its condition; its output belongs to no table.
         outputs = [[r[i] for r in results if i < len(r)] for i in range(len(op.outputs))]
         return [next((v for v in known if v is not None), None) for known in outputs]

@@ -147,23 +147,6 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
 
 
-def make_pair_loss(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
-    """Return the loss that --loss names with --task=recommend.
-
-    Args:
-        config: The settings of the run.
-        counts_V: The number of pairs of each item.
-        mean: The mean rating; None if the pairs have no ratings.
-
-    Returns:
-        The loss.
-
-    Raises:
-        UsageError: The loss needs ratings, and the pairs have none.
-    """
-    return PAIR_LOSSES[config.model.loss](config, counts_V, mean)
-
-
 def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
     """Return the in-batch softmax loss, with its item probabilities on the device of the run.
 
@@ -195,6 +178,8 @@ def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> 
     return SquaredError(mean)
 
 
+# The losses of --task=recommend. Each takes the settings, the number of pairs of each item, and the
+# mean rating, which is None if the pairs have no ratings.
 PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], UserItemLoss]] = {
     "in_batch_softmax": _in_batch_softmax,
     "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),

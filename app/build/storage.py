@@ -16,7 +16,7 @@ from ..checkpoints import checkpoint, stored
 from ..checkpoints import workdir as files
 from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir
-from ..config import Config
+from ..config import Config, settings
 from ..errors import RunError
 from ..models.base import Model
 from ..system import devices
@@ -208,9 +208,8 @@ def load_tables(
             name: dataclasses.replace(spec, initial=Unwritten()) for name, spec in specs.items()
         }
     place = "device" if config.table.table == "device" else "host"
-    settings = dataclasses.replace(config.table, table=place, table_file="")
-    run = dataclasses.replace(config.run, strategy="none")
-    on_host = dataclasses.replace(config, table=settings, run=run)
+    changes = {"table": place, "table_file": "", "strategy": "none"}
+    on_host = settings.from_names(settings.by_name(config) | changes)
     tables = make_tables(specs, on_host, devices.shard_devices(config), workdir)
     return tables, Checkpoints(workdir.trained, tables).read()
 

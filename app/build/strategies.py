@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 from ..checkpoints import bundle
 from ..checkpoints.checkpoint import Position
-from ..config import Config
+from ..config import Config, settings
 from ..config.checks import check_micro_batches
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
@@ -112,7 +111,6 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
             f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
-    settings = dataclasses.replace(config.input, micro_batches=micro)
-    config = dataclasses.replace(config, input=settings)
+    config = settings.from_names(settings.by_name(config) | {"micro_batches": micro})
     check_micro_batches(config)
     return config

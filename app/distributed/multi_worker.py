@@ -176,12 +176,12 @@ class Workers(Replicas):
 
         `mine_N` is the vector of each replica of this process.
         """
-        key = self._exchange.keys(1)
+        key = self.exchange.keys(1)
 
         @tf.function(autograph=False)
         def gather() -> Any:
             """Return the joined vectors of all replicas, as a value of each local replica."""
-            return self.strategy.run(self._exchange.gather, args=(mine_N, key))
+            return self.strategy.run(self.exchange.gather, args=(mine_N, key))
 
         gathered = self.strategy.experimental_local_results(gather())[0]
         return gathered.numpy().reshape(self.replicas, -1)

@@ -64,7 +64,7 @@ class Replicas(Runner):
     def __init__(self, strategy: tf.distribute.Strategy):
         self.replicas = strategy.num_replicas_in_sync
         self.strategy = strategy
-        self._exchange = Exchange(strategy)
+        self.exchange = Exchange(strategy)
         self._exchanged: list[tf.Tensor] = []
 
     @contextmanager
@@ -86,9 +86,9 @@ class Replicas(Runner):
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
         """See `Runner`; the train function covers the replicas of this process."""
         self._tables = tables
-        self._operations = _operations(job)
-        held = self.micro_batches(job)
-        self._function = _train_function(self.strategy, self._exchange, job, tables, held, seed)
+        # The most collective operations of a call: the vectors of each step and their sizes.
+        self._operations = 2 * job.data.steps_per_batch
+        self._function = _train_function(self, job, tables, seed)
 
     def micro_batches(self, job: Job) -> range:
         """Return the indices of the micro-batches of a step that this process reads: here all.
@@ -106,7 +106,7 @@ class Replicas(Runner):
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`; the result is computed later."""
         with table_errors():
-            key = self._exchange.keys(self._operations)
+            key = self.exchange.keys(self._operations)
             results = self._function(data, first, rate, self.flags_F(), key)
         local = self.strategy.experimental_local_results
         result = Made._make([local(part)[0] for part in results])
@@ -138,27 +138,19 @@ def mirrored() -> Replicas:
     return Replicas(tf.distribute.MirroredStrategy(devices))
 
 
-def _train_function(
-    strategy: tf.distribute.Strategy,
-    exchange: Exchange,
-    job: Job,
-    tables: Mapping[str, Table],
-    held: range,
-    seed: int,
-) -> Any:
+def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int) -> Any:
     """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
     Its arguments are the data of S steps, the number of steps before them, the learning rate, the
     flags, and the first of `_operations` keys. It returns `Made` for each replica.
 
     Args:
-        strategy: The strategy of the replicas.
-        exchange: Gathers the vectors of the replicas.
+        runner: The replicas of this process, with the micro-batches that it reads.
         job: What to train.
         tables: The tables by name.
-        held: The indices of the micro-batches that the data has.
         seed: The seed of the run.
     """
+    strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
     model = job.model
@@ -214,11 +206,6 @@ def _train_function(
         return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 
     return train
-
-
-def _operations(job: Job) -> int:
-    """Return the most collective operations of a call: the vectors of each step and their sizes."""
-    return 2 * job.data.steps_per_batch
 
 
 def _size(gradients: StepGradients) -> tf.Tensor:

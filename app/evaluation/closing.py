@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import __name__ as PACKAGE
+from ..system.console import aligned
 from ..types import WordVectors
 from . import nearest_words, score_report
 from .lexicon import make_lexicon
@@ -25,17 +26,14 @@ def closing(vectors: WordVectors, workdir: str) -> str:
     """
     words = _sample(vectors)
     lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
-    width = max((len(word) for word in words), default=0)
-    lines = [
-        f"  {word.ljust(width)}  {', '.join(neighbor.word for neighbor in neighbors)}"
-        for word, neighbors in zip(words, lists, strict=True)
-    ]
+    near = [", ".join(neighbor.word for neighbor in neighbors) for neighbors in lists]
+    lines = aligned(list(zip(words, near, strict=True)), "<<")
     scores = score_report.run(vectors)
     return "\n".join(
         (
             score_report.table(scores, parts=False) if scores else _NO_SCORES,
             "nearest words:",
-            *lines,
+            *(f"  {line}" for line in lines),
             "next:",
             f"  python -m {PACKAGE}.neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
             f"  python -m {PACKAGE}.evaluate --workdir={workdir} --pairs=FILE",

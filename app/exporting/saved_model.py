@@ -6,7 +6,9 @@ exceed 2 GB, the limit of a serialised graph.
 
 from __future__ import annotations
 
+import functools
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -32,14 +34,7 @@ class _Lookup(tf.Module):
         # Hash tables have no GPU kernel.
         with tf.device("CPU"):
             self.rows_VD = tf.Variable(matrix, dtype=tf.float32, trainable=False, name="vectors")
-            initializer = tf.lookup.TextFileInitializer(
-                words_file,
-                key_dtype=tf.string,
-                key_index=tf.lookup.TextFileIndex.WHOLE_LINE,
-                value_dtype=tf.int64,
-                value_index=tf.lookup.TextFileIndex.LINE_NUMBER,
-            )
-            self.rows = tf.lookup.StaticHashTable(initializer, default_value=-1)
+            self.rows = line_numbers(words_file)
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def lookup(self, words):
@@ -72,20 +67,55 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
             raise UsageError(
                 f"--format=saved_model: word {token!r} of row {row} holds a line break; rename it"
             )
+    make_module = functools.partial(_Lookup, vectors.matrix)
+    save(make_module, "lookup", {"words": vectors.tokens}, folder)
+
+
+def save(
+    make_module: Callable[..., tf.Module],
+    signature: str,
+    assets: Mapping[str, Sequence[str]],
+    folder: str | Path,
+) -> None:
+    """Write a SavedModel with one signature, which is also the serving default.
+
+    An earlier SavedModel in the folder is replaced.
+
+    Args:
+        make_module: Called with the path of each asset; returns the module.
+        signature: The name of the signature, and of the module's method for it.
+        assets: The lines of each text file that is stored beside the model, by name of the file.
+        folder: The folder to write.
+
+    Raises:
+        UsageError: The folder has other content.
+        RunError: The folder cannot be written.
+    """
     with (
         replacing_folder(folder, "saved_model.pb") as temporary,
-        tempfile.TemporaryDirectory() as words_folder,
+        tempfile.TemporaryDirectory() as assets_folder,
     ):
-        words_file = Path(words_folder) / "words.txt"
-        lines = (token.encode("utf-8", "replace") + b"\n" for token in vectors.tokens)
-        words_file.write_bytes(b"".join(lines))
-        module = _Lookup(vectors.matrix, str(words_file))
-        signatures = {"lookup": module.lookup, "serving_default": module.lookup}
+        files = [Path(assets_folder) / f"{name}.txt" for name in assets]
+        for file, lines in zip(files, assets.values(), strict=True):
+            file.write_bytes(b"".join(line.encode("utf-8", "replace") + b"\n" for line in lines))
+        module = make_module(*map(str, files))
+        signatures = dict.fromkeys((signature, "serving_default"), getattr(module, signature))
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
         except tf.errors.OpError as error:  # TensorFlow's file system raises no OSError
             reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
             raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
+
+
+def line_numbers(file: str) -> tf.lookup.StaticHashTable:
+    """Return a table from each line of a text file to its number from 0, int64; -1 for others.
+
+    Args:
+        file: The path of the file.
+    """
+    line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+    initializer = tf.lookup.TextFileInitializer(file, tf.string, line, tf.int64, number)
+    return tf.lookup.StaticHashTable(initializer, default_value=-1)
 
 
 def _drop_repeated(vectors: WordVectors) -> WordVectors:

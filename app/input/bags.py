@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
-from ..text.blocks import without_autograph, without_tuning_thread
+from ..text.blocks import map_in_order, without_autograph, without_tuning_thread
 from ..types import Batches
 from .features import Features
 from .labelled import Examples
@@ -174,18 +174,14 @@ def make_batches(
             return numbered.map(lambda number, examples_SB: (epoch, number, examples_SB))
 
         numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
-        bags = numbers.flat_map(epoch_calls, name="epochs").map(
-            lambda epoch, number, examples_SB: (epoch, make_bags(epoch, number, examples_SB)),
-            num_parallel_calls=settings.map_parallelism,
-            deterministic=True,
-            name="bags",
+        calls = numbers.flat_map(epoch_calls, name="epochs")
+        bags = map_in_order(
+            calls, lambda epoch, *call: (epoch, make_bags(epoch, *call)), settings, "bags"
         )
         return without_tuning_thread(bags.prefetch(settings.prefetch, name="ahead"))
 
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, Bags]]:
-        """Yield the batches of epochs, without the `first` of the first one; `mine` is ignored."""
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
+        """Yield the batches of epochs, without the `first` of the first one."""
         for epoch, bags in dataset(epochs, first):
             yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
 

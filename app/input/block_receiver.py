@@ -58,7 +58,9 @@ class BlockReceiver:
                 del self._held[late]
             self._changed.notify_all()
             while number not in self._held:
-                remaining = self._overdue_since() + PATIENCE_SECONDS - time.monotonic()
+                # Overdue since a later block came, or since the last block if none is held.
+                since = next((came for came, _ in self._held.values()), self._last)
+                remaining = since + PATIENCE_SECONDS - time.monotonic()
                 if remaining <= 0 or self._ended or len(self._held) >= self._capacity:
                     return None
                 self._changed.wait(remaining)
@@ -80,13 +82,6 @@ class BlockReceiver:
             self._closed = True
             self._held.clear()
             self._changed.notify_all()
-
-    def _overdue_since(self) -> float:
-        """Return the time (`time.monotonic`) from which on the awaited block counts as overdue.
-
-        It is the time when the oldest held block came or, without one, when the last block came.
-        """
-        return next((came for came, _ in self._held.values()), self._last)
 
     def _pull(self) -> None:
         """Hold each block of the dataset until `close`; keep the message of an error."""

@@ -15,7 +15,6 @@ from ..config import CorpusConfig, InputConfig
 from ..text.blocks import split_documents
 from ..text.tokenize import drop_long_tokens, make_splitter
 from . import token_rows
-from .tokens import encode
 
 
 class TextBlock(NamedTuple):
@@ -83,13 +82,9 @@ def make_block_rows(window: int, settings: InputConfig, seed: int) -> Callable[.
             """Return the seed of this block for a stream of random numbers."""
             return token_rows.block_seed(seed, stream, epoch, number)
 
-        uniform_M = tf.random.stateless_uniform(tf.shape(tokens_M), seed_of(token_rows.SUBSAMPLE))
-        kept_M = uniform_M < tf.gather(chances_U, tokens_M)
-        ids = tf.gather(ids_U, tf.boolean_mask(tokens_M, kept_M))
-        first = token_rows.differs_from_previous(tf.boolean_mask(documents_M, kept_M))
-        return token_rows.split_into_rows(
-            encode(ids, first), window, settings, seed_of(token_rows.SHUFFLE)
-        )
+        ids_M, chances_M = tf.gather(ids_U, tokens_M), tf.gather(chances_U, tokens_M)
+        kept = token_rows.subsample(ids_M, documents_M, chances_M, seed_of(token_rows.SUBSAMPLE))
+        return token_rows.split_into_rows(kept, window, settings, seed_of(token_rows.SHUFFLE))
 
     number = tf.TensorSpec([], tf.int64)
     dtypes = tf.int32, tf.float32, tf.int32, tf.int64

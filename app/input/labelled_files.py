@@ -19,7 +19,7 @@ import tensorflow as tf
 from ..config import Config, LabelledConfig
 from ..errors import UsageError
 from ..text import reading
-from ..text.blocks import block_dataset, interleave_sources, raise_read_errors, without_autograph
+from ..text.blocks import block_dataset, interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
 from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
 from . import delimited
@@ -113,7 +113,6 @@ def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor,
     return lambda texts_E: parse_lines(texts_E)[1:3]
 
 
-@without_autograph
 def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.data.Dataset:
     """Return a dataset of (unique words, unique labels, texts with positions among these).
 
@@ -152,13 +151,7 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
         labels_U, labels_N = tf.unique(texts.labels_N)
         return words_U, labels_U, texts._replace(words_M=words_M, labels_N=labels_N)
 
-    blocks = blocks.map(
-        with_unique,
-        num_parallel_calls=settings.map_parallelism,
-        deterministic=True,
-        name="tokenize",
-    )
-    return blocks.prefetch(settings.prefetch)
+    return map_in_order(blocks, with_unique, settings, "tokenize").prefetch(settings.prefetch)
 
 
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:

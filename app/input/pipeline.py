@@ -18,7 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import block_dataset, split_documents, without_autograph, without_tuning_thread
+from ..text.blocks import (
+    block_dataset,
+    map_in_order,
+    split_documents,
+    without_autograph,
+    without_tuning_thread,
+)
 from ..text.reading import Progress
 from ..text.tokenize import make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
@@ -44,7 +50,6 @@ class Share(NamedTuple):
 ALL = Share()
 
 
-@without_autograph
 def map_blocks(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
@@ -70,16 +75,8 @@ def map_blocks(
         first: Number of these blocks to skip.
     """
     blocks = block_dataset(sources, corpus, settings, progress)
-    return (
-        blocks.shard(share.total, share.number)
-        .skip(first)
-        .map(
-            process,
-            num_parallel_calls=settings.map_parallelism,
-            deterministic=True,
-            name="tokenize",
-        )
-    )
+    blocks = blocks.shard(share.total, share.number).skip(first)
+    return map_in_order(blocks, process, settings, "tokenize")
 
 
 def make_block_tokenizer(
@@ -134,23 +131,19 @@ def make_epoch_rows(
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
         """Return the rows of each block in an epoch, in the order of the blocks."""
-        return blocks.enumerate().map(
-            lambda position, tokens: make_rows(epoch, first + position * total, tokens),
-            num_parallel_calls=settings.map_parallelism,
-            deterministic=True,
-            name="rows",
-        )
+
+        def block_rows(position: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+            """Return the rows of the block at a position."""
+            return make_rows(epoch, first + position * total, tokens)
+
+        return map_in_order(blocks.enumerate(), block_rows, settings, "rows")
 
     return epoch_rows
 
 
 @without_autograph
 def make_batches(
-    streams: Sequence[EpochRows],
-    epochs: range,
-    first: int,
-    halo: int,
-    settings: InputConfig,
+    streams: Sequence[EpochRows], epochs: range, first: int, halo: int, settings: InputConfig
 ) -> tf.data.Dataset:
     """Return a dataset of (epoch, batch) over several epochs.
 

@@ -65,7 +65,9 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
         UsageError: A line is malformed, the files differ in their columns, or there is no pair.
         RunError: A file cannot be read.
     """
-    users, items = _numbering(), _numbering()
+    # The next number for each new key.
+    users: _Keys = defaultdict(itertools.count().__next__)
+    items: _Keys = defaultdict(itertools.count().__next__)
     parts: list[_Columns] = []
     shown_layouts = []
     for path in sources:
@@ -200,13 +202,6 @@ def _check_fields(row: list[str], layout: Layout, where: str) -> None:
             f"{where}: {len(row)} fields where the first one has {layout.fields}; quote cells that "
             "hold a separator, correct or remove it"
         )
-
-
-def _numbering() -> _Keys:
-    """Return an empty dictionary that gives the next number to each new key."""
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    return numbers
 
 
 def _ids(

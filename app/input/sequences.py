@@ -18,7 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..text.blocks import split_documents, without_autograph
+from ..text.blocks import map_in_order, split_documents
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
@@ -75,7 +75,7 @@ def make_epoch_rows(
         trained = tf.size(ids_M) - _count_heldout(ids_M, share)
         return _rows(ids_M[:trained], end, settings)
 
-    return lambda epoch: _map_blocks(blocks, training_rows, settings)
+    return lambda epoch: map_in_order(blocks, training_rows, settings, "rows")
 
 
 def make_heldout_rows(
@@ -98,7 +98,7 @@ def make_heldout_rows(
         before = tf.concat([[end], ids_M], axis=0)[trained]
         return _rows(ids_M[trained:], before, settings)
 
-    return lambda epoch: _map_blocks(blocks, heldout_rows, settings)
+    return lambda epoch: map_in_order(blocks, heldout_rows, settings, "rows")
 
 
 def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
@@ -127,16 +127,6 @@ def heldout_share(settings: InputConfig) -> float:
 def _count_heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
     """Return how many of a block's tokens are held out, an int32 scalar."""
     return tf.cast(tf.cast(tf.size(ids_M), tf.float64) * share, tf.int32)
-
-
-@without_autograph
-def _map_blocks(
-    blocks: tf.data.Dataset, make_rows: Callable[[tf.Tensor], tf.Tensor], settings: InputConfig
-) -> tf.data.Dataset:
-    """Return a dataset of the rows of each block, made in parallel, in the order of the blocks."""
-    return blocks.map(
-        make_rows, num_parallel_calls=settings.map_parallelism, deterministic=True, name="rows"
-    )
 
 
 def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> tf.Tensor:

@@ -18,7 +18,7 @@ from ..config import Config, InputConfig
 from ..config.settings import service_address
 from ..errors import RunError, UsageError
 from ..text import spans
-from ..text.blocks import without_autograph, without_tuning_thread
+from ..text.blocks import map_in_order, without_tuning_thread
 from ..text.reading import Progress
 from ..text.vocabulary import Vocabulary
 from . import pipeline, token_rows
@@ -165,18 +165,17 @@ class _EpochReader:
             if missing > 1:
                 logging.info("made %d blocks that the data service did not send", missing)
 
-    @without_autograph
     def _numbered_rows(self, epoch: tf.Tensor, first: int) -> tf.data.Dataset:
         """Return a dataset of (number, rows) of the blocks from `first` on.
 
         The process that iterates makes the rows, such as a worker of the service.
         """
-        return tf.data.Dataset.range(first, self._blocks, self._share.total).map(
-            lambda number: (number, self._make(epoch, number)),
-            num_parallel_calls=self._settings.map_parallelism,
-            deterministic=True,
-            name="rows",
-        )
+
+        def block_rows(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return number, self._make(epoch, number)
+
+        numbers = tf.data.Dataset.range(first, self._blocks, self._share.total)
+        return map_in_order(numbers, block_rows, self._settings, "rows")
 
     def _read_locally(self, epoch: tf.Tensor, first: int) -> Iterator[np.ndarray]:
         """Yield the rows of each block from `first` on, made in this process."""

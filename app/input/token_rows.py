@@ -51,12 +51,14 @@ def make_block_rows(
             scalars.
     """
     # Subsampling concerns the most frequent words, so a short constant is enough for the graph.
-    size = np.flatnonzero(keep_V < 1).max(initial=-1) + 1
+    size = int(np.flatnonzero(keep_V < 1).max(initial=-1)) + 1
     keep_N = tf.constant(np.append(keep_V[:size], np.float32(1)))
 
     def block_rows(epoch: tf.Tensor, number: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
         """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
-        kept = _subsample(tokens, keep_N, block_seed(seed, SUBSAMPLE, epoch, number))
+        ids, _, documents = (part[0] for part in decode(tokens[tf.newaxis]))
+        chances = tf.gather(keep_N, tf.minimum(ids, size))
+        kept = subsample(ids, documents, chances, block_seed(seed, SUBSAMPLE, epoch, number))
         return split_into_rows(kept, window, settings, block_seed(seed, SHUFFLE, epoch, number))
 
     return block_rows
@@ -101,21 +103,20 @@ def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)
 
 
-def _subsample(tokens_M: tf.Tensor, keep_N: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def subsample(
+    ids_M: tf.Tensor, documents_M: tf.Tensor, chances_M: tf.Tensor, seed: tf.Tensor
+) -> tf.Tensor:
     """Return the tokens that a random draw keeps, with the starts of documents marked anew.
 
     Args:
-        tokens_M: Tokens (M,) int32.
-        keep_N: Probability that a token is kept, by id. The last entry is for all further ids.
+        ids_M: The id of each token, int32.
+        documents_M: The number of its document; equal numbers are beside each other.
+        chances_M: The probability that it is kept, float32.
         seed: Seed of the draw, (2,) int64.
     """
-    decoded = decode(tokens_M[tf.newaxis])
-    ids, documents = decoded.ids[0], decoded.document[0]
-    probabilities = tf.gather(keep_N, tf.minimum(ids, tf.shape(keep_N)[0] - 1))
-    kept = tf.random.stateless_uniform(tf.shape(ids), seed) < probabilities
-    return encode(
-        tf.boolean_mask(ids, kept), differs_from_previous(tf.boolean_mask(documents, kept))
-    )
+    kept = tf.random.stateless_uniform(tf.shape(ids_M), seed) < chances_M
+    first = differs_from_previous(tf.boolean_mask(documents_M, kept))
+    return encode(tf.boolean_mask(ids_M, kept), first)
 
 
 def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:

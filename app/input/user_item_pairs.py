@@ -192,9 +192,7 @@ def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfi
         calls = numbers.flat_map(epoch_calls, name="epochs")
         return without_tuning_thread(calls.prefetch(settings.prefetch, name="ahead"))
 
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, UserItemPairs]]:
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, UserItemPairs]]:
         for epoch, data in dataset(epochs, first):
             yield int(epoch), data
 

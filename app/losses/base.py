@@ -142,9 +142,8 @@ class Part(NamedTuple):
             everything else that `loss` and `measure` need to know of the block.
         loss: From (labels, hidden_MD, rows_UD, carry_M) to losses of any shape, which are summed.
             carry_M is the result of the first pass, or None without one.
-        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32. None
-            if no first pass is needed.
-        initial_carry: The carry that the first tile is given for each vector.
+        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
+            first carry is -inf. None if no first pass is needed.
     """
 
     table: str
@@ -155,7 +154,6 @@ class Part(NamedTuple):
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
     measure: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
-    initial_carry: float = 0.0
 
 
 class WordBlock(NamedTuple):
@@ -188,7 +186,6 @@ class Loss(Protocol):
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables to train, by name."""
-        ...
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the ids that a batch needs, by name of the table, random samples included.
@@ -220,7 +217,6 @@ class Loss(Protocol):
         Returns:
             A float32 scalar, or 0.0 if all rows are streamed; and the parts, for `losses.stream`.
         """
-        ...
 
 
 class NormalizedLoss(Loss, Protocol):
@@ -236,7 +232,6 @@ class NormalizedLoss(Loss, Protocol):
             A score for each row of a table, (rows,) float32, by name of the table. A table is left
             out if the score is 0, or if no such score exists.
         """
-        ...
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
         """Return parts, not yet computed, whose losses sum to the weighted -log P of each word.
@@ -248,7 +243,6 @@ class NormalizedLoss(Loss, Protocol):
             predictions: Groups of one vector and one word.
             rows: The rows of `exact_lookups`, by name of the table.
         """
-        ...
 
     def exact_lookups(self) -> dict[str, tf.Tensor]:
         """Return the ids that `exact` needs of the tables that are not streamed, by name.
@@ -264,4 +258,3 @@ class NormalizedLoss(Loss, Protocol):
             hidden_ND: N hidden vectors.
             gather: Reads rows of the loss's tables.
         """
-        ...

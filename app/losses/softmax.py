@@ -8,10 +8,12 @@ shares of all tiles sum to the loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from .stream import loop
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.
@@ -241,22 +243,18 @@ def _whole_or_chunks(
 
 def _loop_chunks(
     hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
-) -> list:
+) -> Sequence:
     """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk.
 
     A chunk has the vectors `start` to `stop` - 1; there is none if there are no vectors.
     """
     count = tf.shape(hidden_MD)[0]
-    _, *carried = tf.while_loop(
-        lambda index, *_: index * chunk_size < count,
-        lambda index, *carried: (
-            index + 1,
-            *body(*carried, index, index * chunk_size, tf.minimum((index + 1) * chunk_size, count)),
-        ),
-        (tf.constant(0), *carried),
-        parallel_iterations=1,
-    )
-    return carried
+
+    def chunk(index: tf.Tensor, *carried) -> Sequence:
+        start = index * chunk_size
+        return body(*carried, index, start, tf.minimum(start + chunk_size, count))
+
+    return loop(-(-count // chunk_size), chunk, carried)
 
 
 def _chunk_array(

@@ -11,6 +11,8 @@ So memory holds the rows of one block, however large the table and the batch are
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -118,16 +120,12 @@ def _visit_blocks(
     Returns:
         For each spec the values of all groups: scalars are summed, others are joined.
     """
-
-    def visit_group(group: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Visit the tiles of one group; see `_visit_group`."""
-        return _visit_group(part, gather, visit, summed, joined, group)
-
+    visit_group = functools.partial(_visit_group, part, gather, visit, summed, joined)
     if isinstance(part.groups, int) and part.groups == 1:
         return visit_group(tf.constant(0))
     # Pieces are written side by side; adding each to one tensor would copy it.
     specs = [*summed, *joined]
-    arrays = _loop(
+    arrays = loop(
         part.groups,
         lambda group, *arrays: _write(arrays, group, visit_group(group)),
         _arrays(specs, part.groups),
@@ -171,10 +169,10 @@ def _visit_group(
         return visit_tile(tf.constant(0), visit, None)
     tiles, carry_M = part.tiles(group), None
     if part.measure is not None:
-        (carry_M,) = _loop(
+        (carry_M,) = loop(
             tiles,
             lambda tile, carry_M: visit_tile(tile, measure, carry_M),
-            [tf.fill([vectors], part.initial_carry)],
+            [tf.fill([vectors], -math.inf)],
         )
     count = len(summed)
 
@@ -188,7 +186,7 @@ def _visit_group(
         tf.zeros([vectors if size is None else size for size in spec.shape], spec.dtype)
         for spec in summed
     ]
-    carried = _loop(tiles, body, [*zeros, *_arrays(joined, tiles)])
+    carried = loop(tiles, body, [*zeros, *_arrays(joined, tiles)])
     return [*carried[:count], *map(_join, carried[count:], joined)]
 
 
@@ -214,8 +212,16 @@ def _join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
     return array.concat()
 
 
-def _loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
-    """Return `carried` after `carried = body(index, *carried)` for each index below `count`."""
+def loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
+    """Return `carried` after `carried = body(index, *carried)` for each index below `count`.
+
+    One index comes after the other, also where TensorFlow could run several at once.
+
+    Args:
+        count: The number of indices, an int32 scalar.
+        body: Function from an index, an int32 scalar, and the values to the next values.
+        carried: The values before the first index.
+    """
     _, *carried = tf.while_loop(
         lambda index, *_: index < count,
         lambda index, *carried: (index + 1, *body(index, *carried)),

@@ -39,11 +39,9 @@ class Model(Protocol):
     @property
     def dtype(self) -> tf.DType:
         """The dtype of the matrix products."""
-        ...
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the model and of its loss, by name."""
-        ...
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids that the batch needs, by name of the table.
@@ -54,7 +52,6 @@ class Model(Protocol):
         Returns:
             Integer ids of any shape, N in all; an id may occur several times.
         """
-        ...
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
         """Return the loss of a batch.
@@ -67,7 +64,6 @@ class Model(Protocol):
         Returns:
             An `Outcome`, or a tuple of only its first two fields, total and examples.
         """
-        ...
 
 
 def apply_loss(

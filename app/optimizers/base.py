@@ -25,10 +25,7 @@ import tensorflow as tf
 from ..tables.base import Slot
 
 State = dict[str, tf.Tensor]
-Rule = Callable[
-    [tf.Tensor, tf.Tensor, State, tf.Tensor, tf.Tensor],
-    tuple[tf.Tensor, State],
-]
+Rule = Callable[[tf.Tensor, tf.Tensor, State, tf.Tensor, tf.Tensor], tuple[tf.Tensor, State]]
 Gradients = dict[str, tf.Tensor]
 
 

@@ -7,9 +7,10 @@ for input before the first kernel.
 
 from __future__ import annotations
 
-import bisect
-import itertools
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from .profiles import Event, on_stream
 
@@ -44,15 +45,15 @@ def divide_steps(events: Sequence[Event], starting: bool) -> list[dict[str, floa
     covers = {}
     for part, layer in layers.items():
         earlier = earlier + layer
-        covers[part] = _Cover(earlier)
+        covers[part] = _active_until(earlier)
     steps = []
     for event in events:
         if "step_num" in event.args:
             times = {"step": event.length, "other": 0.0}
             before = 0.0
-            for part, cover in covers.items():
-                covered = cover.within(event.start, event.start + event.length)
-                times[part] = covered - before
+            for part, active_until in covers.items():
+                covered = active_until(event.start + event.length) - active_until(event.start)
+                times[part] = float(covered - before)
                 before = covered
             times["host_compute"] = event.length - before
             steps.append({part: time / 1e3 for part, time in times.items()})
@@ -64,27 +65,12 @@ def _copies(event: Event) -> bool:
     return event.name.lower().startswith(_COPY)
 
 
-class _Cover:
-    """The times in which at least one of some events was active."""
-
-    def __init__(self, events: Iterable[Event]):
-        spans: list[list[float]] = []
-        for event in sorted(events, key=lambda event: event.start):
-            end = event.start + event.length
-            if spans and event.start <= spans[-1][1]:
-                spans[-1][1] = max(spans[-1][1], end)
-            else:
-                spans.append([event.start, end])
-        self._starts = [start for start, _ in spans]
-        self._ends = [end for _, end in spans]
-        self._sums = [0.0, *itertools.accumulate(end - start for start, end in spans)]
-
-    def within(self, start: float, end: float) -> float:
-        """Return for how many microseconds between two moments an event was active."""
-        return self._until(end) - self._until(start)
-
-    def _until(self, moment: float) -> float:
-        """Return for how many microseconds before a moment an event was active."""
-        number = bisect.bisect_right(self._starts, moment)
-        beyond = max(0.0, self._ends[number - 1] - moment) if number else 0.0
-        return self._sums[number] - beyond
+def _active_until(events: Sequence[Event]) -> Callable[[float], float]:
+    """Return a function from a moment to how many microseconds before it any event was active."""
+    moments, sums = [0.0], [0.0]  # between two of them, an event was always active, or never
+    for event in sorted(events, key=lambda event: event.start):
+        start = max(event.start, moments[-1])
+        end = max(event.start + event.length, start)
+        moments += [start, end]
+        sums += [sums[-1], sums[-1] + end - start]
+    return functools.partial(np.interp, xp=np.array(moments), fp=np.array(sums))

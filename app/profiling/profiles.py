@@ -40,14 +40,12 @@ class Profile(NamedTuple):
     """A recorded profile of some calls.
 
     Attributes:
-        path: The folder of the profile.
         steps: For each complete call the milliseconds of its parts, by the columns of xprof's input
             pipeline analyzer; empty if no step was marked for xprof (`_r=1`).
         hardware: xprof's name of the hardware, such as `CPU_ONLY`.
         events: The events of the first host, in no order.
     """
 
-    path: Path
     steps: list[dict[str, float]]
     hardware: str
     events: list[Event]
@@ -96,7 +94,7 @@ def read(folder: Path) -> Profile:
         {name: float(value) for name, value in zip(columns, row, strict=True) if _is_time(name)}
         for row in rows
     ]
-    return Profile(folder, steps, table["p"]["hardware_type"], _events(trace["traceEvents"]))
+    return Profile(steps, table["p"]["hardware_type"], _events(trace["traceEvents"]))
 
 
 def on_stream(event: Event) -> bool:

@@ -64,7 +64,9 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
     if not roots:
         return None
     step_threads = {event.thread for event in events if "step_num" in event.args}
-    main = _main_pipeline(roots, step_threads)
+    # The slowest pipeline on a thread of the steps, or of all if no step was recorded.
+    keys = [key for key in roots if key[1] in step_threads] or list(roots)
+    main = max(keys, key=lambda key: roots[key].seconds)
     nested = [root for key, root in roots.items() if key != main]
     first = node = roots[main]
     while True:
@@ -78,17 +80,6 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
     own_seconds = node.seconds - min(node.seconds, earlier.seconds if earlier else 0.0)
     share = own_seconds / max(first.seconds, own_seconds, 1e-12)
     return Stage(node.name, node.kind, node.parallelism, share, own_seconds)
-
-
-def _main_pipeline(roots: dict[tuple[str, str], _Node], threads: set[str]) -> tuple[str, str]:
-    """Return the key of the slowest pipeline on one of `threads`, or of any if none is there.
-
-    Args:
-        roots: The last stage of each pipeline, by id and thread.
-        threads: The threads of the steps.
-    """
-    keys = [key for key in roots if key[1] in threads] or list(roots)
-    return max(keys, key=lambda key: roots[key].seconds)
 
 
 def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:

@@ -15,7 +15,7 @@ from ..input.tokens import PAD
 from ..tables.base import Table
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
-from ..training.job import Evaluator, TrainingData
+from ..training.job import TrainingData
 from ..types import Batches, WordVectors
 from . import trained_vectors
 from .words import words_data
@@ -70,30 +70,21 @@ def micro_batch_spec(config: Config, halo: int) -> tf.TensorSpec:
     return tf.TensorSpec([rows, length + halo], tf.int32)
 
 
-class VectorEvaluator(Evaluator):
-    """Scores the word vectors that are being trained.
+def score_vectors(table: Table, vocabulary: Vocabulary) -> dict[str, float]:
+    """Return the score of each benchmark of word vectors by name; leave out undefined scores.
+
+    The whole table is copied to the memory of the host. While it is being trained, its rows are
+    read at different moments.
 
     Args:
         table: The word vectors, (V, D).
         vocabulary: The vocabulary of its rows.
     """
-
-    is_monitored = False  # no single benchmark says how good vectors are
-
-    def __init__(self, table: Table, vocabulary: Vocabulary):
-        self._table, self._vocabulary = table, vocabulary
-
-    def scores(self) -> dict[str, float]:
-        """Return the score of each installed benchmark by name; leave out undefined scores.
-
-        The whole table is copied to the memory of the host. While the table is being trained, its
-        rows are read at different moments.
-        """
-        row_ranges = row_slices(self._table.rows, self._table.columns)
-        blocks = [self._table.gather(tf.range(part.start, part.stop)) for part in row_ranges]
-        tokens, counts = self._vocabulary.tokens, self._vocabulary.counts
-        scored = score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts))
-        return {score.name: score.value for score in scored if score.value is not None}
+    row_ranges = row_slices(table.rows, table.columns)
+    blocks = [table.gather(tf.range(part.start, part.stop)) for part in row_ranges]
+    tokens, counts = vocabulary.tokens, vocabulary.counts
+    scored = score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts))
+    return {score.name: score.value for score in scored if score.value is not None}
 
 
 def write_and_score(workdir: Workdir) -> str:

@@ -98,6 +98,22 @@ def interleave_sources(
     return without_tuning_thread(items)
 
 
+@without_autograph
+def map_in_order(
+    dataset: tf.data.Dataset, function: Callable[..., Any], settings: InputConfig, name: str
+) -> tf.data.Dataset:
+    """Return a dataset of a function's results, made in parallel, in the order of the elements.
+
+    Args:
+        dataset: The dataset of the arguments.
+        function: Called with the components of an element; returns tensors.
+        settings: The parallelism.
+        name: The name of the stage in a profile.
+    """
+    calls = settings.map_parallelism
+    return dataset.map(function, num_parallel_calls=calls, deterministic=True, name=name)
+
+
 def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the dataset without the thread that tunes tf.data's parameters.
 

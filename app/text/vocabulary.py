@@ -57,10 +57,7 @@ def save(vocabulary: Vocabulary, path: str) -> None:
         if not token or _WHITE_SPACE.search(token):
             raise ValueError(f"token {token!r} is empty or holds white space")
     lines = zip(vocabulary.tokens, vocabulary.counts.tolist(), strict=True)
-    with (
-        replacing(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
-    ):
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         # `load` skips a byte-order mark. If the first token starts with one, write it twice.
         if any(token.startswith("\ufeff") for token in vocabulary.tokens[:1]):
             file.write("\ufeff")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..auditing.graphs import CALLS, VIEWS, executed
+from ..auditing.graphs import VIEWS, called_graphs, executed
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables.device import DeviceTable
@@ -81,23 +81,13 @@ def peak_bytes(graph: tf.Graph, unknown: int) -> int:
             for tensor in operation.outputs:
                 sizes[tensor.name] = _bytes(tensor, unknown)
                 alive += sizes[tensor.name]
-        peak = max(peak, alive + max(_called_peaks(operation, unknown), default=0))
+        called = (peak_bytes(inner, unknown) for inner in called_graphs(operation))
+        peak = max(peak, alive + max(called, default=0))
         for tensor in (*operation.inputs, *operation.outputs):
             name = buffer.get(tensor.name, tensor.name)
             if last.get(name, index) == index:
                 alive -= sizes.pop(name, 0)
     return peak
-
-
-def _called_peaks(operation: tf.Operation, unknown: int) -> list[int]:
-    """Return the peak bytes of each function that an operation calls; [] if it calls none."""
-    attributes, _ = CALLS.get(operation.type, ((), 0))
-    values = [operation.get_attr(attribute) for attribute in attributes]
-    functions = [f for value in values for f in (value if isinstance(value, list) else [value])]
-    return [
-        peak_bytes(operation.graph._get_function(function.name).graph, unknown)
-        for function in functions
-    ]
 
 
 def _bytes(tensor: tf.Tensor, unknown: int) -> int:

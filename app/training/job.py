@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -71,27 +70,21 @@ class PlacedTables:
     memory: Sequence[memory_plan.Item] = ()
 
 
-class Evaluator(abc.ABC):
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
     """Scores the tables of a job after each epoch.
 
     Attributes:
+        scores: Function that returns the scores by name, the main one first.
+        monitor: Function from the scores of an epoch to the number that --patience maximizes; by
+            default the main score.
         is_monitored: Whether --patience can use the scores. Other scores are computed only where
             training goes on meanwhile.
     """
 
-    is_monitored = True
-
-    @abc.abstractmethod
-    def scores(self) -> dict[str, float]:
-        """Return the scores by name, the main one first."""
-
-    def monitor(self, scores: Mapping[str, float]) -> float:
-        """Return the number that --patience maximizes; here the main score.
-
-        Args:
-            scores: The scores of an epoch, at least one.
-        """
-        return next(iter(scores.values()))
+    scores: Callable[[], dict[str, float]]
+    monitor: Callable[[Mapping[str, float]], float] = lambda scores: next(iter(scores.values()))
+    is_monitored: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

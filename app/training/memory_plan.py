@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..optimizers.base import Optimizer
+from ..system.console import aligned
 from ..tables.base import TableSpec
 from ..tables.cached import CacheSize
 
@@ -164,11 +165,7 @@ def lines(items: Sequence[Item]) -> list[str]:
     """
     rows = [(item.name, item.size, item.place, shown(item.bytes)) for item in items]
     rows += [("total", "", place, shown(count)) for place, count in totals(items).items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        f"  {name:<{widths[0]}}  {size:>{widths[1]}}  {place:<{widths[2]}}  {count:>{widths[3]}}"
-        for name, size, place, count in rows
-    ]
+    return [f"  {line}" for line in aligned(rows, "<><>")]
 
 
 def shown(count: int) -> str:

@@ -81,11 +81,7 @@ def _truncate(jsonl: Path, step: int) -> None:
     A half-written last line is removed without a warning. The file is replaced as a whole.
     """
     damaged = 0
-    with (
-        replacing(jsonl) as temporary,
-        open(jsonl, "rb") as lines,
-        open(temporary, "wb") as kept,
-    ):
+    with replacing(jsonl) as temporary, open(jsonl, "rb") as lines, open(temporary, "wb") as kept:
         for line in lines:
             try:
                 value = json.loads(line.decode())

@@ -13,7 +13,7 @@ import tensorflow as tf
 from .gradients import RowGradients, StepGradients, add_gradients
 
 
-def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int = 1) -> tf.Tensor:
+def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int) -> tf.Tensor:
     """Return the length of a packed vector, an int32 scalar.
 
     Args:
@@ -30,13 +30,13 @@ def _head_size(tables: int, flags: int) -> int:
     return tables + 2 + flags
 
 
-def pack(gradients: StepGradients, flags: tf.Tensor, size: tf.Tensor | None = None) -> tf.Tensor:
+def pack(gradients: StepGradients, flags: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Return step gradients and some flags as one float32 vector.
 
     Args:
         gradients: The gradients of a replica. Ids must fit in int32; `rows` are not sent.
         flags: Numbers to send with them, float32.
-        size: The length of the vector, to fill it up with zeros. By default as long as needed.
+        size: The length of the vector, which is filled up with zeros; at least `packed_size`.
     """
     tables = [*gradients.gradients.values(), *gradients.state.values()]
     sizes = [tf.size(rows.ids_U) for rows in tables]
@@ -46,18 +46,13 @@ def pack(gradients: StepGradients, flags: tf.Tensor, size: tf.Tensor | None = No
         for rows in tables
         for part in (_as_float(tf.cast(rows.ids_U, tf.int32)), rows.values_UD)
     ]
-    if size is not None:
-        columns = [rows.values_UD.shape[1] for rows in tables]
-        body.append(tf.zeros([size - packed_size(columns, sizes, head[1].shape[0])]))
-    return tf.concat([_as_float(tf.stack(sizes)), *head, *body], axis=0)
+    columns = [rows.values_UD.shape[1] for rows in tables]
+    filling = tf.zeros([size - packed_size(columns, sizes, head[1].shape[0])])
+    return tf.concat([_as_float(tf.stack(sizes)), *head, *body, filling], axis=0)
 
 
 def unpack(
-    vectors: tf.Tensor,
-    count: int,
-    like: StepGradients,
-    flags: int = 1,
-    size: tf.Tensor | None = None,
+    vectors: tf.Tensor, count: int, like: StepGradients, flags: int, size: tf.Tensor
 ) -> tuple[StepGradients, tf.Tensor]:
     """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
 
@@ -66,21 +61,17 @@ def unpack(
         count: The number of vectors.
         like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
         flags: The number of flags in each vector.
-        size: The length of each vector, if it was given to `pack`.
+        size: The length of each vector.
     """
-    start, parts, flag_parts = tf.constant(0), [], []
-    for number in range(count):
-        offset = start if size is None else number * size
-        part, flags_F, start = _unpack_one(vectors, offset, like, flags)
-        parts.append(part)
-        flag_parts.append(flags_F)
+    unpacked = [_unpack_one(vectors, number * size, like, flags) for number in range(count)]
+    parts, flag_parts = zip(*unpacked, strict=True)
     return add_gradients(parts), tf.add_n(flag_parts)
 
 
 def _unpack_one(
     vectors: tf.Tensor, offset: tf.Tensor, like: StepGradients, flags: int
-) -> tuple[StepGradients, tf.Tensor, tf.Tensor]:
-    """Return the gradients and flags of the vector at an offset, and the offset of its end."""
+) -> tuple[StepGradients, tf.Tensor]:
+    """Return the gradients and flags of the vector at an offset."""
     tables = {**like.gradients, **like.state}
     head = vectors[offset : offset + _head_size(len(tables), flags)]
     sizes = tf.unstack(tf.bitcast(head[: len(tables)], tf.int32), num=len(tables))
@@ -98,7 +89,7 @@ def _unpack_one(
         unpacked[name] = RowGradients(tf.cast(ids_U, rows.ids_U.dtype), values_UD)
     gradients = {name: unpacked[name] for name in like.gradients}
     state = {name: unpacked[name] for name in like.state}
-    return StepGradients(loss, examples, gradients, state), flags_F, offset
+    return StepGradients(loss, examples, gradients, state), flags_F
 
 
 def _as_float(values_N: tf.Tensor) -> tf.Tensor:

@@ -115,10 +115,7 @@ def _train_and_finish(
 
 
 def check_flags(
-    job: Job,
-    settings: RunConfig,
-    position: Position | None = None,
-    checks_profile: bool = True,
+    job: Job, settings: RunConfig, position: Position | None = None, checks_profile: bool = True
 ) -> None:
     """Raise UsageError if --patience or --profile_steps does not fit the job.
 

@@ -15,14 +15,7 @@ from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..tables.base import Ids, Table
 from ..types import HOST, Batch, LocatedData
-from .gradients import (
-    Lookups,
-    RowGradients,
-    StepGradients,
-    compute_gradients,
-    make_lookups,
-    phase,
-)
+from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
 # (int64), the learning rate (float32). Returns the loss of the first step, summed over its

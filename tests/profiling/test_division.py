@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from app.profiling import profile_report
@@ -30,7 +28,7 @@ def step(**times):
 
 
 def profile(*steps, hardware="CPU_ONLY", events=()):
-    return Profile(Path("p"), list(steps), hardware, list(events))
+    return Profile(list(steps), hardware, list(events))
 
 
 def divided(**shares):

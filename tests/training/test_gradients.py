@@ -19,7 +19,7 @@ from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
-from app.training.packing import pack, unpack
+from app.training.packing import pack, packed_size, unpack
 from app.training.step import apply_gradients, split_steps, train_function, train_step
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_model, make_tokens
@@ -193,8 +193,10 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
 
     @tf.function(autograph=False)
     def exchanged():
-        vectors = [pack(one, tf.constant(flag)) for one, flag in zip(replicas, flags, strict=True)]
-        return unpack(tf.concat(vectors, axis=0), 2, like=replicas[0], flags=2)
+        size = tf.constant(30)  # more than either of them needs
+        both = zip(replicas, flags, strict=True)
+        vectors = [pack(one, tf.constant(flag), size) for one, flag in both]
+        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], 2, size)
 
     found, sums = exchanged()
     assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
@@ -215,4 +217,5 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
 def test_a_vector_is_as_long_as_its_rows():
     """However many rows the table has."""
     found = StepGradients(tf.zeros([]), tf.zeros([]), {"input": make_rows([5, 99_999_999], 8)}, {})
-    assert pack(found, tf.zeros([])).shape == [1 + 3 + 2 + 2 * 8]
+    size = int(packed_size([8], [tf.constant(2)], flags=1))
+    assert pack(found, tf.zeros([]), size).shape == [size] == [1 + 3 + 2 + 2 * 8]

@@ -176,13 +176,12 @@ def test_what_is_called_after_every_epoch(tmp_path):
     run = Run(tmp_path)
     ended = []
 
-    class Seven(Evaluator):
-        def scores(self):
-            ended.append(newest_position(run.place.checkpoints))
-            return {"score": 7.0}
+    def seven():
+        ended.append(newest_position(run.place.checkpoints))
+        return {"score": 7.0}
 
     run.job = dataclasses.replace(
-        run.job, evaluator=Seven(), loss_metrics=lambda loss: {"twice": 2 * loss}
+        run.job, evaluator=Evaluator(seven), loss_metrics=lambda loss: {"twice": 2 * loss}
     )
     run.train(log_seconds=1e9)
     assert len(ended) == 2

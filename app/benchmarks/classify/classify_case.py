@@ -140,12 +140,11 @@ def run(options: ClassifyOptions) -> Result:
             return _measure(side, job, bare[side])
 
         runs = trials.alternate(list(names), options.repeats, run_one)
-    by_length = {
-        length: report.make_table(
-            {side: runs[f"{side}, {length}"] for side in sides}, MEASURES, _heading(length)
-        )
-        for length in lengths
-    }
+    by_length = {}
+    for length in lengths:
+        own = {side: runs[f"{side}, {length}"] for side in sides}
+        heading = "single words" if length == 1 else f"n-grams of up to {length} words"
+        by_length[length] = report.make_table(own, MEASURES, heading)
     settings = {name: getattr(options, name) for name in ("epochs", "dim", "fasttext_rate")}
     settings |= {"train_flags": train_flags}
     figures = {
@@ -187,8 +186,8 @@ def _lexrow(job: Job) -> Times:
             [f"{PACKAGE}.predict"],
             {"workdir": workdir},
             job.folder / "predict.log",
-            job.split.test,
-            job.predictions,
+            input=job.split.test,
+            output=job.predictions,
         )
     speed = trainer.later_speed(metrics, "examples")
     return Times(metrics[-1]["train_seconds"], speed, trained, predicted)
@@ -260,7 +259,3 @@ def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
         raise RunError(f"{predictions}: {len(lines)} lines for {len(labels)} texts")
     named = [PREFIX + line.partition(" ")[0].removeprefix(PREFIX) for line in lines]
     return float(np.mean([name in own for name, own in zip(named, labels, strict=True)]))
-
-
-def _heading(length: int) -> str:
-    return "single words" if length == 1 else f"n-grams of up to {length} words"

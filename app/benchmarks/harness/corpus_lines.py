@@ -35,10 +35,7 @@ def write(
         RunError: A source cannot be read, or the file cannot be written.
     """
     words = 0
-    with (
-        replacing(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
-    ):
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for line in read(sources, longest):
             file.write(" ".join(line) + "\n")
             words += len(line)

@@ -43,8 +43,9 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
     if load > _BUSY * cores():
         logging.warning("the machine is busy (load %.1f): timings will be off", load)
     versions = {package: importlib.metadata.version(package) for package in packages}
+    model = read_field(Path("/proc/cpuinfo"), "model name")
     return {
-        "processor": _processor(),
+        "processor": model or platform.processor() or "processor ?",
         "cores": cores(),
         "memory_bytes": memory_bytes(),
         "accelerators": _accelerators(),
@@ -101,10 +102,6 @@ def missing_memory(needed: float, share: float = 1.0) -> str | None:
     if needed <= share * free:
         return None
     return f"needs {needed / 1e9:,.1f} GB, {free / 1e9:.1f} are free"
-
-
-def _processor() -> str:
-    return read_field(Path("/proc/cpuinfo"), "model name") or platform.processor() or "processor ?"
 
 
 def _accelerators() -> list[str]:

@@ -119,9 +119,7 @@ class PipelineOptions(Options):
     # As in the questions that users often ask; see `pipeline_case`.
     examples: int = _count(10_000, "Examples of the classifier.", 10**9)
     example_epochs: int = setting(
-        10,
-        "Epochs of the classifier; the first is not timed.",
-        bounds=(2, 1_000_000),
+        10, "Epochs of the classifier; the first is not timed.", bounds=(2, 1_000_000)
     )
     corpus: str = _as_in_training("corpus")
     tokenizer: str = _as_in_training("tokenizer")
@@ -195,9 +193,7 @@ class TablesOptions(Options):
     steps: int = _count(200, "Steps in a timed block, rounded up to whole chunks.")
     stage_steps: int = _as_in_training("stage_steps")
     folder: str = setting(
-        "",
-        "Folder for the table in a file; empty is the folder of temporary files.",
-        path=True,
+        "", "Folder for the table in a file; empty is the folder of temporary files.", path=True
     )
 
 

@@ -157,11 +157,7 @@ def train(
 
 
 def run(
-    program: Sequence[str],
-    settings: Mapping[str, Any],
-    log: Path,
-    input: Path | None = None,
-    output: Path | None = None,
+    program: Sequence[str], settings: Mapping[str, Any], log: Path, **files: Path
 ) -> processes.Usage:
     """Run a command of Lexrow to its end.
 
@@ -169,8 +165,7 @@ def run(
         program: The module to run, and its first arguments.
         settings: The flags that come last, by name.
         log: The file for its output.
-        input: The file for its stdin; by default it is empty.
-        output: The file for its stdout; by default `log`.
+        **files: `input` for its stdin, by default empty; `output` for its stdout, by default `log`.
 
     Returns:
         The time and memory of the process.
@@ -180,7 +175,7 @@ def run(
         RunError: The program ended with another exit code than 0.
     """
     arguments = ["-m", *program, *(f"--{name}={value}" for name, value in settings.items())]
-    return processes.run(program[0], arguments, log, input, output)
+    return processes.run(program[0], arguments, log, **files)
 
 
 def later_speed(rows: Sequence[Mapping[str, float]], name: str) -> float | None:

@@ -115,10 +115,7 @@ class Bag(NamedTuple):
         def head(shape: tuple[int, int]) -> tf.Tensor:
             return tf.concat([tf.transpose(glorot((DIM, 1))), tf.zeros((1, 1))], axis=1)
 
-        return {
-            "vectors": TableSpec(VOCABULARY, DIM, uniform),
-            "head": TableSpec(1, DIM + 1, head),
-        }
+        return {"vectors": TableSpec(VOCABULARY, DIM, uniform), "head": TableSpec(1, DIM + 1, head)}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids (B, 20) of the words, and the id 0 of the only row of the head."""

@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...config import Config, CorpusConfig, VocabularyConfig
-from ...input import ratings
-from ...input.user_item_pairs import KnownItems, Split, group_by_user, split_pairs
+from ...config import settings
+from ...input.user_item_pairs import KnownItems, Split, group_by_user
 from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import MatrixFactorization
 from ...models.recommender import Recommender
 from ...tables.device import DeviceTable
-from ...tasks.recommend import ranking_metrics
+from ...tasks.recommend import ranking_metrics, recommend_data
 from ...tasks.recommend.ranking_metrics import Ranker
 from ...text import corpus
 
@@ -48,17 +47,14 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
     Raises:
         UsageError: A file is not possible.
     """
-    values = {"corpus": train, "heldout": heldout}
-    sources = {
-        flag: corpus.resolve(CorpusConfig(corpus=value), flag) for flag, value in values.items()
-    }
-    config = Config(vocabulary=VocabularyConfig(min_count=1))
-    read = {flag: ratings.read(paths, config.ratings) for flag, paths in sources.items()}
-    split = split_pairs(read["corpus"], read["heldout"], config)
+    config = settings.from_names({"corpus": train, "heldout": heldout, "min_count": 1})
+    sources = corpus.resolve(config.corpus)
+    corpus.resolve_heldout(config.corpus, heldout)  # refused before the pairs are read
+    split = recommend_data.load_split(sources, config)
     shape = len(split.users.tokens), len(split.items.tokens)
     np.savez(arrays, users=split.train.users_N, items=split.train.items_N, shape=shape)
     known = group_by_user(split.heldout, shape[0])
-    return Data(",".join(sources["corpus"]), split, known, arrays)
+    return Data(",".join(sources), split, known, arrays)
 
 
 def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:

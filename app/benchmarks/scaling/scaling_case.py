@@ -129,7 +129,7 @@ def run(options: ScalingOptions) -> Result:
         workdir = folders[ONE, 0] / "workdir"
         exchanged = [_exchange(options, workdir, rows, kept) for rows in sizes]
         step_words = table.rows[0].median["step_words"]
-        model = _predict(options, workdir, modelled, gigabits, step_words) if modelled else None
+        model = _predict(options, workdir, step_words) if modelled else None
     settings = {name: getattr(options, name) for name in (*_SETTINGS, "servers", "columns")}
     settings |= {"corpus": [Path(source).name for source in sources], "train_flags": train_flags}
     figures = {**report.sides_record(table), "exchange": exchanged, "model": model}
@@ -227,17 +227,11 @@ def _show_exchange(exchanged: Sequence[dict[str, Any]]) -> tuple[Table, list[Lin
     return Table(title, _EXCHANGED, rows, compared), [lines] if known else []
 
 
-def _predict(
-    options: ScalingOptions,
-    workdir: Path,
-    workers: Sequence[int],
-    gigabits: Sequence[int],
-    step_words: float,
-) -> dict[str, Any]:
+def _predict(options: ScalingOptions, workdir: Path, step_words: float) -> dict[str, Any]:
     """Measure the costs of a step, and predict the speeds of workers."""
-    batch = options.batch_tokens
+    batch, gigabits = options.batch_tokens, numbers(options.gigabits)
     job = {"workdir": str(workdir), "batch_tokens": batch, "columns": options.dim}
-    job |= {"workers": list(workers), "part": "model"}
+    job |= {"workers": numbers(options.modelled), "part": "model"}
     costs, _ = programs.run("model", _PROGRAM, job)
     message = 1e-6 * (options.message_us or _MESSAGE_US)
     return {

@@ -9,7 +9,6 @@ words of the text keep their ids, and the other rows never occur.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import statistics
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...build import outputs, threads, updates
+from ...build import threads, updates
 from ...checkpoints.workdir import Workdir, read_flags
 from ...config import Config, checks, settings
 from ...distributed.replicas import Replicas
@@ -29,8 +28,7 @@ from ...models.base import Model
 from ...system import devices
 from ...tables.base import Table
 from ...tables.row_reads import unique
-from ...tasks.words import words_data
-from ...tasks.words.words_job import MODELS
+from ...tasks.words import words_data, words_job
 from ...training.gradients import compute_gradients
 from ...training.job import Job, PlacedTables, TrainingData
 from ...training.step import split_steps, train_function
@@ -56,12 +54,10 @@ def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) 
     """
     fields = settings.fields()
     flags = read_flags(Workdir(folder).flags)
-    config = settings.from_names(
-        {name: _typed(type(fields[name].default), value) for name, value in flags.items()}
-    )
+    values = {name: _typed(type(fields[name].default), text) for name, text in flags.items()}
     changes = {"steps_per_call": steps, "micro_batches": micro_batches}
     changes |= {"batch_tokens": batch_tokens, "cache": "none"}
-    return dataclasses.replace(config, input=dataclasses.replace(config.input, **changes))
+    return settings.from_names(values | changes)
 
 
 def _typed(kind: type, text: str) -> Any:
@@ -86,7 +82,7 @@ def make_job(config: Config, columns: int, rows: int = 0) -> Job:
     model = _make_model(config, counts_V, columns)
     optimizer = updates.make_optimizer(config.optimizer)
     tables: dict[str, Table] = {**make_tables(model, optimizer)}
-    whole = dataclasses.replace(config, input=dataclasses.replace(config.input, micro_batches=1))
+    whole = settings.from_names(settings.by_name(config) | {"micro_batches": 1})
     return Job(
         model=model,
         placed=PlacedTables(tables, devices.name(config.run), config.input.micro_batches),
@@ -103,14 +99,8 @@ def make_job(config: Config, columns: int, rows: int = 0) -> Job:
 
 def _make_model(config: Config, counts_V: np.ndarray, columns: int) -> Model:
     """Return the model of the settings for a vocabulary of these counts; no table is made."""
-    return MODELS[config.model.model](
-        size=len(counts_V),
-        dim=columns,
-        window=config.model.window,
-        output=outputs.make_run_loss(config, counts_V, columns),
-        seed=config.run.seed,
-        dtype=devices.compute_dtype(config.model, devices.name(config.run)),
-    )
+    sized = settings.from_names(settings.by_name(config) | {"dim": columns})
+    return words_job.make_model(sized, counts_V)
 
 
 def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
@@ -125,13 +115,13 @@ def zipf_bytes(config: Config, size: int, columns: int, count: int) -> float:
         columns: Columns of the tables.
         count: The number of micro-batches to draw.
     """
-    settings = config.input
+    inputs = config.input
     counts_V = 10 * size // np.arange(1, size + 1)
     model = _make_model(config, counts_V, columns)
-    kept_V = np.cumsum(counts_V * token_rows.keep_probability(counts_V, settings.subsample))
+    kept_V = np.cumsum(counts_V * token_rows.keep_probability(counts_V, inputs.subsample))
     random = np.random.default_rng(config.run.seed)
-    length = settings.row_tokens + 2 * config.model.window
-    shape = (count, settings.micro_tokens // settings.row_tokens, length)
+    length = inputs.row_tokens + 2 * config.model.window
+    shape = (count, inputs.micro_tokens // inputs.row_tokens, length)
     tokens = np.searchsorted(kept_V, random.random(shape) * kept_V[-1], side="right")
     rows = count_rows(model, [tf.constant(tokens, tf.int32)], config.run.seed)
     return 4 * (1 + columns) * rows  # ids and values of 4 bytes

@@ -14,17 +14,6 @@ from ...tables.device import DeviceTable
 from ...tables.row_reads import unique
 
 
-def dense_tables(words: int, columns: int) -> dict[str, DeviceTable]:
-    """Return the table of `dense`: a row for each word, and an accumulator for each value.
-
-    Args:
-        words: The size of the vocabulary.
-        columns: Columns of the table.
-    """
-    slots = {"accumulator": Slot(columns, 0.1)}  # TensorFlow's initial value
-    return {"output": DeviceTable(words, columns, tf.zeros, slots=slots)}
-
-
 def dense(
     tables: Mapping[str, DeviceTable],
     hidden_ND: tf.Tensor,

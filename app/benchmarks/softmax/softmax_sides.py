@@ -24,7 +24,7 @@ from ...losses.base import Loss, Predictions
 from ...models.base import Outcome
 from ...optimizers.adagrad import rowwise_adagrad
 from ...optimizers.row_updates import update_rows
-from ...tables.base import Table, TableSpec
+from ...tables.base import Slot, Table, TableSpec
 from ...tables.device import DeviceTable
 from ...training.step import train_step
 from ...types import Batch, Rows
@@ -233,7 +233,8 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
 def _dense(case: Case, settings: ModelConfig) -> Side:
     """Return the side of `softmax_by_hand.dense`, with computed traffic; no settings are used."""
     words, columns = len(case.counts_V), case.hidden_ND.shape[1]
-    tables = softmax_by_hand.dense_tables(words, columns)
+    slots = {"accumulator": Slot(columns, 0.1)}  # TensorFlow's initial value
+    tables = {"output": DeviceTable(words, columns, tf.zeros, slots=slots)}
     moved = 4.0 * words * columns
     # Reads: scores, gradient of the hidden vectors, and Adagrad with its accumulator.
     traffic = {"rows": float(words), "read_bytes": 4 * moved, "written_bytes": 2 * moved}

@@ -63,17 +63,6 @@ def step(
     return train
 
 
-def make_slots(formula: Formula, rows: int, columns: int) -> list[tf.Variable]:
-    """Return new slots for a formula, each filled with its initial value.
-
-    Args:
-        formula: The update rule.
-        rows: Rows of the table.
-        columns: Columns of the table.
-    """
-    return [_filled((rows, width or columns), initial) for width, initial in formula.slots]
-
-
 def dense_step(
     values: tf.Variable, slots: list[tf.Variable], formula: Formula, target: tf.Tensor
 ) -> Step:
@@ -112,7 +101,13 @@ def dense_step(
     return train
 
 
-def _filled(shape: tuple[int, int], value: float) -> tf.Variable:
+def filled(shape: tuple[int, int], value: float) -> tf.Variable:
+    """Return a new variable whose numbers are all the same, float32.
+
+    Args:
+        shape: The shape.
+        value: The number.
+    """
     return tf.Variable(lambda: tf.fill(shape, tf.constant(value)), trainable=False)
 
 

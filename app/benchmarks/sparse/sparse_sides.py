@@ -165,7 +165,7 @@ def _plain(optimizer: str, case: Case, make: Callable[..., sparse_by_hand.Step])
     formula = sparse_by_hand.FORMULAS[optimizer]
     initial = _initial(case)
     values = tf.Variable(lambda: initial((case.rows, dim)), trainable=False)
-    slots = sparse_by_hand.make_slots(formula, case.rows, dim)
+    slots = [sparse_by_hand.filled((case.rows, width or dim), v) for width, v in formula.slots]
     train = make(values, slots, formula, _target(case))
     return Side(
         _loop(train, case), lambda ids: tf.gather(values, ids), lambda: _bytes([values, *slots])

@@ -9,29 +9,22 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from ...build import storage
 from ...build.updates import OPTIMIZERS
-from ...config import OptimizerConfig
+from ...checkpoints.workdir import Workdir
+from ...config import OptimizerConfig, settings
 from ...optimizers.base import Optimizer
 from ...tables import sharded
-from ...tables.base import Table, TableSpec
-from ...tables.cached import make_caches
-from ...tables.device import DeviceTable
-from ...tables.disk.file import FileTable
-from ...tables.disk.table_file import TableFile
-from ...tables.dynamic.dynamic import DynamicTable
-from ...tables.dynamic.keys import KeyMap
-from ...tables.in_place import InPlace
+from ...tables.base import TableSpec
 from ...tables.initial import Uniform
-from ...tables.prefetch import Prefetcher
 from ...tables.row_reads import take
 from ...training import cache_size
-from ...training.step import lookup_function, train_function
+from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
 from ..harness.measured_steps import gpu_peak_bytes
@@ -63,40 +56,39 @@ class _SquaredError(NamedTuple):
         return tf.nn.l2_loss(take(rows, tf.float32) - self.case.target_D)
 
 
-def _train(case: Case, table: Table, device: str, id_type: tf.DType = tf.int32) -> Side:
-    """Return the side of the trainer's step on a table, with a cache on the device if `job.hot`.
+def _train(case: Case, **flags: Any) -> Side:
+    """Return the side of the trainer's steps on a table, made and placed as by flags of app.train.
 
-    The cache has `job.hot` percent of the rows, or none if that is None. Nothing is trained before
-    the first call.
+    A table on the host has a cache on the device for `job.hot` percent of its rows, and more for
+    the rows of a chunk. Nothing is trained before the first call.
     """
     model, optimizer, job = _SquaredError(case), _optimizer(case), case.job
+    flags |= {"steps_per_call": STEPS, "stage_steps": job.stage_steps}
+    config, device = settings.from_names(flags), sharded.local_devices()[0]
+    specs, is_dynamic = model.tables(), config.table.is_dynamic
     with tf.device("CPU:0"):
+        id_type = tf.int64 if is_dynamic else tf.int32
         batches = [(0, tf.constant(ids_SN, id_type)) for ids_SN in case.ids_CSN]
-    staging: InPlace = InPlace({_NAME: table})
+    workdir, maker = Workdir(case.folder), storage.id_table_maker({_NAME: job.rows})
+    dynamic = maker if is_dynamic else None
+    tables = storage.make_tables(specs, config, [device], workdir, dynamic, optimizer.slots)
+    sizes = {}
     if job.hot is not None:
         calls_per_chunk = cache_size.calls_per_chunk(job.stage_steps, STEPS)
-        lookups = cache_size.first_lookups(model, batches, 0, device, calls_per_chunk)
-        size = cache_size.estimate_cache_size(
-            model.tables()[_NAME], lookups[_NAME], job.hot * job.rows // 100
-        )
-        staging = Prefetcher(
-            {_NAME: table},
-            lookup_function(model, seed=0),
-            device,
-            calls_per_chunk=calls_per_chunk,
-            steps_per_batch=STEPS,
-            make_caches=functools.partial(make_caches, {_NAME: table}, {_NAME: size}, device),
-        )
+        lookups = cache_size.first_lookups(model, batches, 0, device, calls_per_chunk)[_NAME]
+        hot_rows = job.hot * job.rows // 100
+        sizes[_NAME] = cache_size.estimate_cache_size(specs[_NAME], lookups, hot_rows)
+    staging = storage.make_staging(sizes, model, tables, config, device)
 
     def calls() -> Iterator[tf.Tensor]:
         """Train a call, and yield its loss without waiting for it; see `Side.calls`."""
         train = None
         for number, (_, ids_SN) in enumerate(staging.prefetch(batches, 0)):
             # Cached tables exist from the first batch on.
-            train = train or train_function(model, staging.tables, optimizer, seed=0)
+            train = train or train_function(model, staging.tables, optimizer, config.run.seed)
             with tf.device(device):
                 first = tf.constant(number * STEPS, tf.int64)
-                loss, _ = train(ids_SN, first, tf.constant(RATE))
+                loss, _ = train(staging.locate(ids_SN, first), first, tf.constant(RATE))
             yield loss
 
     return Side(calls(), staging.values)
@@ -110,45 +102,13 @@ def _initial(case: Case) -> Uniform:
     return Uniform(LIMIT, case.seed)
 
 
-def _device(case: Case, place: str = "", **options: Any) -> Side:
-    """Return the side of a table on the first device.
-
-    Args:
-        case: The data.
-        place: Another device for the table; the steps, and a cache, are on the first device.
-        **options: Options of `DeviceTable`.
-    """
-    device, slots = sharded.local_devices()[0], _optimizer(case).slots
-    with tf.device(place or device):
-        table = DeviceTable(case.job.rows, case.job.dim, _initial(case), slots=slots, **options)
-    return _train(case, table, device)
-
-
-def _disk(case: Case) -> Side:
-    """Return the side of a table in a new file of the case's folder, with a cache on the device."""
-    file = TableFile(Path(case.folder) / "rows", owner=case.folder, resume=False)
-    slots = _optimizer(case).slots
-    table = FileTable(file, _NAME, case.job.rows, case.job.dim, _initial(case), slots=slots)
-    return _train(case, table, sharded.local_devices()[0])
-
-
 def _sharded(case: Case) -> Side:
     """Return the side of a table over all GPUs, or over two new logical devices of the CPU."""
     if not tf.config.list_physical_devices("GPU"):
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, halves)
-    devices, slots = sharded.local_devices(), _optimizer(case).slots
-    table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices, slots=slots)
-    return _train(case, table, devices[0])
-
-
-def _dynamic(case: Case) -> Side:
-    """Return the side of a table that makes a row for each id (int64) when it first occurs."""
-    device, slots = sharded.local_devices()[0], _optimizer(case).slots
-    with tf.device(device):
-        table = DynamicTable(KeyMap(case.job.rows), case.job.dim, _initial(case), slots=slots)
-    return _train(case, table, device, tf.int64)
+    return _train(case, table="sharded")
 
 
 def _naive(case: Case) -> Side:
@@ -215,14 +175,12 @@ def _naive(case: Case) -> Side:
 
 
 SIDES: dict[str, Callable[[Case], Side]] = {
-    "device": _device,
-    "host": functools.partial(_device, place="CPU:0"),
-    "disk": _disk,
+    "device": _train,
+    "host": functools.partial(_train, table="host"),
+    "disk": lambda case: _train(case, table="host", table_file=f"{case.folder}/rows"),
     "sharded": _sharded,
-    "dynamic": _dynamic,
-    "bfloat16": functools.partial(
-        _device, dtype=tf.bfloat16, slot_dtype=tf.bfloat16, rounding="stochastic", seed=1
-    ),
+    "dynamic": functools.partial(_train, table="dynamic"),
+    "bfloat16": functools.partial(_train, table_dtype="bfloat16", slot_dtype="bfloat16"),
     "naive": _naive,
 }
 

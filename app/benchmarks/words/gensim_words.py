@@ -51,11 +51,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     )
     train_seconds = time.perf_counter() - clock
     model.wv.save_word2vec_format(job["vectors"], binary=True)
-    return {
-        "words": words,
-        "train_seconds": train_seconds,
-        "vocabulary_time": vocabulary_time,
-    }
+    return {"words": words, "train_seconds": train_seconds, "vocabulary_time": vocabulary_time}
 
 
 if __name__ == "__main__":

@@ -111,7 +111,6 @@ class Level:
             block=block,
             loss=entropy,
             measure=_measure if self._tile else None,
-            initial_carry=-np.inf,
         )
         return [part]
 

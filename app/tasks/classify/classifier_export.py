@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
+import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import tensorflow as tf
 
 from ...build import outputs
 from ...checkpoints.workdir import Workdir
 from ...config import Config
-from ...errors import RunError, UsageError
-from ...exporting import word2vec
+from ...errors import UsageError
+from ...exporting import saved_model, word2vec
 from ...input import labelled_files
-from ...system.files import replacing_folder
 from ...types import WordVectors
 from .classify_model import TrainedClassifier, load_trained, make_features
 
@@ -47,9 +45,8 @@ class _Classifier(tf.Module):
             self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
             self.outputs_CD = tf.Variable(outputs_CD, trainable=False, name="outputs")
             line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
-            ids = tf.lookup.TextFileInitializer(words_file, tf.string, line, tf.int64, number)
             names = tf.lookup.TextFileInitializer(labels_file, tf.int64, number, tf.string, line)
-            self.ids = tf.lookup.StaticHashTable(ids, -1)
+            self.ids = saved_model.line_numbers(words_file)
             self.names = tf.lookup.StaticHashTable(names, "")
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
@@ -69,45 +66,17 @@ class _Classifier(tf.Module):
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def _write(trained: TrainedClassifier, config: Config, folder: str) -> None:
-    """Write a SavedModel with the signature `classify`, which is also the serving default.
-
-    The signature takes `texts`, (E,) strings in UTF-8. It returns `labels`, (E, C) strings, and
-    `probabilities`, (E, C) float32, the most probable label of each text first. To load it a
-    program needs only TensorFlow if texts are split at white space, else also tensorflow_text. An
-    earlier SavedModel in `folder` is replaced.
-
-    Args:
-        trained: The trained classifier.
-        config: The configuration of its run.
-        folder: Where to write.
-
-    Raises:
-        UsageError: The folder has other files.
-        RunError: The SavedModel cannot be written.
-    """
-    with (
-        replacing_folder(folder, "saved_model.pb") as temporary,
-        tempfile.TemporaryDirectory() as assets,
-    ):
-        files = []
-        for file_name, names in (("words", trained.words), ("labels", trained.labels)):
-            path = Path(assets) / f"{file_name}.txt"
-            path.write_text("".join(f"{name}\n" for name in names.tokens), encoding="utf-8")
-            files.append(str(path))
-        module = _Classifier(trained, config, *files)
-        signatures = {"classify": module.classify, "serving_default": module.classify}
-        try:
-            tf.saved_model.save(module, str(temporary), signatures=signatures)
-        except tf.errors.OpError as error:  # TensorFlow's own file system, so no OSError
-            reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
-            raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
-
-
 def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
-    Raise UsageError if the loss is not made of one row for each label. See also `_write`.
+    The signature `classify`, also the serving default, takes `texts`, (E,) strings in UTF-8. It
+    returns `labels`, (E, C) strings, and `probabilities`, (E, C) float32, the most probable label
+    of each text first. To load it a program needs only TensorFlow if texts are split at white
+    space, else also tensorflow_text. An earlier SavedModel in the folder is replaced.
+
+    Raises:
+        UsageError: The loss is not made of one row for each label, or the folder has other files.
+        RunError: The SavedModel cannot be written.
     """
     if config.model.loss not in outputs.ROW_PER_WORD:
         raise UsageError(
@@ -115,7 +84,9 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
             f"not have; train with --loss={' or '.join(outputs.ROW_PER_WORD)}"
         )
     trained = load_trained(config, workdir)
-    _write(trained, config, path)
+    make_module = functools.partial(_Classifier, trained, config)
+    assets = {"words": trained.words.tokens, "labels": trained.labels.tokens}
+    saved_model.save(make_module, "classify", assets, path)
     needs = (
         "" if config.corpus.tokenizer == "whitespace" else " (to load it: import tensorflow_text)"
     )

@@ -76,28 +76,19 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     )
     tables, heldout = storage.scoring_tables(placed.tables), data.heldout
     classifier = Classifier(model, tables, features, placed.device)
-    evaluator = None if heldout is None else LabelEvaluator(classifier, heldout)
+    evaluator = None
+    if heldout is not None:
+        evaluator = Evaluator(functools.partial(_heldout_scores, classifier, heldout))
     finish = functools.partial(_closing, config, heldout)
     return placing.make_job(
         config, model, placed, training_data, evaluator=evaluator, finish=finish
     )
 
 
-class LabelEvaluator(Evaluator):
-    """Computes the metrics of held-out texts.
-
-    Args:
-        classifier: Predicts labels by the current rows of the tables.
-        heldout: The texts.
-    """
-
-    def __init__(self, classifier: Classifier, heldout: Examples):
-        self._classifier, self._heldout = classifier, heldout
-
-    def scores(self) -> dict[str, float]:
-        """Return the metrics of `label_metrics`, each name after `heldout_`."""
-        metrics = label_metrics.compute_metrics(self._classifier.score(self._heldout))
-        return {f"heldout_{name}": value for name, value in metrics.items()}
+def _heldout_scores(classifier: Classifier, heldout: Examples) -> dict[str, float]:
+    """Return the metrics of `label_metrics` of held-out texts, each name after `heldout_`."""
+    metrics = label_metrics.compute_metrics(classifier.score(heldout))
+    return {f"heldout_{name}": value for name, value in metrics.items()}
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:

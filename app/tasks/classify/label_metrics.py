@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...system.console import aligned
+
 _LIKELY = 0.5
 _SHOWN = 50  # labels in a table
 
@@ -129,11 +131,7 @@ def format_table(tally: Tally, labels: Sequence[str]) -> str:
     scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
     for label, scores, count in list(scored_labels)[:_SHOWN]:
         rows.append((label, *(f"{score:.4f}" for score in scores), f"{count:,}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([label.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
-        for label, *cells in rows
-    ]
+    lines = aligned(rows, "<>>>>")
     if len(labels) > _SHOWN:
         lines.append(f"({len(labels) - _SHOWN:,} more labels)")
     metrics = (

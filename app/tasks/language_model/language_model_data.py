@@ -77,16 +77,6 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     return make_batches_from_rows(rows, progress, 1, settings)
 
 
-def count_trained_tokens(text: Text, config: Config) -> int:
-    """Return the approximate number of tokens of a text that are not held out.
-
-    Args:
-        text: The corpus.
-        config: The configuration of the run.
-    """
-    return round(text.words * (1 - sequences.heldout_share(config.input)))
-
-
 def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
 

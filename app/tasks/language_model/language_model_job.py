@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from ...build import outputs, placing, storage
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
+from ...input import sequences
 from ...models import recurrent
 from ...models.language_model import LanguageModel
 from ...system import devices
@@ -50,35 +51,19 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         config,
         workdir,
         batches,
-        epoch_size=language_model_data.count_trained_tokens(text, config),
+        epoch_size=round(text.words * (1 - sequences.heldout_share(config.input))),
         batch_unit="words that are not held out",
         micro_batch=micro_batch,
     )
     others: dict[str, Any] = {"finish": text_tasks.write_and_score}
     if heldout is not None:
-        others["evaluator"] = HeldoutEvaluator(lambda: score(heldout()))
+        others["evaluator"] = Evaluator(
+            lambda: language_model_data.heldout_metrics(score(heldout())),
+            lambda scores: -scores["heldout_loss"],
+        )
     if model.output.is_likelihood:
         others["loss_metrics"] = language_model_data.loss_metrics
     return placing.make_job(config, model, placed, data, **others)
-
-
-class HeldoutEvaluator(Evaluator):
-    """Computes the loss of the held-out text.
-
-    Args:
-        score: Scores one pass over the text.
-    """
-
-    def __init__(self, score: Callable[[], language_model_data.Score]):
-        self._score = score
-
-    def scores(self) -> dict[str, float]:
-        """Return the held-out loss, perplexity and tokens; raise RunError for a loss not finite."""
-        return language_model_data.heldout_metrics(self._score())
-
-    def monitor(self, scores: Mapping[str, float]) -> float:
-        """Return the negative held-out loss."""
-        return -scores["heldout_loss"]
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:

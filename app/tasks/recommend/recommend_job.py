@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     ranker = Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
     evaluator = None
     if len(heldout.users_N):
-        evaluator = RankingEvaluator(ranker, split.known, heldout, config)
+        # --patience looks at the RMSE if ratings are predicted, else at the NDCG at the largest k.
+        evaluator = Evaluator(
+            functools.partial(heldout_scores, ranker, split.known, heldout, config),
+            lambda scores: -scores["rmse"] if "rmse" in scores else scores[f"ndcg@{tops[-1]}"],
+        )
     finish = functools.partial(_closing, model.scorer.inner)
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
@@ -112,7 +115,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
             "that were trained on"
         )
     ranker = Ranker(recommender.model, recommender.tables, parse_top(config)[-1])
-    values = RankingEvaluator(ranker, recommender.known, scored, config).scores()
+    values = heldout_scores(ranker, recommender.known, scored, config)
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
     protocol = (
         f"{count:,} pairs of {users:,} users{exclusions}; all {ranker.items:,} items are ranked, "
@@ -122,8 +125,12 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     return "\n".join((*lines, protocol)), record
 
 
-class RankingEvaluator(Evaluator):
-    """Computes the metrics of held-out pairs (see `ranking_metrics`).
+def heldout_scores(
+    ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config
+) -> dict[str, float]:
+    """Return the metrics of held-out pairs by name (see `ranking_metrics`).
+
+    If the model predicts ratings and the pairs have some, the metrics include the errors of these.
 
     Args:
         ranker: Ranks the items.
@@ -131,25 +138,12 @@ class RankingEvaluator(Evaluator):
         heldout: Pairs to score.
         config: The configuration of the run.
     """
-
-    def __init__(self, ranker: Ranker, known: KnownItems, heldout: Ratings, config: Config):
-        self._ranker, self._known, self._heldout = ranker, known, heldout
-        self._tops = parse_top(config)
-        self._has_ratings = ranker.predicts_ratings and heldout.ratings_N is not None
-
-    def scores(self) -> dict[str, float]:
-        """Return the ranking metrics by name; also errors of ratings if the model predicts them."""
-        ranker, heldout = self._ranker, self._heldout
-        pairs_by_user = group_by_user(heldout, len(self._known.starts_U) - 1)
-        values = ranking_metrics.score(ranker, self._known, pairs_by_user, self._tops)
-        if self._has_ratings:
-            predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
-            values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
-        return values
-
-    def monitor(self, scores: Mapping[str, float]) -> float:
-        """Return the negative RMSE if ratings are predicted, else the NDCG at the largest k."""
-        return -scores["rmse"] if self._has_ratings else scores[f"ndcg@{self._tops[-1]}"]
+    pairs_by_user = group_by_user(heldout, len(known.starts_U) - 1)
+    values = ranking_metrics.score(ranker, known, pairs_by_user, parse_top(config))
+    if ranker.predicts_ratings and heldout.ratings_N is not None:
+        predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
+        values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)
+    return values
 
 
 def _closing(has_vectors: bool, workdir: Workdir) -> str:

@@ -100,7 +100,7 @@ def make_model(
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    loss = outputs.make_pair_loss(config, items.counts, mean)
+    loss = outputs.PAIR_LOSSES[config.model.loss](config, items.counts, mean)
     scorer = _make_scorer(config, loss)
     if loss.is_in_batch and not scorer.inner:
         raise UsageError(

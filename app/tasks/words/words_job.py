@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,7 +14,7 @@ from ...models.base import Model
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...system import devices
-from ...training.job import Job
+from ...training.job import Evaluator, Job
 from .. import text_tasks
 from . import growing_words, words_data
 
@@ -35,14 +37,15 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    model = _model(config, text.vocabulary.counts)
+    model = make_model(config, text.vocabulary.counts)
     batches = words_data.make_batches(text, config, workdir)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed = placing.place_tables(model, batches, spec, config, workdir)
     data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
     evaluator = None
     if placed.tables:  # --plan_only makes none
-        evaluator = text_tasks.VectorEvaluator(placed.tables["input"], text.vocabulary)
+        score = functools.partial(text_tasks.score_vectors, placed.tables["input"], text.vocabulary)
+        evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
     finish = text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
@@ -53,10 +56,10 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
     """
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
-    row_counts = dynamic_rows.rows_for_words(_model(config, np.ones(1, bool)), config)
+    row_counts = dynamic_rows.rows_for_words(make_model(config, np.ones(1, bool)), config)
     placing.check_word_map(row_counts, config)
     key_map = dynamic_rows.make_key_map(row_counts, config, growing_words.PINNED_STEPS)
-    model = _model(config, np.arange(key_map.capacity) == 0)
+    model = make_model(config, np.arange(key_map.capacity) == 0)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed = placing.place_tables(model, lambda *_: iter(()), spec, config, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
@@ -68,7 +71,7 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
 
 
-def _model(config: Config, counts_V: np.ndarray) -> Model:
+def make_model(config: Config, counts_V: np.ndarray) -> Model:
     """Return the model of --model for words with these counts, without tables."""
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
