@@ -32,10 +32,12 @@ def hide_stderr() -> Iterator[None]:
 
 
 def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
-    """Return the rows of a table as lines of text, in columns of equal width.
+    """Return the rows of a table as lines of text, with two spaces between aligned columns.
+
+    Spaces at the end of a line are removed.
 
     Args:
-        rows: The cells of each row; all rows are of equal length.
+        rows: The cells of each row, at least one row; all rows are of equal length.
         alignments: A character for each column: `<` for left, `>` for right.
     """
     widths = (max(map(len, column)) for column in zip(*rows, strict=True))

@@ -30,10 +30,10 @@ class Process:
     Args:
         name: The name of the process, for messages.
         arguments: The arguments after `python`.
-        log: The file for its stderr; None for the stderr of this process. It is emptied first.
+        log: The file for its stderr; None for the stderr of this process. `running` empties it.
         environment: Environment variables that are added to those of this process.
         prints_address: Whether the program prints its address to stdout, and ends when its stdin
-            is closed.
+            is closed. Its stdin and stdout are then pipes, and `input` and `output` not used.
         input: The file for its stdin; by default it is empty.
         output: The file for its stdout; None for `log` or, without a log, this process's stdout.
     """
@@ -88,7 +88,7 @@ class Process:
         self._process.send_signal(number)
 
     def address(self) -> str:
-        """Wait until the process prints its address to stdout, and return that HOST:PORT.
+        """Wait until a process that `prints_address` prints it, and return that HOST:PORT.
 
         Raises:
             RunError: The process ended before.
@@ -128,7 +128,10 @@ class Process:
         return (self._log and _last_line(self._log)) or f"exit code {code}"
 
     def _start(self) -> None:
-        """Start the process in a session of its own; TensorFlow's log level is 3 by default."""
+        """Start the process in a session of its own; append to its log, overwrite its output.
+
+        TensorFlow's log level is 3 by default. Linux kills the process when this one ends.
+        """
         self._started = time.monotonic()
         with contextlib.ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
@@ -174,7 +177,7 @@ def run(
         arguments: The arguments after `python`.
         log: The file for its stderr; it is emptied first.
         input: The file for its stdin; by default it is empty.
-        output: The file for its stdout; by default `log`.
+        output: The file for its stdout, which is overwritten; by default `log`.
 
     Raises:
         UsageError: The program ended with exit code 2.
@@ -228,6 +231,7 @@ def _end_with_parent(parent: int) -> Callable[[], None] | None:
     library = ctypes.CDLL(None)
 
     def ask() -> None:
+        """Ask Linux to kill this process when its parent ends; exit if it has ended already."""
         library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
         if os.getppid() != parent:  # the parent ended before this call
             os._exit(1)

@@ -21,6 +21,7 @@ def asked_to_stop() -> Iterator[threading.Event]:
     previous: dict[int, Any] = {}
 
     def ask(number: int, _frame: object) -> None:
+        """Set the event, and put the former handler of this signal back."""
         event.set()
         signal.signal(number, previous[number])
 
