@@ -113,7 +113,7 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
 def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
     """Return the processor seconds for a million words, from the first mark to the highest.
 
-    None if there are fewer than two marks at rows with `words`.
+    Only marks at rows with `words` are used. Return None if they do not span any words.
     """
     known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
     if not known:
