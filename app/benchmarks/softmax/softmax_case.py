@@ -188,7 +188,10 @@ def _measure(job: Job, seed: int) -> dict[str, Any]:
 
 
 def _make_table(targets: int, rows: list[Row]) -> Table:
-    """Return the table for one number of targets: rows by side, and peers over Lexrow's losses."""
+    """Return the table for one number of targets, with its rows ordered by side.
+
+    Each peer is compared with its loss of `_RATIOS` for the same number of words.
+    """
     sides = list(dict.fromkeys(row.job["side"] for row in rows))
     rows = sorted(rows, key=lambda row: sides.index(row.job["side"]))
     known = {(row.job["side"], row.job["words"]): row for row in rows if not row.left_out}
@@ -202,7 +205,7 @@ def _make_table(targets: int, rows: list[Row]) -> Table:
 
 
 def _lines(table: Table, measure: Measure) -> list[Lines]:
-    """Return a panel of a measure over the words, or an empty list if no side has it."""
+    """Return a list of the panel of a measure over the words; empty if no side has the measure."""
     values: dict[str, dict[int, float]] = {}
     for row in table.rows:
         value = row.median[measure.key]
