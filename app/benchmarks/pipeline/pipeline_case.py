@@ -140,7 +140,10 @@ def run(options: PipelineOptions) -> Result:
 
 
 def _make_panels(tables: dict[str, Table]) -> list[Panel]:
-    """Return the panels of examples/s and words/s, then one of waiting, which `text` has not."""
+    """Return the panels of the speeds of `classifier` and `text`, then one of waiting.
+
+    The last has the sides of `trainer` and `classifier`.
+    """
     rows = [*tables["trainer"].rows, *tables["classifier"].rows]
     waiting = Table("", [WAITING._replace(drawn=True)], rows)
     return [

@@ -90,9 +90,10 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
         marks: The processor time when these rows were written.
 
     Returns:
-        Figures of the whole run, but: `later_words_per_second` is without the time before the first
-        row, and None if there is one row; `processor_seconds` is for a million words, or None;
-        `exchanged_bytes` and `calls_again` are None if the run has none.
+        `epoch`, `words`, `step_words`, `train_seconds` and `words_per_second` of the whole run;
+        `later_words_per_second`, without the time before the first row, None if there is one row;
+        `processor_seconds` for a million words, or None; and `input_wait` (a share),
+        `exchanged_bytes` (a step) and `calls_again`, each None if a row lacks it.
     """
     logged = [row for row in rows if "train_seconds" in row]  # the others have scores
     last = logged[-1]

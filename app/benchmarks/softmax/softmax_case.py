@@ -133,7 +133,10 @@ def run(options: SoftmaxOptions) -> Result:
 
 
 def _make_jobs(options: SoftmaxOptions) -> list[Job]:
-    """Return the jobs by number of targets, vocabulary and side; raise UsageError if none."""
+    """Return the jobs ordered by number of targets, vocabulary and side.
+
+    Raises UsageError for an unknown name, or if there are no losses and no peers.
+    """
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
     sizes = numbers(options.vocabularies)

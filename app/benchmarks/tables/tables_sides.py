@@ -167,7 +167,7 @@ def _naive(case: Case) -> Side:
             yield [step(ids_N, number) for number, ids_N in enumerate(ids_SN, first)][0]
 
     def values() -> dict[str, float]:
-        """Return the three `stage_` figures since the last call of this, and start anew."""
+        """Return hits (0), bytes a step and stall since the last call; see `Side.values`."""
         now = time.perf_counter()
         figures = {
             "stage_hit_rate": 0.0,
