@@ -60,11 +60,12 @@ def fits(value: Any, shape: Any) -> bool:
 
     Args:
         value: The value.
-        shape: A type; a range of integers or a frozen set of strings, of which the value must be
-            one; None for null; a tuple of shapes, one of which must fit; a list with the shapes of
-            the items, or with one shape of all of them; a dictionary from names to the shapes of
-            their fields, in which a field that is absent counts as null, and `str` stands for every
-            name.
+        shape: The exact type (`float` also fits an integer of less than 2^63 in size); a range of
+            integers or a frozen set of strings, of which the value must be one; None for null; a
+            tuple of shapes, one of which must fit; a list with the shapes of the items, or with one
+            shape of all of them; a dictionary from names to the shapes of their fields. A field
+            that is absent counts as null, other fields may have any value, and the name `str`
+            stands for every name.
     """
     if isinstance(shape, tuple):
         return any(fits(value, alternative) for alternative in shape)
@@ -107,7 +108,7 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
 
     Args:
         path: The file.
-        longest: The bytes that a line may have.
+        longest: The most bytes that a line may have, with its end.
 
     Raises:
         DamagedError: The file is missing or empty, a line is longer, or the last one has no end.
@@ -147,7 +148,7 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Convert an OSError or MemoryError of a block that reads a file or a folder.
+    """Convert an OSError or MemoryError of a block that reads a path to an error for the user.
 
     Args:
         path: The file or folder.

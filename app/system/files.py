@@ -124,7 +124,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces `path` if the block succeeds.
 
     The block must write the temporary file, which does not exist yet. The folder of `path` is made.
-    The disk has the whole new file before the old one is removed. A link keeps its target's place.
+    The disk has the whole new file before the old one is removed. If `path` is a link, its target
+    is replaced.
 
     Args:
         path: The file to make or to replace. It is unchanged if there is an error.
@@ -147,7 +148,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
     """Yield the path of a new empty folder, which replaces `path` if the block succeeds.
 
-    The disk has the whole new folder before the old one is removed.
+    The disk has the whole new folder before the old one is removed. Missing parents are made. If
+    `path` is a link, its target is replaced.
 
     Args:
         path: The folder to make or to replace. It is unchanged if there is an error.
@@ -192,7 +194,8 @@ def remove_folder(path: Path) -> None:
 def sweep(path: str | Path) -> None:
     """Remove temporary files and folders that killed processes left beside a path.
 
-    Only the sole writer of the path may call this: it removes files that are being written, too.
+    A former folder that `replacing_folder` has put aside is not removed. Only the sole writer of
+    the path may call this: it removes files that are being written, too. Errors are ignored.
 
     Args:
         path: The path, whose last part may be a glob pattern.

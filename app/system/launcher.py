@@ -16,12 +16,16 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command to its end, and write its exit code and its `processes.Usage` as JSON.
+    """Run a command to its end, and write its exit code, time and memory to a file.
 
-    The exit code is negative for a signal. This program itself ends with exit code 0.
+    The file is a JSON object of `code` (negative for a signal) and the fields of `processes.Usage`.
+    This program itself ends with exit code 0, whatever the code of the command.
 
     Args:
         arguments: The file to write, then the command.
+
+    Raises:
+        OSError: The command cannot be started (no file is then written), or the file not written.
     """
     result, *command = arguments
     started, clock = time.time(), time.perf_counter()

@@ -30,10 +30,10 @@ class Process:
     Args:
         name: The name of the process, for messages.
         arguments: The arguments after `python`.
-        log: The file for its stderr; None for the stderr of this process. It is emptied first.
+        log: The file for its stderr; None for the stderr of this process. `running` empties it.
         environment: Environment variables that are added to those of this process.
         prints_address: Whether the program prints its address to stdout, and ends when its stdin
-            is closed.
+            is closed. Its stdin and stdout are then pipes, and `input` and `output` not used.
         input: The file for its stdin; by default it is empty.
         output: The file for its stdout; None for `log` or, without a log, this process's stdout.
     """
@@ -89,7 +89,7 @@ class Process:
         self._process.send_signal(number)
 
     def address(self) -> str:
-        """Wait until the process prints its address to stdout, and return that HOST:PORT.
+        """Wait until a process that `prints_address` prints it, and return that HOST:PORT.
 
         Raises:
             RunError: The process ended before.

@@ -112,6 +112,8 @@ class Times(NamedTuple):
 def run(options: ClassifyOptions) -> Result:
     """Run both sides `options.repeats` times with each length of n-grams.
 
+    Texts, predictions and logs are kept only in `options.keep`.
+
     Args:
         options: The settings of the case.
 
@@ -131,7 +133,7 @@ def run(options: ClassifyOptions) -> Result:
         splits = [labelled_corpora.split(texts, kept, repeat) for repeat in range(options.repeats)]
 
         def run_one(name: str, repeat: int) -> dict[str, Any]:
-            """Run a side with a length of n-grams, on the split of the repeat."""
+            """Run a side with its length of n-grams on the split of the repeat; return figures."""
             side, length = names[name]
             folder = kept / f"{side}-{length}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
@@ -166,7 +168,10 @@ def run(options: ClassifyOptions) -> Result:
 
 
 def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any]:
-    """Return the settings of both sides by flag of app.train, for n-grams of up to `length`."""
+    """Return the settings of both sides by flag of app.train; the seed is `repeat + 1`.
+
+    `length` is the value of --word_ngrams.
+    """
     shared = {"dim": options.dim, "epochs": options.epochs, "word_ngrams": length}
     return shared | {"min_count": 1, "buckets": 2_000_000, "seed": repeat + 1}
 
@@ -194,9 +199,10 @@ def _lexrow(job: Job) -> Times:
 
 
 def _fasttext(job: Job) -> Times:
-    """Train by fastText on all cores in one process, and predict in another one.
+    """Train by fastText on all cores in one process; another one writes `job.predictions`.
 
-    The seconds of training are computed from the speed in the last progress line of its log.
+    The seconds of training are computed from the speed in the last progress line of its log. A log
+    without such a line is an IndexError.
     """
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as folder:
         settings = {
@@ -226,7 +232,7 @@ _PEERS = {"fasttext": Peer("fasttext", "fasttext-wheel")}
 
 
 def _measure(side: str, job: Job, bare: processes.Usage) -> dict[str, Any]:
-    """Run a side, and return its figures; `bare` is of a process that imports its library."""
+    """Run a side, and return its figures; `bare` is of a process that only imports its library."""
     times, split = SIDES[side](job), job.split
     peak = max(times.trained.peak_bytes, times.predicted.peak_bytes)
     epochs = job.settings["epochs"]

@@ -58,6 +58,10 @@ def record(
         path: The file.
         words: The number of its words.
         longest: The most words of a line.
+
+    Returns:
+        `files` (the names of the sources without folders), `words`, `bytes` (the size of the file)
+        and `line_words` (`longest`).
     """
     names = [Path(source).name for source in sources]
     return {"files": names, "words": words, "bytes": path.stat().st_size, "line_words": longest}

@@ -51,11 +51,12 @@ class Split(NamedTuple):
 
 
 def read(files: str, labelled: str) -> list[Text]:
-    """Return the texts of one of two flags in order, without empty lines.
+    """Return the texts of one of two flags, one for each line that is not empty, in order.
 
     Args:
-        files: The value of --corpus, or empty.
-        labelled: The value of --labelled, LABEL:FILE,..., or empty.
+        files: The value of --corpus, or empty. A label is a word that begins with `__label__`.
+        labelled: The value of --labelled, LABEL:FILE,..., or empty. The only label of a text is
+            `__label__LABEL`.
 
     Raises:
         UsageError: Both flags or none are given, a flag is no list of files, a line of --corpus
@@ -81,12 +82,16 @@ def read(files: str, labelled: str) -> list[Text]:
 def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
     """Write a tenth of the texts, drawn at random, and the others, as two files.
 
-    The texts to train on are `__label__` lines, in random order. The others have no labels.
+    The texts to train on are `__label__` lines, in random order. The tenth, rounded down, has no
+    labels in its file.
 
     Args:
         texts: The texts.
         folder: The folder for the files, train-N.txt and test-N.txt for repeat N - 1.
-        repeat: The number of the repeat, from 0, which is the seed of the draw.
+        repeat: The number of the repeat, from 0. The seed of the draw is `repeat + 1`.
+
+    Returns:
+        The files, and the labels of the held-out texts.
     """
     order = np.random.default_rng(repeat + 1).permutation(len(texts))
     test, train = ([texts[i] for i in part] for part in np.split(order, [len(texts) // _HELDOUT]))
@@ -99,7 +104,7 @@ def split(texts: Sequence[Text], folder: Path, repeat: int) -> Split:
 
 
 def _words(flag: str, files: str) -> list[list[str]]:
-    """Return the words of each line of the files of a flag, without empty lines."""
+    """Return the words of each line, without empty lines; `files` has the form of --corpus."""
     sources = corpus.resolve(CorpusConfig(corpus=files), flag)
     return list(corpus_lines.read(sources, sys.maxsize))
 

@@ -73,12 +73,13 @@ def watching(look: Callable[[], None], seconds: float) -> Iterator[None]:
     """Call a function in a thread, again and again until the end of the block.
 
     Args:
-        look: The function.
-        seconds: The time between two calls.
+        look: The function. If it raises, it is not called again.
+        seconds: The time before the first call, and between two calls.
     """
     ended = threading.Event()
 
     def watch() -> None:
+        """Call `look` every `seconds` until the block has ended."""
         while not ended.wait(seconds):
             look()
 

@@ -19,7 +19,7 @@ def make_tables(model: Model, optimizer: Optimizer) -> dict[str, DeviceTable]:
 
     Args:
         model: The model.
-        optimizer: The optimizer of the trained tables.
+        optimizer: Gives the slots of the trained tables. Other tables have no slots.
     """
     return {
         name: DeviceTable(
@@ -43,6 +43,7 @@ def fit_seconds(
     ends: list[float] = []
 
     def mark(*_: Any) -> None:
+        """Add the time to `ends`."""
         ends.append(time.perf_counter())
 
     clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)

@@ -17,25 +17,29 @@ def _as_in_training(name: str) -> object:
 
 
 def _train_flags(sides: str = "Lexrow") -> object:
+    """Return a field for more flags of app.train; `sides` are named in its help."""
     return setting("", f"More flags of app.train, for {sides}.")
 
 
 def _folder(what: str) -> str:
+    """Return a field for a folder in which to keep `what` (words for its help)."""
     return setting("", f"A folder in which to keep {what}.", path=True)
 
 
 def _peers(default: str, what: str = "") -> str:
+    """Return a field for comma-separated peers; `what` follows in the help."""
     return setting(default, f"Comma-separated peers to run beside Lexrow{what}; empty runs none.")
 
 
 def _count(default: int, help: str, maximum: int = 1_000_000) -> int:
+    """Return a field for a whole number from 1 to `maximum`."""
     return setting(default, help, bounds=(1, maximum))
 
 
 def _numbers(
     default: str, help: str, least: int = 1, most: int = MOST_ROWS, required: bool = False
 ) -> str:
-    """Return a field for comma-separated whole numbers; see `option_values.numbers`."""
+    """Return a field for whole numbers, comma-separated, at least one of them if `required`."""
     field = setting(default, help, bounds=(least, most), numbers=int)
     return dataclasses.field(default=default, metadata=field.metadata | {"required": required})
 
@@ -49,6 +53,7 @@ class Options:
     plot: str = setting("", "Draw the comparison to this file (.png, .svg or .pdf).", path=True)
 
     def __post_init__(self) -> None:
+        """Raise UsageError if a value is against the rules of its field."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             is_checked = value != "" or field.metadata.get("required", True)
@@ -60,7 +65,7 @@ class Options:
         return {name: value for name, value in vars(self).items() if name not in ("json", "plot")}
 
     def count_runs(self, noun: str = "run") -> str:
-        """Return the words for the number of runs of a side, such as `one run`, for a title.
+        """Return the number of runs for a title, as `one run` or `medians of 3 runs`.
 
         Args:
             noun: The word for a run, in the singular.

@@ -26,7 +26,7 @@ def run(
         log: The file for its output; by default one that is deleted.
 
     Returns:
-        The figures by name, and the time and memory of the process.
+        The figures by name, or only `left_out` (see `answer`); the time and memory of the process.
 
     Raises:
         UsageError: The program ended with exit code 2.
@@ -41,9 +41,10 @@ def run(
 
 
 def answer(measure: Callable[[dict[str, Any]], Any], lacking: tuple[type[Exception], ...] = ()):
-    """Call `measure` with the job in the command line, and write its result to the job's file.
+    """Call `measure` with the job in the command line, and write its result to a file as JSON.
 
-    This is the main function of a program that `run` starts.
+    This is the main function of a program that `run` starts. The field `result` of the job names
+    the file; `measure` does not get it.
 
     Args:
         measure: Called with the job; returns the figures by name, JSON values.

@@ -187,7 +187,7 @@ def make_table(
 
 
 def ratio(measure: Measure, row: Row | None, other: Row | None) -> float | None:
-    """Return the median of a row over that of another; None if either is missing.
+    """Return the median of a row over that of another; None if one is missing or the second is 0.
 
     Args:
         measure: The measure.
@@ -199,7 +199,7 @@ def ratio(measure: Measure, row: Row | None, other: Row | None) -> float | None:
 
 
 def sides_record(table: Table) -> dict[str, Any]:
-    """Return a table of `make_table` for JSON.
+    """Return a table of `make_table` for JSON; only figures that both sides have are compared.
 
     Returns:
         {"sides": {side: {"runs", "median"}}, "compared": {peer: {key: {"ratio", "difference"}}}}
@@ -291,7 +291,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _comparison(measure: Measure, compared: Mapping[str, float | None] | None) -> str:
-    """Return a difference or ratio of `compare` as text; n/a if it is None."""
+    """Return the difference or ratio of `compare`, by the measure, as text; n/a if it is None."""
     if compared is None:
         return "n/a"
     if measure.by_difference:

@@ -64,6 +64,8 @@ def measure_imports(
 ) -> tuple[dict[str, Any], dict[str, processes.Usage]]:
     """Return a description of the machine with the libraries of the sides, and their imports.
 
+    A warning is logged if the machine is busy.
+
     Args:
         names: The sides, `OURS` first.
         known: All peers by name.
@@ -90,7 +92,7 @@ def flags(value: str, fixed: Collection[str]) -> list[str]:
 
     Args:
         value: The value of --train_flags.
-        fixed: The flags that the benchmark sets itself.
+        fixed: The names, without dashes, of the flags that the benchmark sets itself.
 
     Raises:
         UsageError: Quotes are wrong, or a flag is one of `fixed`.
@@ -136,6 +138,8 @@ def train(
 ) -> tuple[processes.Usage, list[dict[str, float]]]:
     """Run app.train to its end with the flags of configs/TASK.cfg, then others that win over them.
 
+    The folder `configs` is that of the current folder.
+
     Args:
         task: The name of the configuration.
         train_flags: Further flags.
@@ -179,7 +183,9 @@ def run(
 
 
 def later_speed(rows: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """Return how much a count grows in a second of training after the first row; None for one row.
+    """Return how much a count grows in a second of training after the first row.
+
+    Return None if there is only one row, or no time between the first and the last.
 
     Args:
         rows: The rows of metrics.jsonl, all with the count and `train_seconds`.
@@ -196,10 +202,13 @@ def mean_between(
     """Return the mean of a value of metrics.jsonl, or None if a row lacks it.
 
     Args:
-        rows: The rows. The value of a row is the mean since the row before.
+        rows: The rows, at least one. The value of a row is the mean since the row before.
         name: The name of the value.
-        by: The name of a count that grows from row to row, over which the mean is.
+        by: The name of a count that grows from row to row, whose growth is the weight of a row.
         start: The count before the first row.
+
+    Raises:
+        ZeroDivisionError: There is no row, or the count did not grow.
     """
     if any(name not in row for row in rows):
         return None

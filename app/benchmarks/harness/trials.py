@@ -55,6 +55,7 @@ def run_jobs(
     """
 
     def run_one(name: str, repeat: int) -> dict[str, Any]:
+        """Run a job with seed `repeat + 1`, or return the reason against it as `left_out`."""
         reason = reason_against(jobs[name])
         return {"left_out": reason} if reason else measure(jobs[name], repeat + 1)
 

@@ -140,7 +140,10 @@ def run(options: PipelineOptions) -> Result:
 
 
 def _make_panels(tables: dict[str, Table]) -> list[Panel]:
-    """Return the panels of examples/s and words/s, then one of the waiting of all sides."""
+    """Return the panels of the speeds of `classifier` and `text`, then one of waiting.
+
+    The last has the sides of `trainer` and `classifier`.
+    """
     rows = [*tables["trainer"].rows, *tables["classifier"].rows]
     waiting = Table("", [WAITING._replace(drawn=True)], rows)
     return [
@@ -151,7 +154,10 @@ def _make_panels(tables: dict[str, Table]) -> list[Panel]:
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
-    """Return the flags of app.train that the benchmark sets, but for the workdir."""
+    """Return the flags of app.train that the benchmark sets; the seed is `repeat + 1`.
+
+    The workdir is not among them.
+    """
     names = ("corpus", "tokenizer", "min_count", "epochs")
     shared = {name: getattr(options, name) for name in names}
     # The vocabulary is that of the text, and the text is read each time.
@@ -161,7 +167,10 @@ def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
 def _train(
     options: PipelineOptions, train_flags: list[str], repeat: int, vocabulary: Path
 ) -> dict[str, Any]:
-    """Run app.train on the whole corpus, and copy its vocabulary."""
+    """Run app.train on the whole corpus, write its vocabulary, and return figures of `steady`.
+
+    The log is a file beside the vocabulary.
+    """
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         flags = [f"--log_seconds={_LOG_SECONDS}", *train_flags]
         settings = {"workdir": workdir, **_shared(options, repeat)}

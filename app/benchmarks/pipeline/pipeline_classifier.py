@@ -113,6 +113,7 @@ class Bag(NamedTuple):
         uniform, glorot = _initial(self.seed)
 
         def head(shape: tuple[int, int]) -> tf.Tensor:
+            """Return the initial row of the head, (1, D + 1): random weights, then a bias of 0."""
             return tf.concat([tf.transpose(glorot((DIM, 1))), tf.zeros((1, 1))], axis=1)
 
         return {"vectors": TableSpec(VOCABULARY, DIM, uniform), "head": TableSpec(1, DIM + 1, head)}

@@ -93,6 +93,7 @@ def _preprocessing(examples: Examples, tokenize: Tokenizer) -> Preprocessing:
     table = lookup_table(examples.vocabulary)
 
     def ids(texts_M: tf.Tensor) -> tf.Tensor:
+        """Return the ids of the tokens of the texts, (M, 20) int32."""
         return tf.reshape(table.lookup(tokenize(texts_M).flat_values), (-1, WORDS))
 
     return ids
@@ -131,7 +132,10 @@ def parallel(examples: Examples) -> tf.data.Dataset:
 def _one_by_one(
     examples: Examples, preprocessing: Preprocessing, parallel_calls: int | None = None
 ) -> tf.data.Dataset:
-    """Return single examples (ids (20,), label) of one epoch, in random order without a seed."""
+    """Return single examples (ids (20,), label) of one epoch, in random order without a seed.
+
+    Each pass has a new order. `parallel_calls` examples are made at a time; None is one.
+    """
     # Shuffled before the preprocessing, so that the first step does not wait for all examples.
     texts = tf.data.Dataset.from_tensor_slices((examples.texts, examples.labels_N))
     return texts.shuffle(len(examples.texts)).map(
@@ -158,6 +162,7 @@ def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Data
     missing = -count % (steps * BATCH)
 
     def rows(texts_M: tf.Tensor, labels_M: tf.Tensor) -> tf.Tensor:
+        """Return the label and the ids of each text, (M, 1 + 20) int32."""
         return tf.concat([labels_M[:, tf.newaxis], ids(texts_M)], axis=1)
 
     texts = tf.data.Dataset.from_tensor_slices((examples.texts, examples.labels_N)).batch(_BLOCK)
@@ -172,6 +177,7 @@ def ours(examples: Examples, epochs: int, steps: int, seed: int) -> tf.data.Data
         return tf.reshape(filled, (-1, steps, BATCH, 1 + WORDS))
 
     def calls(epoch: tf.Tensor) -> tf.data.Dataset:
+        """Return the batches of an epoch, an element for each call."""
         return cached.rebatch(count).map(lambda rows_NL: shuffled(rows_NL, epoch)).unbatch()
 
     batches = tf.data.Dataset.range(epochs).flat_map(calls).prefetch(tf.data.AUTOTUNE)

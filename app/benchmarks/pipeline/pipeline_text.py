@@ -84,11 +84,15 @@ def timed(ids: tf.data.Dataset, passes: int, progress: Progress) -> tuple[float,
 
 
 def _generator(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data.Dataset:
-    """Return a dataset of the ids of a line at a time, read and looked up in Python."""
+    """Return a dataset of the ids of a line at a time, read and looked up in Python.
+
+    As on every side, ids are int32 (M,), and unknown tokens are dropped.
+    """
     split = _in_python(corpus)
     ids = {token: number for number, token in enumerate(known.tokens)}
 
     def lines() -> Iterator[list[int]]:
+        """Yield the ids of each line of the file, without unknown tokens."""
         with open(corpus.corpus, encoding="utf-8") as file:
             for line in file:
                 yield [ids[token] for token in split(line) if token in ids]
@@ -104,9 +108,11 @@ def _in_python(corpus: CorpusConfig) -> Callable[[str], list[str]]:
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
     def tokens(line: tf.Tensor) -> tf.Tensor:
+        """Return the tokens (M,) of a line, both as bytes."""
         return tokenize(line[tf.newaxis]).flat_values
 
     def split(line: str) -> list[str]:
+        """Return the tokens of a line, whose line break is ignored."""
         return [token.decode() for token in tokens(tf.constant(line.rstrip("\n"))).numpy()]
 
     return split
@@ -117,6 +123,7 @@ def _map(corpus: CorpusConfig, known: Vocabulary, progress: Progress) -> tf.data
     tokenize, table = make_tokenizer(corpus), lookup_table(known)
 
     def ids(line: tf.Tensor) -> tf.Tensor:
+        """Return the ids (M,) int32 of a line, without unknown tokens."""
         ids_T = table.lookup(tokenize(line[tf.newaxis]).flat_values)
         return tf.boolean_mask(ids_T, ids_T >= 0)
 

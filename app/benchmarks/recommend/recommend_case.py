@@ -69,6 +69,8 @@ class Job(NamedTuple):
 def run(options: RecommendOptions) -> Result:
     """Run every side `options.repeats` times.
 
+    The vectors and logs are kept only in `options.keep`.
+
     Args:
         options: The settings of the case.
 
@@ -129,7 +131,10 @@ def run(options: RecommendOptions) -> Result:
 
 
 def _measures(tops: Sequence[int]) -> list[Measure]:
-    """Return the measures: each metric for each length of lists, then times and memory."""
+    """Return the measures: each metric for each length in `tops`, then times and memory.
+
+    Of the metrics, pictures show three for the last length.
+    """
     return [
         *(
             report.score_measure(f"{name}@{k}", ".4f", drawn=k == tops[-1] and name in _DRAWN)
@@ -172,7 +177,10 @@ def _lexrow(job: Job) -> dict[str, Any]:
 
 
 def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
-    """Train a model of implicit on all cores in its own process, which saves the vectors."""
+    """Train a model of implicit on all cores in its own process, which saves the vectors.
+
+    `settings` are further ones of the model. Returns the figures that `_lexrow` returns.
+    """
     common = {"factors": job.dim, "random_state": job.seed, "num_threads": machine.cores()}
     spec = {
         "model": model,

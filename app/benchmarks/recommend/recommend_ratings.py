@@ -42,10 +42,15 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
     Args:
         train: The value of --corpus.
         heldout: The value of --heldout.
-        arrays: The file to write, .npz.
+        arrays: The file to write, .npz: `users` and `items`, the ids of the pairs, and `shape`, the
+            numbers of users and items.
+
+    Returns:
+        The pairs. Every user and item of the training pairs has an id.
 
     Raises:
-        UsageError: A file is not possible.
+        UsageError: A file is not possible, or a value is empty.
+        RunError: A file cannot be read.
     """
     config = settings.from_names({"corpus": train, "heldout": heldout, "min_count": 1})
     sources = corpus.resolve(config.corpus)

@@ -88,11 +88,13 @@ _TABLES, _REPLICAS, _FLOAT, _BESIDE_BYTES = 2, 2, 4, 1.5e9
 def run(options: ScalingOptions) -> Result:
     """Run every side `options.repeats` times, then the exchange and the model.
 
+    The workdirs and logs are kept only in `options.keep`.
+
     Args:
         options: The settings of the case.
 
     Raises:
-        UsageError: A number, the corpus or a flag is not possible.
+        UsageError: A number, the corpus or a flag is not possible, or a kept folder exists already.
         RunError: A side failed.
     """
     workers = numbers(options.workers)
@@ -117,6 +119,7 @@ def run(options: ScalingOptions) -> Result:
                 raise UsageError(f"--keep={options.keep}: has {folder.name} already; give another")
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
+            """Train a side with seed `repeat + 1` in a folder that is made; return its figures."""
             folder = folders[side, repeat]
             folder.mkdir(parents=True)
             settings = {name: getattr(options, name) for name in _SETTINGS}
@@ -170,7 +173,10 @@ def _train(
     settings: dict[str, Any],
     folder: Path,
 ) -> dict[str, Any]:
-    """Train one side in a new folder, and return its figures; RunError if it stopped early."""
+    """Train one side with its workdir and log in `folder`, and return its figures and scores.
+
+    Raises RunError if it stopped early.
+    """
     workdir = folder / "workdir"
     settings = settings | {"workdir": workdir}
     with scaling_meter.measuring(workdir / "metrics.jsonl") as marks:
@@ -203,7 +209,10 @@ def _compare_with_one(table: Table) -> None:
 
 
 def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> dict[str, Any]:
-    """Measure the exchange of two replicas with `rows` rows, or return the reason as `left_out`."""
+    """Measure the exchange of two replicas with `rows` rows, or return the reason as `left_out`.
+
+    `workdir` is that of a finished run. The log goes to the folder `kept`.
+    """
     own = (workdir / "vocab.tsv").read_bytes().count(b"\n")
     needed = _TABLES * _REPLICAS * rows * _FLOAT * (options.columns + 1) + _BESIDE_BYTES
     if rows < own:
@@ -217,7 +226,7 @@ def _exchange(options: ScalingOptions, workdir: Path, rows: int, kept: Path) -> 
 
 
 def _show_exchange(exchanged: Sequence[dict[str, Any]]) -> tuple[Table, list[Lines]]:
-    """Return the table of the exchange, and its panel if any size was measured."""
+    """Return the table of the exchange, and a list of its panel, empty if no size was measured."""
     rows = [report.make_row(f"{one['rows']:,} rows", [one], _EXCHANGED) for one in exchanged]
     title = "two replicas on the same batches, for tables of several sizes"
     known = [row for row in rows if not row.left_out]
@@ -228,7 +237,12 @@ def _show_exchange(exchanged: Sequence[dict[str, Any]]) -> tuple[Table, list[Lin
 
 
 def _predict(options: ScalingOptions, workdir: Path, step_words: float) -> dict[str, Any]:
-    """Measure the costs of a step, and predict the speeds of workers."""
+    """Measure the costs of a step in its own process, and predict the speeds of workers from them.
+
+    `workdir` is that of a finished run, `step_words` are words of the corpus in a step of one
+    process. Returns the result of `measure_costs`, `is_measured` (False), `message_seconds` (an
+    option or a constant), `step_words`, and under `reckoned` the result of `predict`.
+    """
     batch, gigabits = options.batch_tokens, numbers(options.gigabits)
     job = {"workdir": str(workdir), "batch_tokens": batch, "columns": options.dim}
     job |= {"workers": numbers(options.modelled), "part": "model"}
@@ -270,7 +284,10 @@ def _model_table(model: Mapping[str, Any], gigabits: Sequence[int], batch: int) 
 
 
 def _model_panels(model: Mapping[str, Any], batch: int) -> list[Lines]:
-    """Return M words/s over the workers, with one process at 1: a panel by strategy and batch."""
+    """Return M words/s over workers: a panel by strategy and batch, a line by speed of the link.
+
+    Each line begins with the measured speed of one process.
+    """
     alone = model["step_words"] / model["step_seconds"] / 1e6
     panels: dict[str, dict[str, dict[int, float]]] = {}
     for one in model["reckoned"]:

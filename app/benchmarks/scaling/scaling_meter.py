@@ -90,9 +90,10 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
         marks: The processor time when these rows were written.
 
     Returns:
-        Figures of the whole run, but: `later_words_per_second` is without the time before the first
-        row, and None if there is one row; `processor_seconds` is for a million words, or None;
-        `exchanged_bytes` and `calls_again` are None if the run has none.
+        `epoch`, `words`, `step_words`, `train_seconds` and `words_per_second` of the whole run;
+        `later_words_per_second`, without the time before the first row, None if there is one row;
+        `processor_seconds` for a million words, or None; and `input_wait` (a share),
+        `exchanged_bytes` (a step) and `calls_again`, each None if a row lacks it.
     """
     logged = [row for row in rows if "train_seconds" in row]  # the others have scores
     last = logged[-1]
@@ -113,7 +114,7 @@ def read_metrics(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> 
 def _processor_seconds(rows: Sequence[Mapping[str, float]], marks: Sequence[Mark]) -> float | None:
     """Return the processor seconds for a million words, from the first mark to the highest.
 
-    None if there are fewer than two marks at rows with `words`.
+    Only marks at rows with `words` are used. Return None if they do not span any words.
     """
     known = [mark for mark in marks if "words" in rows[mark.lines - 1]]
     if not known:

@@ -44,13 +44,20 @@ _STEPS, _POOL, _ROUNDS = 4, 4, 20
 
 
 def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) -> Config:
-    """Return the settings of a run, read from its flags file, with other batches and no cache.
+    """Return the settings of a run, read from its flagfile, with other batches and --cache=none.
+
+    A flag that the file lacks has its default, and without a file all have.
 
     Args:
         folder: The workdir of the run.
         batch_tokens: Tokens of a step.
         steps: Steps of a call.
         micro_batches: Micro-batches of a step.
+
+    Raises:
+        UsageError: The file cannot be read.
+        KeyError: The file has an unknown flag.
+        ValueError: The text of a flag is no number, and the flag needs one.
     """
     fields = settings.fields()
     flags = read_flags(Workdir(folder).flags)
@@ -74,6 +81,9 @@ def make_job(config: Config, columns: int, rows: int = 0) -> Job:
         columns: Columns of the tables.
         rows: The size of the model's vocabulary, at least that of the text; 0 for that of the text.
             Ids that the text does not have never occur, not even as negative samples.
+
+    Raises:
+        UsageError, DamagedError, RunError: The text cannot be used, see `words_data.load_text`.
     """
     place = Workdir(config.run.workdir)
     text = words_data.load_text(config, place, finished=False)
@@ -206,13 +216,16 @@ def measure_exchange(job: dict[str, Any]) -> dict[str, Any]:
 def measure_costs(job: dict[str, Any]) -> dict[str, Any]:
     """Measure the costs of a step of one process: its time, and the rows of a share of its batch.
 
+    It trains new tables; the workdir is only read.
+
     Args:
         job: `workdir` (of a run), `batch_tokens`, `columns` and `workers` (numbers above 1).
 
     Returns:
-        `step_seconds`, `gradient_seconds` (both of one step), and two lists of pairs by number of
-        workers: `rows`, the mean number of unique rows of all tables in one worker's share of a
-        batch, None if the batch cannot be divided; and `left_out`, the reason why it cannot.
+        `step_seconds`, `gradient_seconds` (both of one step), and two lists of pairs of a number of
+        workers and a value: `rows`, for 1 and each of `workers`, the mean number of unique rows of
+        all tables in one worker's share of a batch, None if the batch cannot be divided; and
+        `left_out`, the reason for each None.
 
     Raises:
         RunError: The text has less than one call.

@@ -23,10 +23,10 @@ def dense(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Train one step of the full softmax: all scores at once, a dense gradient, dense Adagrad.
 
-    It updates the table in place, and all rows of it.
+    It updates all rows of the table and of its slot in place.
 
     Args:
-        tables: The tables of `dense_tables`.
+        tables: `output`, a row for each word, with the slot `accumulator`, as wide as the table.
         hidden_ND: The hidden vectors.
         targets_N: The words to predict, int32.
         rate: The learning rate.
@@ -62,9 +62,9 @@ def class_size(words: int) -> int:
 
 
 def copies_tables(words: int, columns: int, slots: Mapping[str, Slot]) -> dict[str, DeviceTable]:
-    """Return the tables of `copies`: a row for each word, and a row for each class.
+    """Return the tables of `copies`: `output`, a row for each word, and `classes`, for each class.
 
-    The last class is filled up with rows that no word has.
+    All rows are zero. The last class is filled up with rows of `output` that no word has.
 
     Args:
         words: The size of the vocabulary.

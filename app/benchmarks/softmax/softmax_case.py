@@ -133,7 +133,10 @@ def run(options: SoftmaxOptions) -> Result:
 
 
 def _make_jobs(options: SoftmaxOptions) -> list[Job]:
-    """Return the jobs by number of targets, vocabulary and side; raise UsageError if none."""
+    """Return the jobs ordered by number of targets, vocabulary and side.
+
+    Raises UsageError for an unknown name, or if there are no losses and no peers.
+    """
     losses = chosen("losses", options.losses, LOSSES, "loss of softmax")
     peers = chosen("peers", options.peers, PEERS, "peer of softmax")
     sizes = numbers(options.vocabularies)
@@ -188,7 +191,10 @@ def _measure(job: Job, seed: int) -> dict[str, Any]:
 
 
 def _make_table(targets: int, rows: list[Row]) -> Table:
-    """Return the table for one number of targets: rows by side, and peers over Lexrow's losses."""
+    """Return the table for one number of targets, with its rows ordered by side.
+
+    Each peer is compared with its loss of `_RATIOS` for the same number of words.
+    """
     sides = list(dict.fromkeys(row.job["side"] for row in rows))
     rows = sorted(rows, key=lambda row: sides.index(row.job["side"]))
     known = {(row.job["side"], row.job["words"]): row for row in rows if not row.left_out}
@@ -202,7 +208,7 @@ def _make_table(targets: int, rows: list[Row]) -> Table:
 
 
 def _lines(table: Table, measure: Measure) -> list[Lines]:
-    """Return a panel of a measure over the words, or an empty list if no side has it."""
+    """Return a list of the panel of a measure over the words; empty if no side has the measure."""
     values: dict[str, dict[int, float]] = {}
     for row in table.rows:
         value = row.median[measure.key]

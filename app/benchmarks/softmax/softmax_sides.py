@@ -163,7 +163,7 @@ def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> l
 def _count_traffic(side: Side, batches: Iterator) -> dict[str, float]:
     """Train up to five steps on tables that count; return the mean rows and bytes of a step.
 
-    The shift is not counted.
+    The shift is not counted. The steps train the tables of the side.
     """
     totals = softmax_traffic.totals()
     tables = {
@@ -194,15 +194,17 @@ class _OutputLayer(NamedTuple):
     dtype: tf.DType
 
     def tables(self) -> dict[str, TableSpec]:
+        """Return the shift and the tables of the output layer."""
         return {"shift": _shift(self.hidden_ND), **self.output.tables()}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the id 0 of the shift, and the ids that the output layer needs."""
         vectors = self.hidden_ND.shape[0]
         lookups = self.output.lookups(batch.data, vectors, batch.seed)
         return {"shift": tf.constant([0]), **lookups}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the loss summed over the targets, with 1 for the number of examples."""
+        """Return the loss summed over the targets, its parts, and 1 as the number of examples."""
         hidden_ND = self.hidden_ND + rows["shift"].values_UD
         targets_N1 = batch.data
         weights_N11 = tf.ones((*targets_N1.shape, 1))
@@ -223,6 +225,7 @@ def _ours(case: Case, settings: ModelConfig) -> Side:
     tables = make_tables(model, rule)
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Make one step of the trainer, and return its loss; see `Step`."""
         seed = tf.stack([tf.constant(0, tf.int64), number])
         batch = Batch(targets_N[:, tf.newaxis], seed)
         return train_step(model, tables, rule, [batch], tf.constant(RATE), number)[0]
@@ -242,7 +245,7 @@ def _dense(case: Case, settings: ModelConfig) -> Side:
 
 
 def _copies(case: Case, settings: ModelConfig) -> Side:
-    """Return the side of `softmax_by_hand.copies`; the settings are not used."""
+    """Return the side of `softmax_by_hand.copies`, with counted traffic; no settings are used."""
     words, columns, rule = len(case.counts_V), case.hidden_ND.shape[1], rowwise_adagrad()
     tables = softmax_by_hand.copies_tables(words, columns, rule.slots)
     run = functools.partial(softmax_by_hand.copies, words=words, optimizer=rule)
@@ -254,6 +257,7 @@ def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) ->
     spec, rule = _shift(case.hidden_ND), rowwise_adagrad()
 
     def train(tables, targets_N: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Call `run` once, train the shift, and return the loss; see `Step`."""
         rate, ids_1 = tf.constant(RATE), tf.constant([0])
         shift_1D = tables["shift"].gather(ids_1)
         loss, by_hidden = run(tables, case.hidden_ND + shift_1D, targets_N, rate, number)
@@ -266,7 +270,7 @@ def _peer(case: Case, tables: dict[str, DeviceTable], run: Callable, traffic) ->
 
 
 def _shift(hidden_ND: tf.Variable) -> TableSpec:
-    """Return the table of one row, at first zero, that is added to all hidden vectors."""
+    """Return the spec of the shift: one row, at first zero, as long as a hidden vector."""
     return TableSpec(1, hidden_ND.shape[1], tf.zeros)
 
 

@@ -16,13 +16,15 @@ def totals() -> dict[str, tf.Variable]:
 
 
 class Counting:
-    """A table that counts its traffic.
+    """A table that adds its traffic to counters: bytes read and written, and rows written.
+
+    Only `assign` counts rows, and only of a table that is no slot. The slots of the table are
+    wrapped, too.
 
     Args:
         table: The table that has the rows.
-        totals: The counters of `totals`.
-        slot: Whether the table is a slot. Of a slot only the bytes are counted. Slots of the
-            table are wrapped, too.
+        totals: The counters of `totals`, shared by all tables of a step.
+        slot: Whether the table is a slot, of which only the bytes are counted.
     """
 
     def __init__(self, table: DeviceTable, totals: Mapping[str, tf.Variable], slot: bool = False):
@@ -35,12 +37,12 @@ class Counting:
         return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the ids, and count their bytes whenever this runs."""
+        """Return the rows of the ids, and add their bytes to `read_bytes`, also within a graph."""
         self._totals["read_bytes"].assign_add(self._bytes(ids_U))
         return self._table.gather(ids_U)
 
     def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of the ids, and count them and their bytes."""
+        """Replace the rows of the ids, and add to `written_bytes` and, unless a slot, to `rows`."""
         self._totals["written_bytes"].assign_add(self._bytes(ids_U))
         if not self._slot:
             self._totals["rows"].assign_add(tf.size(ids_U, tf.int64))

@@ -49,7 +49,7 @@ def run(options: AdamOptions) -> Result:
     bare = programs.import_usage("keras")
 
     def run_one(side: str, repeat: int) -> dict[str, Any]:
-        """Run a side with seed `repeat + 1`; return its figures, or `left_out`."""
+        """Run a side with seed `repeat + 1`; return its figures, or the reason as `left_out`."""
         values = sparse_case.measure(jobs[side], repeat + 1, bare)
         if "left_out" in values:
             return values

@@ -45,6 +45,7 @@ def step(
 
     @tf.function(autograph=False)
     def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Update the rows and slots of the ids, and return the loss before; see `Step`."""
         ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
         rows_UD = _gather(values, ids_U)
         vectors_ND = tf.gather(rows_UD, inverse_N)
@@ -79,6 +80,7 @@ def dense_step(
 
     @tf.function(autograph=False)
     def train(ids: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Update all rows and both moments, and return the loss before; see `Step`."""
         with tf.GradientTape() as tape:
             tape.watch(values)
             loss = tf.reduce_mean(tf.square(tf.gather(values, tf.reshape(ids, [-1])) - target))
@@ -112,6 +114,7 @@ def filled(shape: tuple[int, int], value: float) -> tf.Variable:
 
 
 def _gather(variable: tf.Variable, ids_U: tf.Tensor) -> tf.Tensor:
+    """Return the rows (U, D) of a float32 variable."""
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids_U, dtype=tf.float32)
 
 
@@ -120,6 +123,7 @@ def _gather(variable: tf.Variable, ids_U: tf.Tensor) -> tf.Tensor:
 
 
 def _sgd(x, g, rate, number):
+    """Return the rows of plain SGD, in a tuple."""
     return (x - rate * g,)
 
 
@@ -130,12 +134,16 @@ def _momentum(x, g, m, rate, number):
 
 
 def _adagrad(x, g, a, rate, number):
+    """Return rows and accumulator of Adagrad, which adds 1e-7 to the accumulator in the root."""
     a += tf.square(g)
     return x - rate * g * tf.math.rsqrt(a + 1e-7), a
 
 
 def _rowwise_adagrad(x, g, a, rate, number):
-    """Return rows and accumulator of Adagrad with the mean of a row's squared gradients."""
+    """Return rows and accumulator of Adagrad with one number for each row, without an epsilon.
+
+    The mean of the squared gradients of a row is added to its number.
+    """
     a += tf.reduce_mean(tf.square(g), axis=1, keepdims=True)
     return x - rate * tf.math.rsqrt(a) * g, a
 
@@ -157,7 +165,7 @@ def _adam(x, g, m, v, rate, number):
 
 
 def _adamw(x, g, m, v, rate, number):
-    """Return rows and moments of Adam after a weight decay of 0.004 x rate."""
+    """Return rows and moments of Adam; before it, the rows decay by the factor 1 - 0.004 x rate."""
     return _adam(x - 0.004 * rate * x, g, m, v, rate, number)
 
 

@@ -152,7 +152,8 @@ def run(options: SparseOptions) -> Result:
 def _make_jobs(options: SparseOptions) -> tuple[list[Job], list[Job]]:
     """Return the jobs that compare sides, and the jobs of Lexrow with more and more rows.
 
-    A side without the optimizer has no job. Raises UsageError if there is no job at all.
+    A side without the optimizer has no job. Raises UsageError for an unknown name, or without
+    optimizers and vocabularies.
     """
     optimizers = chosen("optimizers", options.optimizers, HELD, "optimizer")
     known = [side for side in TITLES if side not in OURS]
@@ -203,7 +204,10 @@ def _compare_sides(optimizer: str, sides: dict[str, Row]) -> Table:
 
 
 def _ratios(sides: dict[str, Row]) -> dict[str, float]:
-    """Return the ratios of ms a step by `side / side`, where both are known."""
+    """Return by `side / side` the ratio of the median ms a step, for the pairs of `_RATIOS`.
+
+    A pair without a median of both sides is left out.
+    """
     return {
         f"{one} / {other}": ratio
         for one, other in _RATIOS

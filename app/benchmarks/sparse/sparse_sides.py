@@ -138,9 +138,11 @@ class _SquaredError(NamedTuple):
     target_ND: tf.Tensor
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the data of the batch, which are the ids of `table`."""
         return {"table": batch.data}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the mean squared error, with 1 for the number of examples."""
         vectors_ND = take(rows["table"], tf.float32)
         return tf.reduce_mean(tf.square(vectors_ND - self.target_ND)), tf.constant(1.0)
 
@@ -154,6 +156,7 @@ def _table(optimizer: str, case: Case) -> Side:
 
     @tf.function(autograph=False)
     def train(ids_BT: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Make one step, and return its loss before the update."""
         return train_step(model, {"table": table}, rule, [Batch(ids_BT, None)], rate, number)[0]
 
     return Side(_loop(train, case), table.gather, table.bytes)
@@ -208,7 +211,7 @@ def _target(case: Case) -> tf.Tensor:
 
 
 def _initial(case: Case) -> Callable[[tuple[int, int]], tf.Tensor]:
-    """Return the initializer of the case without temporary copies of the rows."""
+    """Return a function from a shape to the case's initial values, without temporary copies."""
     return lambda shape: compute_in_graph(lambda: case.initial(shape))
 
 
@@ -227,6 +230,7 @@ def _loop(train: sparse_by_hand.Step, case: Case) -> Callable[[int, int], list[f
     done = 0
 
     def blocks(steps: int, count: int) -> list[float]:
+        """Train `count` blocks of `steps` steps, and return the seconds of each block."""
         nonlocal done
         seconds = []
         for _ in range(count):
@@ -260,9 +264,11 @@ def _in_fit(
     )
 
     def blocks(steps: int, count: int) -> list[float]:
+        """Train `count` epochs of `steps` steps, and return the seconds of each epoch."""
         return fit_seconds(model, batches, count, steps)
 
     def gather(ids: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the ids."""
         values = layer.embeddings.value
         return tf.raw_ops.ResourceGather(resource=values.handle, indices=ids, dtype=tf.float32)
 

@@ -128,9 +128,10 @@ def run(options: TablesOptions) -> Result:
 
 
 def _make_jobs(options: TablesOptions) -> list[Job]:
-    """Return a job for each optimizer and side, and of host for each share; none is UsageError.
+    """Return a job for each optimizer and side, and of host for each share of `hot_shares`.
 
     The steps of a block are rounded up to whole chunks. torch has no job with rowwise_adagrad.
+    Raises UsageError for an unknown name, or if there is no job.
     """
     optimizers = chosen("optimizers", options.optimizers, _STATE, "optimizer of tables")
     sides = chosen("sides", options.sides, OURS, "side of tables")
@@ -155,7 +156,10 @@ def _make_jobs(options: TablesOptions) -> list[Job]:
 
 
 def _needed_bytes(job: Job) -> float:
-    """Return the expected memory of the process; rows in a file do not count."""
+    """Return the expected memory of the process in bytes: a constant, table, slots and cache.
+
+    Of `disk`, only the constant counts.
+    """
     table = 0 if job.side == "disk" else _STATE[job.optimizer] * job.rows * job.dim * 4
     return table * (1 + (job.hot or 0) / 100) + _BESIDE_BYTES
 
@@ -163,7 +167,8 @@ def _needed_bytes(job: Job) -> float:
 def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
     """Run a side in its own process; return its figures, or the reason as `left_out`.
 
-    A table in a file is in a temporary folder below `parent`, or in the usual place if it is empty.
+    A table in a file is in a temporary folder below `parent`; if that is empty, below the folder of
+    temporary files.
     """
     program = "tables_torch" if job.side == "torch" else "tables_sides"
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-", dir=parent or None) as folder:

@@ -69,7 +69,7 @@ def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -
         memory before the table was made), and the values of the side.
 
     Raises:
-        RunError: The loss did not fall.
+        RunError: The last loss is not below the first.
     """
     job = Job(**{name: spec[name] for name in Job._fields})
     make, seed, folder = sides[job.side], spec["seed"], spec["folder"]
@@ -131,6 +131,7 @@ def _peak_bytes() -> Iterator[Callable[[], int]]:
     before = most = host_memory.resident_bytes()
 
     def look() -> None:
+        """Raise `most` to the resident memory now, if that is more."""
         nonlocal most
         most = max(most, host_memory.resident_bytes())
 

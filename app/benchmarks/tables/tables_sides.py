@@ -42,17 +42,20 @@ class _SquaredError(NamedTuple):
     case: Case
 
     def tables(self) -> dict[str, TableSpec]:
+        """Return the only table, of the rows and columns of the job."""
         rows, dim, initial = self.case.job.rows, self.case.job.dim, _initial(self.case)
         return {_NAME: TableSpec(rows, dim, initial, by_frequency=True)}
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the data of the batch, which are the ids (N,)."""
         return {_NAME: batch.data}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the `error` of the rows, with 1 for the number of examples."""
         return self.error(rows[_NAME]), tf.constant(1.0)
 
     def error(self, rows: Rows) -> tf.Tensor:
-        """Return half the sum of squared differences from the target."""
+        """Return half the sum of squared differences of the vectors of the ids from the target."""
         return tf.nn.l2_loss(take(rows, tf.float32) - self.case.target_D)
 
 
@@ -81,7 +84,7 @@ def _train(case: Case, **flags: Any) -> Side:
     staging = storage.make_staging(sizes, model, tables, config, device)
 
     def calls() -> Iterator[tf.Tensor]:
-        """Train a call, and yield its loss without waiting for it; see `Side.calls`."""
+        """Train a call, and yield the loss of its first step without waiting; see `Side.calls`."""
         train = None
         for number, (_, ids_SN) in enumerate(staging.prefetch(batches, 0)):
             # Cached tables exist from the first batch on.
@@ -95,10 +98,12 @@ def _train(case: Case, **flags: Any) -> Side:
 
 
 def _optimizer(case: Case) -> Optimizer:
+    """Return the optimizer that the job names, with the default settings of app.train."""
     return OPTIMIZERS[case.job.optimizer](OptimizerConfig())
 
 
 def _initial(case: Case) -> Uniform:
+    """Return the initializer of the rows, uniform between -LIMIT and LIMIT, by the case's seed."""
     return Uniform(LIMIT, case.seed)
 
 
@@ -156,12 +161,13 @@ def _naive(case: Case) -> Side:
         return loss
 
     def calls() -> Iterator[tf.Tensor]:
+        """Train a call, step by step, and yield the loss of its first step."""
         for call, ids_SN in enumerate(case.ids_CSN):
             first = call * len(ids_SN) + 1
             yield [step(ids_N, number) for number, ids_N in enumerate(ids_SN, first)][0]
 
     def values() -> dict[str, float]:
-        """Return the figures since the last call, and start anew."""
+        """Return hits (0), bytes a step and stall since the last call; see `Side.values`."""
         now = time.perf_counter()
         figures = {
             "stage_hit_rate": 0.0,
@@ -190,6 +196,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: The fields of a `Job`, `seed` and `folder`.
+
+    Raises:
+        RunError: The last loss is not below the first.
     """
     values, peak = tables_measure.measure(SIDES, job), gpu_peak_bytes()
     return values if peak is None else {**values, "device_peak_bytes": peak}

@@ -17,7 +17,8 @@ from .tables_measure import LIMIT, RATE, Case, Side
 def embedding(case: Case) -> Side:
     """Return the side of nn.Embedding(sparse=True) and SparseAdam, on the GPU if torch sees one.
 
-    Whatever the job's optimizer, the side uses SparseAdam. On a CPU it has no figures of its own.
+    Whatever the job's optimizer, the side uses SparseAdam. The seed of the case is not used for the
+    initial rows. On a CPU the side has no figures of its own.
 
     Args:
         case: The data.
@@ -43,10 +44,12 @@ def embedding(case: Case) -> Side:
         return loss.detach()
 
     def calls() -> Iterator[torch.Tensor]:
+        """Train a call, step by step, and yield the loss of its first step."""
         for ids_SN in case.ids_CSN:
             yield [step(ids_N) for ids_N in ids_SN][0]
 
     def values() -> dict[str, float]:
+        """Return `device_peak_bytes` of the whole process on a GPU, else an empty dictionary."""
         if device.type == "cpu":
             return {}
         return {"device_peak_bytes": torch.cuda.max_memory_allocated()}

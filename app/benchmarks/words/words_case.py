@@ -85,6 +85,8 @@ class Job(NamedTuple):
 def run(options: WordsOptions) -> Result:
     """Run both sides `options.repeats` times.
 
+    The vectors and logs are kept only in `options.keep`.
+
     Args:
         options: The settings of the case.
 
@@ -103,7 +105,7 @@ def run(options: WordsOptions) -> Result:
         described, bare = trainer.measure_imports(sides, _PEERS)
 
         def run_one(side: str, repeat: int) -> dict[str, Any]:
-            """Run a side in a folder of its own, and score its vectors."""
+            """Run a side in a folder of its own; return its figures, with those of `_scores`."""
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
             job = Job(text, folder, _shared(options, repeat), train_flags)
@@ -127,7 +129,7 @@ def run(options: WordsOptions) -> Result:
 
 
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
-    """Return the settings of both sides by flag of app.train, with a seed for each repeat."""
+    """Return the settings of both sides by flag of app.train; the seed is `repeat + 1`."""
     names = ("model", "loss", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
@@ -182,7 +184,10 @@ def _measure(side: str, job: Job, words: int, bare: processes.Usage) -> dict[str
 
 
 def _scores(vectors: Path) -> dict[str, Any]:
-    """Return the value of every score of a file of vectors, and the details under `scores`."""
+    """Return the value of every score of a word2vec file by name, None if it is undefined.
+
+    The details (`score_report.summary`) are under `scores`. Without gensim there are no scores.
+    """
     scores = score_report.run(word2vec_reader.read(vectors))
     values = {score.name: score.value for score in scores}
     return values | {"scores": score_report.summary(scores)}
