@@ -1,6 +1,6 @@
 """Read files of vectors of word2vec.c, gensim, fastText or GloVe, compressed or not.
 
-The formats are described in `app.exporting.word2vec`. The first bytes of a file show whether it is
+`app.exporting.word2vec` writes the formats and describes them. The first bytes of a file show whether it is
 text or binary and whether it has a header.
 """
 
