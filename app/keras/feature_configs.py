@@ -84,7 +84,8 @@ class FeatureConfig:
         name: The name of the feature, for messages.
         table: The table. Features with the same object share it.
         input_shape: The shape of the ids: (batch,) for one id in each example, (batch, L) for
-            several; None for a dimension of any size. The size of a batch is not checked.
+            several; None for a dimension of any size. The size of a batch is not checked, and of
+            ragged or sparse ids only the rank is; they are not cut off at L.
         output_shape: The shape of the result, which is checked; by default not.
     """
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
@@ -192,7 +193,8 @@ class FeatureEmbedding(keras.layers.Layer):
                 self._check_structure(given, kind)
         ids = keras.tree.flatten(inputs)
         for feature, own_ids in zip(features, ids, strict=True):
-            if not fits(tuple(own_ids.shape), feature.input_shape):
+            shape = tuple(own_ids.shape) if _is_dense(own_ids) else (None,) * len(own_ids.shape)
+            if not fits(shape, feature.input_shape):
                 raise ValueError(
                     f"{self.name}: the ids of feature {feature.name!r} have shape "
                     f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}"
@@ -211,3 +213,10 @@ class FeatureEmbedding(keras.layers.Layer):
                 f"{self.name}: the {kind} do not have the structure of the features, {names}: "
                 f"{error}"
             ) from error
+
+
+def _is_dense(ids: Any) -> bool:
+    """Return whether ids are neither ragged nor sparse; they can be symbolic."""
+    if isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
+        return False
+    return not (getattr(ids, "ragged", False) or getattr(ids, "sparse", False))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,7 @@ from .table_variable import TableVariable
 _PART_BYTES = 16 << 20
 
 
-def load_vectors(
-    layer: RowEmbedding, path: str | os.PathLike, vocabulary: Sequence[str | bytes]
-) -> int:
+def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str | bytes]) -> int:
     """Replace the rows of a layer by the vectors of their words in a file.
 
     The file is one of word2vec, fastText (.vec) or GloVe, text or binary, compressed or not, and
@@ -41,9 +39,12 @@ def load_vectors(
 
     Raises:
         ValueError: The file cannot be read, or its vectors have another number of columns; the
-            vocabulary has more words than the table has rows, or a word twice; or the layer is
-            quantized. If the file is damaged, rows before the damage can be loaded already.
+            vocabulary has more words than the table has rows, or a word twice; or the layer is of
+            another class or quantized. If the file is damaged, rows before the damage can be loaded
+            already.
     """
+    if not isinstance(layer, RowEmbedding):
+        raise ValueError(f"{layer.name} is a {type(layer).__name__}; give a RowEmbedding")
     if layer.quantization_mode:
         raise ValueError(
             f"{layer.name} is quantized to {layer.quantization_mode}; load vectors before that"

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import (
+    SGD,
     FeatureConfig,
     FeatureEmbedding,
     LazyAdam,
@@ -165,6 +166,27 @@ def test_the_configuration_has_each_table_once():
     assert again(DATA)["texts"][1].shape == (BATCH, COLUMNS)
 
 
+def test_a_table_with_an_optimizer_of_its_own():
+    """As the refusal of `TableConfig.optimizer` says."""
+    model = make_model(configs(table="host"))
+    other = {".*/words/embeddings": SGD(1e-4)}
+    optimizers = keras.optimizers.OptimizerMap(LazyAdam(0.1), other)
+    model.compile(keras.optimizers.MultiOptimizer(optimizers), "mse")
+    tables = model.get_layer("features").tables
+    before = {name: table.get_weights()[0] for name, table in tables.items()}
+    fit(model)
+    change = {n: np.abs(t.get_weights()[0] - before[n]).max() for n, t in tables.items()}
+    assert 0 < change["words"] < 1e-3 and change["users"] > 0.1
+
+
+def test_a_saved_model_serves(tmp_path):
+    model = make_model(configs(table="host"))
+    model.export(tmp_path / "serving", verbose=False)
+    ids = [tf.constant(values) for values in keras.tree.flatten(DATA)]
+    loaded = tf.saved_model.load(str(tmp_path / "serving"))
+    np.testing.assert_allclose(loaded.serve(ids), model(ids), rtol=1e-5)
+
+
 def test_no_step_touches_a_whole_table():
     report = audit(make_model(configs()))
     assert "no operation on a whole table" in str(report)
@@ -182,7 +204,7 @@ def test_cached_rows_are_prefetched():
 
 def test_ragged_and_sparse_ids():
     layer = FeatureEmbedding(
-        [FeatureConfig("text", TableConfig("words", WORDS, COLUMNS), (None, None))]
+        [FeatureConfig("text", TableConfig("words", WORDS, COLUMNS), (None, LENGTH))]
     )
     ragged = tf.ragged.constant([[3, 3, 5], [], [9]], dtype=tf.int64)
     (vectors,) = layer([ragged])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.exporting import word2vec
-from app.keras import RowEmbedding, RowEmbeddingReduce, load_vectors, word_vectors
+from app.keras import DynamicEmbedding, RowEmbedding, RowEmbeddingReduce, load_vectors, word_vectors
 from app.types import WordVectors
 from tests.keras import table_models as models
 
@@ -72,6 +72,8 @@ def test_bad_vectors_and_vocabularies(path, tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"words: .*vectors.bin.*; copy or download the file"):
         load_vectors(layer, path, WORDS)
+    with pytest.raises(ValueError, match="users is a DynamicEmbedding; give a RowEmbedding"):
+        load_vectors(DynamicEmbedding(6, "string", name="users"), path, WORDS)
     layer.quantize("int8")
     with pytest.raises(ValueError, match="words is quantized to int8; load vectors before that"):
         load_vectors(layer, path, WORDS)
