@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import DynamicEmbedding, RowEmbedding, StoredRows
+from app.system import host_memory
 from app.tables import row_reads
 from tests.keras import table_models as models
 
@@ -92,6 +94,28 @@ def test_a_saved_model_has_the_trained_rows(change, stored, tmp_path, caplog):
     is_there = isinstance(loaded.layers[0].embeddings_initializer, StoredRows)
     assert is_there == (change == "nothing")
     assert ("initial rows are zeros until weights are loaded" in caplog.text) != is_there
+
+
+@pytest.mark.parametrize("kind", ["device", "host", "file"])
+def test_there_is_no_second_copy(kind, tmp_path):
+    rows = np.lib.format.open_memmap(tmp_path / "v.npy", "w+", np.float32, (500_000, 128))
+    rows[::10_000] = 1.0
+    options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
+    layer = RowEmbedding(*rows.shape, StoredRows(tmp_path / "v.npy"), table=kind, **options)
+    before, sizes, done = host_memory.resident_bytes(), [0], threading.Event()
+
+    def watch():
+        while not done.wait(0.002):
+            sizes.append(host_memory.resident_bytes() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    layer.build()
+    done.set()
+    watcher.join()
+    assert layer(np.array([10_000, 10_001]))[:, 0].numpy().tolist() == [1.0, 0.0]
+    in_memory = 0 if kind == "file" else rows.nbytes
+    assert max(sizes) < in_memory + rows.nbytes / 2
 
 
 def test_bad_rows(tmp_path, stored):
