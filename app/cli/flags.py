@@ -22,7 +22,7 @@ from ..checkpoints import workdir
 from ..config import Config, checks, flagfiles, settings
 from ..config.setting import fault
 from ..errors import RunError, UsageError
-from ..exporting import word2vec_reader
+from ..text import word2vec_reader
 from ..types import WordVectors
 from . import help_text, messages, startup
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
+from .feature_configs import FeatureConfig, TableConfig
+from .feature_embedding import FeatureEmbedding
 from .keras_audit import audit
 from .merged import add_gradients
 from .prefetched_rows import prefetch_rows
@@ -25,8 +27,10 @@ from .softmax_layers import (
     Softmax,
     output_as_loss,
 )
+from .stored_rows import StoredRows
 from .table_metrics import TableMetrics
 from .to_keras import to_keras
+from .word_vectors import load_vectors
 
 __all__ = [
     "NCE",
@@ -35,6 +39,8 @@ __all__ = [
     "AdaptiveSoftmax",
     "ClassSoftmax",
     "DynamicEmbedding",
+    "FeatureConfig",
+    "FeatureEmbedding",
     "Ftrl",
     "HierarchicalSoftmax",
     "LazyAdam",
@@ -45,9 +51,12 @@ __all__ = [
     "RowwiseAdagrad",
     "SampledSoftmax",
     "Softmax",
+    "StoredRows",
+    "TableConfig",
     "TableMetrics",
     "add_gradients",
     "audit",
+    "load_vectors",
     "output_as_loss",
     "prefetch_rows",
     "to_keras",

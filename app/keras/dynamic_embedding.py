@@ -13,12 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.key_index import LFU, LRU
+from ..tables.dynamic.key_memory import key_bytes
 from ..tables.dynamic.keys import KeyMap
 from .backend import refuse_strategy, require_tensorflow
 from .initial_values import by_id
 from .table_variable import TableVariable
 
 _KEY_MAP = "key_map."  # begins the names of the files of the key map in a weights file
+_CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
+_MOST = 2**31 - 2  # rows of a key map
+_FLOAT_BYTES = 4
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -35,8 +40,15 @@ class DynamicEmbedding(keras.layers.Layer):
     Args:
         output_dim: The columns of a row, D.
         key_dtype: "int64" or "string".
-        capacity: The most keys that have a row at the same time. If all rows are taken, one in 16
-            is evicted: the keys seen the fewest times, then those not seen for longest.
+        capacity: The most keys that have a row at the same time, by default 1,000,000. If all rows
+            are taken, one in 16 is evicted.
+        max_bytes: The most memory of the rows and of the map of their keys, in place of
+            `capacity`, or as a further limit. A string counts as 12 bytes. The state of an
+            optimizer is not counted, as the layer does not know it: Adagrad stores as much as the
+            rows take, and `LazyAdam` twice as much.
+        eviction: The rule of eviction: "lfu" for the keys trained in the fewest steps, of these the
+            keys not trained for longest; "lru" for the keys not trained for longest, of these the
+            keys trained in the fewest steps.
         min_count: The number of steps that must train a key before it gets a row.
         max_age: A key that was not trained for this many steps is evicted; 0 for never.
         embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
@@ -51,7 +63,9 @@ class DynamicEmbedding(keras.layers.Layer):
         output_dim: int,
         key_dtype: str = "int64",
         *,
-        capacity: int = 1_000_000,
+        capacity: int | None = None,
+        max_bytes: int | None = None,
+        eviction: str = LFU,
         min_count: int = 1,
         max_age: int = 0,
         embeddings_initializer: Any = "uniform",
@@ -61,8 +75,11 @@ class DynamicEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         if key_dtype not in ("int64", "string"):
             raise ValueError(f"{self.name}: key_dtype={key_dtype!r}; give 'int64' or 'string'")
-        self.output_dim, self.key_dtype, self.capacity = output_dim, key_dtype, capacity
-        self.min_count, self.max_age = min_count, max_age
+        if eviction not in (LFU, LRU):
+            raise ValueError(f"{self.name}: eviction={eviction!r}; give {LFU!r} or {LRU!r}")
+        self.output_dim, self.key_dtype = output_dim, key_dtype
+        self.min_count, self.max_age, self.eviction = min_count, max_age, eviction
+        self.max_bytes, self.capacity = max_bytes, self._count_rows(capacity, max_bytes)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_jit = False  # keys are looked up by Python, which XLA cannot compile
         self.autocast = False
@@ -78,7 +95,9 @@ class DynamicEmbedding(keras.layers.Layer):
                 only, or `capacity` or `min_count` is out of range.
         """
         refuse_strategy(self.name)
-        self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
+        self.key_map = KeyMap(
+            self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
+        )
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
         self.embeddings = TableVariable(table, "embeddings")
@@ -139,10 +158,27 @@ class DynamicEmbedding(keras.layers.Layer):
             "output_dim": self.output_dim,
             "key_dtype": self.key_dtype,
             "capacity": self.capacity,
+            "max_bytes": self.max_bytes,
+            "eviction": self.eviction,
             "min_count": self.min_count,
             "max_age": self.max_age,
             "embeddings_initializer": initializer,
         }
+
+    def _count_rows(self, capacity: int | None, max_bytes: int | None) -> int:
+        """Return the number of rows that both limits allow.
+
+        Raises ValueError if `max_bytes` is not enough for one row.
+        """
+        if max_bytes is None:
+            return _CAPACITY if capacity is None else capacity
+        row_bytes = self.output_dim * _FLOAT_BYTES + key_bytes(self.key_dtype, self.min_count)
+        if max_bytes < row_bytes:
+            raise ValueError(
+                f"{self.name}: max_bytes={max_bytes}, and a row with its key takes {row_bytes} "
+                "bytes; give more"
+            )
+        return int(min(max_bytes // row_bytes, _MOST if capacity is None else capacity))
 
     def _look_up(self, keys: tf.Tensor) -> tf.Tensor:
         """Return the rows of dense keys in the compute dtype; integers are cast to int64.

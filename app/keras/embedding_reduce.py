@@ -51,7 +51,8 @@ class RowEmbeddingReduce(RowEmbedding):
 
         Args:
             inputs: Ids (..., L), dense, ragged in the last axis, or sparse (B, L). A sparse tensor
-                counts only the ids that it has.
+                counts only the ids that it has. Dense ids (B,) are one for each example, and are
+                combined like (B, 1).
             weights: The weight of each id, in the form of the ids; by default 1.
             mask: Whether to count each id, bool, for dense ids; by default all count.
 
@@ -66,6 +67,13 @@ class RowEmbeddingReduce(RowEmbedding):
             raise ValueError(
                 f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
                 f"{_form(inputs)} one; give both in one form"
+            )
+        if _is_vector(inputs):
+            if weights is None and mask is None and not self.mask_zero:
+                return super().call(inputs)  # there is nothing to combine
+            inputs, weights, mask = (
+                None if each is None else tf.expand_dims(each, -1)
+                for each in (inputs, weights, mask)
             )
         ids_N, weights_N, groups_N, shape = self._flatten(inputs, weights, mask)
         if self.mask_zero:
@@ -86,13 +94,14 @@ class RowEmbeddingReduce(RowEmbedding):
         """Return no mask: the masked axis is gone."""
 
     def compute_output_shape(self, input_shape: Any, *_: Any) -> tuple:
-        """Return the shape of the result: the last axis is replaced by the columns.
+        """Return the shape of the result: columns in place of the last axis, but after a batch.
 
         Args:
             input_shape: The shape of the ids.
             *_: The shape of the weights; not used.
         """
-        return (*input_shape[:-1], self.output_dim)
+        batch = input_shape if len(input_shape) == 1 else input_shape[:-1]
+        return (*batch, self.output_dim)
 
     def compute_output_spec(self, inputs: Any, *_: Any, **__: Any) -> keras.KerasTensor:
         """Return the shape and dtype of the result, as a symbolic tensor.
@@ -143,6 +152,11 @@ def _form(tensor: Any) -> str:
     if isinstance(tensor, tf.SparseTensor):
         return "sparse"
     return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
+
+
+def _is_vector(inputs: Any) -> bool:
+    """Return whether dense ids have the axis of the batch only."""
+    return _form(inputs) == "dense" and tf.convert_to_tensor(inputs).shape.rank == 1
 
 
 def _weighted_sums(

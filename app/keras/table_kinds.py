@@ -20,11 +20,12 @@ from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.sections import read_header
 from ..tables.disk.table_file import TableFile
-from ..tables.initial import Initial
+from ..tables.initial import Constant, Initial, Unwritten
 from ..tables.read_through import ReadThroughTable
 from ..types import HOST
 from .backend import in_place
 from .initial_values import by_id
+from .stored_rows import StoredRows
 
 
 def _on_host(layer: Any) -> Table:
@@ -48,7 +49,7 @@ def _in_file(layer: Any) -> Table:
     path = Path(layer.table_file)
     _check_file(layer, path)
     shape = layer.input_dim, layer.output_dim
-    initial = by_id(layer.embeddings_initializer)
+    initial = _by_id(layer)
     try:
         file = TableFile(path, layer.table_id, resume=False)
         table = FileTable(file, "embeddings", *shape, initial, _dtype(layer))
@@ -90,7 +91,7 @@ def check_kind(layer: Any) -> None:
     if layer.hot_rows is not None:
         _check_hot_rows(layer)
     if layer.table == "file":
-        by_id(layer.embeddings_initializer)
+        _by_id(layer)
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot use the
     # map of a cache, which is in host memory.
     layer.supports_jit = layer.table == "device" or (
@@ -107,9 +108,15 @@ def make_table(layer: Any) -> Table:
         layer: The `RowEmbedding`, whose table is not "device".
 
     Raises:
-        ValueError: The file of the table cannot be used.
+        ValueError: The file of the table, or of its initial rows, cannot be used.
     """
+    stored = layer.embeddings_initializer
+    if isinstance(stored, StoredRows):
+        stored.check_shape((layer.input_dim, layer.output_dim))
     table = TABLES[layer.table](layer)
+    if isinstance(stored, StoredRows):
+        for part, rows_UD in stored.parts():
+            table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
     if layer.hot_rows and layer.table == "host" and host_is_near():
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
         return table
@@ -148,8 +155,20 @@ def check_is_variable(layer: Any, feature: str) -> None:
         raise ValueError(f"{layer.name}: {feature} needs table='device', not {layer.table!r}")
 
 
+def _by_id(layer: Any) -> Initial:
+    """Return the initial values of a layer by id; zeros for `StoredRows`, which follow later."""
+    if isinstance(layer.embeddings_initializer, StoredRows):
+        return Constant(0.0)
+    return by_id(layer.embeddings_initializer)
+
+
 def _whole(layer: Any) -> Initial:
-    """Return the initial values of a layer, made as a whole as Keras makes them, in its dtype."""
+    """Return the initial values of a layer, made as a whole as Keras makes them, in its dtype.
+
+    There are none yet for `StoredRows`, which follow later.
+    """
+    if isinstance(layer.embeddings_initializer, StoredRows):
+        return Unwritten()
     initializer = keras.initializers.get(in_place(layer.embeddings_initializer))
     return lambda shape: initializer(shape, dtype=layer.variable_dtype)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
-from .initial import Constant, Initial
+from .initial import Constant, Initial, Unwritten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
     so: the result has a method `rows`. Else the result is a function that makes the whole table and
     takes the rows of the shard. XLA must not compile that, because it draws other random numbers.
     """
-    if initial is tf.zeros or isinstance(initial, Constant):
+    if initial is tf.zeros or isinstance(initial, Constant | Unwritten):
         return initial
     if hasattr(initial, "rows"):
         return _ShardValues(initial, plan, shard)

@@ -12,7 +12,8 @@ import pytest
 from gensim.models import KeyedVectors
 
 from app.errors import RunError, UsageError
-from app.exporting import word2vec, word2vec_reader
+from app.exporting import word2vec
+from app.text import word2vec_reader
 from app.types import WordVectors
 
 

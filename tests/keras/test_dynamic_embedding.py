@@ -83,6 +83,46 @@ def test_survivors_of_an_eviction_keep_their_rows_and_slots():
     np.testing.assert_array_equal(layer(np.arange(4)), before)
 
 
+@pytest.mark.parametrize(("eviction", "kept"), [("lfu", [0, 1]), ("lru", [6, 7])])
+def test_the_rule_of_eviction(eviction, kept, tmp_path):
+    """Keys 0 and 1 are seen in the most steps, 6 and 7 in the last one."""
+    model = make_model(capacity=8, optimizer=LazyAdam(0.1), eviction=eviction)
+    for keys_1L in (*[[0, 1, 0, 1]] * 3, [2, 3, 4, 5], [4, 5, 6, 7]):
+        model.train_on_batch(np.array([keys_1L]), np.ones((1, 1)))
+    layer = model.layers[0]
+    before = layer(np.arange(8)).numpy()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for trained in (model, loaded):
+        trained.train_on_batch(np.array([[100, 101, 102, 103]]), np.ones((1, 1)))
+    assert models.state(loaded) == models.state(model)
+    assert loaded.layers[0].eviction == eviction
+    np.testing.assert_array_equal(loaded.layers[0].key_map.keys(), layer.key_map.keys())
+    in_use = layer.key_map.keys().tolist()
+    assert set(kept) < set(in_use) and len(in_use) == 8
+    survivors = [key for key in in_use if key < 100]
+    np.testing.assert_array_equal(layer(np.array(survivors)), before[survivors])
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+@pytest.mark.parametrize("min_count", [1, 2])
+def test_a_table_takes_the_bytes_that_it_may(key_dtype, min_count):
+    allowed = 3_000_000
+    layer = DynamicEmbedding(16, key_dtype, max_bytes=allowed, min_count=min_count)
+    layer.build()
+    new = np.arange(layer.capacity)
+    if key_dtype == "string":  # of 12 bytes
+        new = np.array([b"%12d" % key for key in new], object)
+    for _ in range(min_count):
+        layer.embeddings.table.see(new, np.ones(len(new), int))
+    assert len(layer.key_map) == layer.capacity
+    choice = 24 * layer.capacity  # while rows are chosen to be evicted
+    assert layer.embeddings.table.bytes() + choice == pytest.approx(allowed, rel=1e-3)
+    again = DynamicEmbedding.from_config(layer.get_config())
+    assert again.capacity == layer.capacity and again.max_bytes == allowed
+    assert DynamicEmbedding(16, max_bytes=allowed, capacity=9).capacity == 9
+
+
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(key_dtype, tmp_path):
     model = make_model(key_dtype, embeddings_initializer="uniform", min_count=2)
@@ -142,6 +182,10 @@ def test_a_batch_with_more_keys_than_rows():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="key_dtype='float'; give 'int64' or 'string'"):
         DynamicEmbedding(3, "float")
+    with pytest.raises(ValueError, match="users: eviction='fifo'; give 'lfu' or 'lru'"):
+        DynamicEmbedding(3, eviction="fifo", name="users")
+    with pytest.raises(ValueError, match="users: max_bytes=9, and a row with its key takes 68"):
+        DynamicEmbedding(3, max_bytes=9, name="users")
     with (
         tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
         pytest.raises(ValueError, match="users has one copy of its rows, and MirroredStrategy"),

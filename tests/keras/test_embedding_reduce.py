@@ -73,6 +73,22 @@ def test_more_axes():
     np.testing.assert_array_equal(layer(ids), tf.reshape(layer(IDS), (2, 2, COLUMNS)))
 
 
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_one_id_for_each_example(combiner):
+    layer, ids = make_layer(combiner), IDS[:, 0]
+    rows = layer.get_weights()[0][ids]
+    np.testing.assert_array_equal(layer(ids), rows)
+    np.testing.assert_allclose(layer(ids), layer(ids[:, np.newaxis]), rtol=1e-6)
+    weighted = rows * WEIGHTS[:, :1] if combiner == "sum" else rows
+    np.testing.assert_allclose(layer(ids, WEIGHTS[:, 0]), weighted, rtol=1e-6)
+    masked = layer(ids, mask=np.array([True, False, True, True]))
+    np.testing.assert_allclose(masked, rows * [[1], [0], [1], [1]], rtol=1e-6)
+    assert layer(keras.Input((), dtype="int32")).shape == (None, COLUMNS)
+    padded = make_layer(combiner, mask_zero=True)
+    np.testing.assert_array_equal(padded(np.array([0, 3]))[0], np.zeros(COLUMNS))
+    assert padded(np.zeros(0, np.int64)).shape == (0, COLUMNS)
+
+
 def test_it_trains_in_a_functional_model_and_is_saved(tmp_path):
     inputs = keras.Input((None,), dtype="int64")
     layer = RowEmbeddingReduce(ROWS, COLUMNS, table="host", combiner="sqrtn")

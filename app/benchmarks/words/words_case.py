@@ -27,9 +27,8 @@ from typing import Any, NamedTuple
 from ... import __name__ as PACKAGE
 from ...config import CorpusConfig
 from ...evaluation import score_report
-from ...exporting import word2vec_reader
 from ...system import processes
-from ...text import corpus
+from ...text import corpus, word2vec_reader
 from ..harness import corpus_lines, machine, programs, report, trainer, trials
 from ..harness.options import WordsOptions
 from ..harness.report import Measure, Result

@@ -15,6 +15,8 @@ _CELLS_PER_ROW = 2
 _MAX_REMOVED = 8  # the index is rebuilt when one cell in 8 is marked as removed
 _BLOCK = 1 << 20
 _FREE, _REMOVED = 0, -1
+# Rules of eviction: first the rows seen the fewest times, or first those not seen for longest.
+LFU, LRU = "lfu", "lru"
 
 
 class KeyIndex:

@@ -13,7 +13,7 @@ from ...system.checked_files import damaged, read_json
 from .. import arrays
 from ..initial import fingerprints
 from .key_files import INT64, SHAPE, STATE, STRING, read_arrays
-from .key_index import KeyIndex, select_least
+from .key_index import LFU, KeyIndex, select_least
 from .key_memory import COUNTERS_PER_ROW, STRING_BYTES
 from .sketch import MAX_COUNT, Sketch
 
@@ -43,7 +43,7 @@ class KeyMap:
     """A map from at most V keys, all int64 or all strings, to the rows 0 .. V - 1.
 
     Its memory is bounded: a key without a row is at most counted in a sketch. When all rows are
-    taken, one in 16 is evicted: the rows seen the fewest times, then those not seen for longest.
+    taken, one in 16 is evicted by the rule `eviction`.
 
     Args:
         capacity: The number of rows, V, below 2^31 - 1.
@@ -51,6 +51,7 @@ class KeyMap:
         min_sightings: The number of sightings after which a key gets a row, from 1 to 255.
         max_age: A row not seen for more steps is evicted, at most an eighth later; 0 for never.
         pinned: Rows seen in this many steps before the current one are never evicted.
+        eviction: `LFU` or `LRU`; among rows that are equal by one rule, the other decides.
     """
 
     remedy = (
@@ -64,6 +65,7 @@ class KeyMap:
         min_sightings: int = 1,
         max_age: int = 0,
         pinned: int = 0,
+        eviction: str = LFU,
     ):
         if not 0 < capacity < 2**31 - 1 or not 1 <= min_sightings <= MAX_COUNT:
             raise ValueError(f"no map has {capacity} rows, or admits after {min_sightings}")
@@ -75,6 +77,7 @@ class KeyMap:
         self._string_bytes = 0
         self.counts_V = np.zeros(capacity, np.int64)
         self._last_V = np.zeros(capacity, np.int64)
+        self._evict_by = (self.counts_V, self._last_V)[:: 1 if eviction == LFU else -1]
         self._free, self._swept = np.zeros(0, np.int64), 0
         self._sketch = Sketch(COUNTERS_PER_ROW * capacity) if min_sightings > 1 else None
 
@@ -128,7 +131,6 @@ class KeyMap:
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
         kept_from = min(steps_U.min(initial=step), step - self._pinned)
         self._require_rows(len(new), rows_U[known], kept_from)
-
         if self._sketch is not None:
             self._sketch.store(*counted)
         self.counts_V[rows_U[known]] += sightings_U[known]
@@ -214,8 +216,7 @@ class KeyMap:
     def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
         """Replace the whole content by the result of `read_arrays`, and rebuild the index."""
         used, self.used = self.used, state["used"]
-        self.step, self._swept = state["step"], state["swept"]
-        self._free = parts["free"]
+        self.step, self._swept, self._free = state["step"], state["swept"], parts["free"]
         for of_V, saved in ((self.counts_V, parts["counts"]), (self._last_V, parts["last"])):
             of_V[: self.used], of_V[self.used : used] = saved, 0
         if self._sketch is not None:
@@ -280,8 +281,7 @@ class KeyMap:
         if missing > 0:
             idle = self._idle(kept_from)
             count = min(max(missing, self.capacity // _EVICTED_SHARE), len(idle))
-            evicted = self._drop(select_least(idle, (self.counts_V, self._last_V), count))
-            rows = np.concatenate([rows, evicted])
+            rows = np.concatenate([rows, self._drop(select_least(idle, self._evict_by, count))])
         return rows
 
     def _idle(self, before: int) -> np.ndarray:

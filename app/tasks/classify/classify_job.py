@@ -19,11 +19,11 @@ from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
-from ...exporting import word2vec_reader
 from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...tables.base import Table
+from ...text import word2vec_reader
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Job, TrainingData

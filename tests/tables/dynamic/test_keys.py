@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.errors import RunError
-from app.tables.dynamic.key_index import KeyIndex
+from app.tables.dynamic.key_index import LRU, KeyIndex
 from app.tables.dynamic.key_memory import key_bytes
 from app.tables.dynamic.keys import INT64, STRING, KeyMap
 from app.tables.dynamic.sketch import Sketch
@@ -141,7 +141,10 @@ def many_steps(seed, steps=120):
 
 
 @both
-@pytest.mark.parametrize("policy", [{}, {"max_age": 24}, {"pinned": 1}])
+@pytest.mark.parametrize(
+    "policy",
+    [{}, {"max_age": 24}, {"pinned": 1}, {"eviction": LRU}, {"eviction": LRU, "pinned": 1}],
+)
 def test_it_follows_its_rules_for_long(kind, policy):
     """A slow map that does one key at a time, of the same rules."""
     keys, held, free, used, swept, steps = KeyMap(30, kind, **policy), {}, [], 0, 0, 120
@@ -160,7 +163,8 @@ def test_it_follows_its_rules_for_long(kind, policy):
         new = [(name, count) for name, count in given if name not in held]
         missing = max(len(new) - (30 - len(held)), 0)
         idle = [n for n, entry in held.items() if entry[2] < step - policy.get("pinned", 0)]
-        idle.sort(key=lambda name: (held[name][1], held[name][2], held[name][0]))
+        first, second = (2, 1) if "eviction" in policy else (1, 2)
+        idle.sort(key=lambda name: (held[name][first], held[name][second], held[name][0]))
         gone += sorted(held.pop(name)[0] for name in idle[:missing])
         assert found.evicted_rows.tolist() == gone
         free += gone

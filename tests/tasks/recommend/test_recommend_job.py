@@ -11,11 +11,11 @@ import tensorflow as tf
 from app.checkpoints.workdir import Workdir, write_flags
 from app.config import checks, settings
 from app.errors import UsageError
-from app.exporting import word2vec_reader
 from app.tasks import trained_vectors
 from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
 from app.tasks.recommend.ranking_metrics import Ranker
+from app.text import word2vec_reader
 from app.training import loop
 from app.training.run import check_flags
 

@@ -1,7 +1,7 @@
 """Read files of vectors of word2vec.c, gensim, fastText or GloVe, compressed or not.
 
-The formats are described in `app.exporting.word2vec`. The first bytes of a file show whether it is
-text or binary and whether it has a header.
+`app.exporting.word2vec` writes the formats and describes them. The first bytes of a file show
+whether it is text or binary and whether it has a header.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,37 +63,11 @@ def read(path: str | Path) -> WordVectors:
         UsageError: The file is missing, malformed or truncated, or more than a million rows repeat
             an earlier word.
     """
-    decompress = opener(path, plain=contextlib.nullcontext)
-    try:
-        with open_stream(path) as raw, decompress(raw) as stream:
-            # A pipe can be read only once, so the reader of rows gets these first bytes as well.
-            start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-            layout, start = _detect_layout(path, start, stream)
-            file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
-            words, matrix = _collect(path, file, layout)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
-    except OSError as error:  # bz2 reports damage as an OSError without a strerror
-        reason = error.strerror or f"{error}; {_AGAIN}"
-        raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
-    return WordVectors(words, matrix)
-
-
-def _collect(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[str], np.ndarray]:
-    """Return the words of all rows, each once, and their numbers (V, D) float32.
-
-    Of a repeated word the first row is used; the number of the other rows is logged.
-
-    Raises:
-        UsageError: See `read`.
-    """
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
     count = 0
-    for token, row in (_binary_rows if layout.binary else _text_rows)(path, file, layout):
-        count += 1
-        word = token.decode("utf-8", "replace")
+    for count, (word, row) in enumerate(rows(path), 1):
         if word not in words:
             words[word] = None
             numbers += row
@@ -101,16 +76,48 @@ def _collect(path: str | Path, file: BinaryIO, layout: _Layout) -> tuple[list[st
                 f"{path}, row {count}: more than {_MOST_REPEATED:,} rows repeat an earlier word; "
                 f"{_REMEDY}"
             )
+    if count > len(words):
+        logging.warning("%d rows repeat an earlier word: left out", count - len(words))
+    matrix = np.frombuffer(numbers, "<f4").reshape(len(words), -1)
+    return WordVectors(list(words), matrix.astype(np.float32, copy=False))
+
+
+def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Read a file of vectors row by row.
+
+    Args:
+        path: As for `read`.
+
+    Yields:
+        Each word, also a repeated one, and its numbers as bytes of little-endian float32. All rows
+        have as many numbers.
+
+    Raises:
+        UsageError: As for `read`, but for rows that repeat a word. Rows before the damage have then
+            been given.
+    """
+    decompress = opener(path, plain=contextlib.nullcontext)
+    count = 0
+    try:
+        with open_stream(path) as raw, decompress(raw) as stream:
+            # A pipe can be read only once, so the reader of rows gets these first bytes as well.
+            start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+            layout, start = _detect_layout(path, start, stream)
+            file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
+            parse = _binary_rows if layout.binary else _text_rows
+            for token, row in parse(path, file, layout):
+                count += 1
+                yield token.decode("utf-8", "replace"), row
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
+    except OSError as error:  # bz2 reports damage as an OSError without a strerror
+        reason = error.strerror or f"{error}; {_AGAIN}"
+        raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
     if layout.rows is not None and count < layout.rows:
         raise UsageError(
             f"{path}: ends after {count} of the {layout.rows} rows that its first line announces"
             f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
         )
-    if count > len(words):
-        logging.warning("%d rows repeat an earlier word: left out", count - len(words))
-    dtype = "<f4" if layout.binary else np.float32
-    matrix = np.frombuffer(numbers, dtype).reshape(len(words), layout.columns)
-    return list(words), matrix.astype(np.float32, copy=False)
 
 
 class _Joined(io.RawIOBase):
@@ -173,7 +180,7 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
 
 
 def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the word of each row of a text file, and its numbers as bytes of native float32.
+    """Yield the word of each row of a text file, and its numbers as little-endian float32.
 
     Empty lines are skipped. Lines after the announced rows are ignored, with a warning.
 
@@ -198,6 +205,8 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
             )
+        if sys.byteorder == "big":
+            row.byteswap()
         count += 1
         yield token, row.tobytes()
 
