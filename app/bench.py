@@ -16,6 +16,7 @@ from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
 from .benchmarks.harness import machine, picture, report
+from .benchmarks.harness.keras_options import KerasOptions
 from .benchmarks.harness.options import (
     AdamOptions,
     ClassifyOptions,
@@ -37,6 +38,7 @@ from .system.files import replacing
 CASES: dict[str, type[Options]] = {
     "words": WordsOptions,
     "sparse": SparseOptions,
+    "keras": KerasOptions,
     "softmax": SoftmaxOptions,
     "tables": TablesOptions,
     "pipeline": PipelineOptions,

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import RunError
 from ...system import host_memory
 from ..harness.machine import watching
+from ..harness.zipf import zipf_ids
 from .tables_case import STEPS, Job
 
 RATE = 0.01  # the speed of no side depends on the rate
@@ -106,9 +107,7 @@ def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
         folder: A folder for files; it is only stored.
     """
     random = np.random.default_rng(seed)
-    cumulative_V = np.cumsum(1 / np.arange(1, job.rows + 1))
-    drawn_CSN = random.random((calls, STEPS, job.ids)) * cumulative_V[-1]
-    ids_CSN = np.searchsorted(cumulative_V[:-1], drawn_CSN, side="right").astype(np.int32)
+    ids_CSN = zipf_ids(random, job.rows, (calls, STEPS, job.ids))
     target_D = random.random(job.dim, dtype=np.float32)
     return Case(job, ids_CSN, target_D, seed, folder)
 

@@ -34,7 +34,7 @@ from ...training import cache_size
 from ...training.step import lookup_function, train_function
 from ...types import Batch, Rows
 from ..harness import programs
-from ..harness.measured_steps import gpu_peak_bytes
+from ..harness.measured_steps import gpu_peak_bytes, split_processor
 from . import tables_measure
 from .tables_case import STEPS
 from .tables_measure import LIMIT, RATE, Case, Side
@@ -134,10 +134,7 @@ def _disk(case: Case) -> Side:
 
 def _sharded(case: Case) -> Side:
     """Return the side of a table over all GPUs, or over two new logical devices of the CPU."""
-    if not tf.config.list_physical_devices("GPU"):
-        halves = [tf.config.LogicalDeviceConfiguration()] * 2
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, halves)
+    split_processor()
     devices, slots = sharded.local_devices(), _optimizer(case).slots
     table = sharded.make(case.job.rows, case.job.dim, _initial(case), devices, slots=slots)
     return _train(case, table, devices[0])
