@@ -15,7 +15,7 @@ from ...models.base import Model
 from ...optimizers.base import Optimizer
 from ...tables.device import DeviceTable
 
-_BLOCKS = 5
+TIMED_BLOCKS = 5
 # A slow side makes fewer steps, such that a block takes about this time.
 _BLOCK_SECONDS = 3.0
 _FEWEST_STEPS = 3
@@ -73,7 +73,7 @@ def measure_blocks(blocks: Callable[[int, int], list[float]], most: int) -> dict
     """
     guess = blocks(_FEWEST_STEPS, 2)[-1] / _FEWEST_STEPS
     steps = min(most, max(_FEWEST_STEPS, round(_BLOCK_SECONDS / guess)))
-    _, *seconds = blocks(steps, 1 + _BLOCKS)
+    _, *seconds = blocks(steps, 1 + TIMED_BLOCKS)
     blocks_ms = [1000 * block / steps for block in seconds]
     return {"step_ms": statistics.median(blocks_ms), "blocks_ms": blocks_ms, "block_steps": steps}
 

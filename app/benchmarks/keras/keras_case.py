@@ -18,8 +18,9 @@ The figures of a side:
 
 - steps a second, and ms a step: the median over blocks of steps, without compilation and the first
   use of memory. A block is an epoch, with all that Keras does for it;
-- peak memory: the most resident memory of the process, TensorFlow included. Parts of a table in a
-  file that the system holds in memory count;
+- peak memory: the most resident memory of the process, with the code of TensorFlow and, of a table
+  in a file, with the parts that the system holds in memory as long as there is room;
+- without files: the same without both of them, read every 0.02 s;
 - table and slots: the rows and both moments, of a dynamic table of the rows in use only;
 - above them: the peak memory without table and slots. Caches are in it;
 - on a GPU, the peak of its memory.
@@ -43,6 +44,7 @@ MEASURES = (
     SPEED,
     Measure("step_ms", "ms a step", ",.1f", better="lower"),
     Measure("peak_bytes", "peak, GB", ",.2f", per=1e9, better="lower", drawn=True),
+    Measure("own_peak_bytes", "without files", ",.2f", per=1e9, better="lower"),
     Measure("state_bytes", "table and slots", ",.2f", per=1e9),
     Measure("above_bytes", "above them, GB", ",.2f", per=1e9, better="lower"),
     Measure("device_peak_bytes", "of the GPU", ",.2f", per=1e9, better="lower"),

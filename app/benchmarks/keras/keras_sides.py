@@ -20,14 +20,19 @@ from ...keras import (
     prefetch_rows,
 )
 from ..harness import programs
-from ..harness.measured_steps import fit_seconds, gpu_peak_bytes, measure_blocks, split_processor
+from ..harness.measured_steps import (
+    TIMED_BLOCKS,
+    fit_seconds,
+    gpu_peak_bytes,
+    measure_blocks,
+    split_processor,
+)
+from ..harness.peak_memory import peak_without_files
 from .keras_batches import make_batches
 from .keras_job import PEERS, PREFETCH_STEPS, Job, TableSize, read_job
 from .keras_models import MODELS
 
 RATE = 0.001  # of Adam; the speed of no side depends on it
-# Batches beside those of the timed blocks: a first block that is not timed.
-_BLOCKS = 6
 
 
 def measure(values: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +43,8 @@ def measure(values: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         The figures of `measure_blocks`, `state_bytes` (of all variables of the model and of its
-        optimizer, without caches) and `device_peak_bytes` (of a GPU, else None).
+        optimizer, without caches), `own_peak_bytes` (the peak memory without mapped files) and
+        `device_peak_bytes` (of a GPU, else None).
 
     Raises:
         RunError: A vector of the first batch did not change, or not to finite numbers.
@@ -46,9 +52,16 @@ def measure(values: dict[str, Any]) -> dict[str, Any]:
     job = read_job(values)
     if job.side == "sharded":
         split_processor()
-    keras.utils.set_random_seed(values["seed"])
-    batches = make_batches(job, _BLOCKS * job.steps, values["seed"])
-    embed = functools.partial(LAYERS[job.side], job, Path(values["folder"]))
+    with peak_without_files() as peak:
+        figures = _train(job, values["seed"], Path(values["folder"]))
+    return figures | {"own_peak_bytes": peak(), "device_peak_bytes": gpu_peak_bytes()}
+
+
+def _train(job: Job, seed: int, folder: Path) -> dict[str, Any]:
+    """Train a side; return the figures of `measure_blocks`, and `state_bytes`."""
+    keras.utils.set_random_seed(seed)
+    batches = make_batches(job, (1 + TIMED_BLOCKS) * job.steps, seed)
+    embed = functools.partial(LAYERS[job.side], job, folder)
     built = MODELS[job.model](job.tables, embed)
     optimizer = keras.optimizers.Adam if job.side in PEERS else LazyAdam
     jit_compile = True if job.side.endswith("_jit") else "auto"
@@ -62,10 +75,8 @@ def measure(values: dict[str, Any]) -> dict[str, Any]:
     )
     _check(job, before, _read(built.vectors, first))
     variables = [*built.model.variables, *built.model.optimizer.variables]
-    return figures | {
-        "state_bytes": sum(int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in variables),
-        "device_peak_bytes": gpu_peak_bytes(),
-    }
+    state = sum(int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in variables)
+    return figures | {"state_bytes": state}
 
 
 def _read(vectors: keras.Model, inputs: dict[str, tf.Tensor]) -> list[np.ndarray]:

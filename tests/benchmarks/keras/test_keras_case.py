@@ -27,7 +27,7 @@ def ran(monkeypatch):
         jobs.append(job)
         assert Path(job["folder"]).is_dir()
         values = {"step_ms": TIMES.get(job["side"], 20.0), "state_bytes": 12 * 10**8}
-        values |= {"device_peak_bytes": None}
+        values |= {"device_peak_bytes": None, "own_peak_bytes": 16 * 10**8}
         Path(job["result"]).write_text(json.dumps(values))
         return processes.Usage(0.0, 1.0, 2 * 10**9)
 
@@ -78,7 +78,7 @@ def test_the_record_is_whole(ran):
     assert ratios["device"] == {"speed_of_keras": 80, "speed_of_keras_jit": 40}
     assert ratios["keras_rs"] == {"speed_of_keras": None, "speed_of_keras_jit": None}
     lines = cells(report)
-    assert "device 200.0 5.0 2.00 1.20 0.80 80.0 40.0" in lines
+    assert "device 200.0 5.0 2.00 1.60 1.20 0.80 80.0 40.0" in lines
     assert lines[-1] == "left out: keras-rs: keras-rs is not installed; pip install keras-rs"
     assert [panel.title for panel in report.panels] == [
         "Two towers: steps/s",
@@ -112,7 +112,7 @@ def test_on_a_gpu_its_memory_has_a_column(ran, monkeypatch):
     monkeypatch.setattr(machine, "_accelerators", lambda: ["a GPU"])
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 0)
     report = keras_case.run(KerasOptions(models="two_tower", sides="device", peers=""))
-    assert "device 200.0 5.0 2.00 1.20 5.00" in cells(report)
+    assert "device 200.0 5.0 2.00 1.60 1.20 5.00" in cells(report)
 
 
 def test_without_room_on_the_device_a_side_is_left_out(ran, monkeypatch):

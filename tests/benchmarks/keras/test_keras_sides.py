@@ -91,6 +91,7 @@ def test_a_side_returns_its_figures(tmp_path, model, side):
     values = keras_sides.measure(spec)
     assert values["block_steps"] == 3 and len(values["blocks_ms"]) == 5
     assert min(values["blocks_ms"]) <= values["step_ms"] <= max(values["blocks_ms"])
+    assert values["own_peak_bytes"] > 10**8 and values["device_peak_bytes"] is None
     rows = 12 * sum(table.rows * table.columns for table in TABLES[model])  # with both moments
     weights = 12 * sum(
         width * units + units
