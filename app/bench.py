@@ -18,7 +18,6 @@ from . import __name__ as PACKAGE
 from .benchmarks.harness import machine, picture, report
 from .benchmarks.harness.keras_options import KerasOptions
 from .benchmarks.harness.options import (
-    AdamOptions,
     ClassifyOptions,
     Options,
     PipelineOptions,
@@ -44,16 +43,14 @@ CASES: dict[str, type[Options]] = {
     "pipeline": PipelineOptions,
     "classify": ClassifyOptions,
     "recommend": RecommendOptions,
-    "adam": AdamOptions,
     "scaling": ScalingOptions,
 }
 
 
 def _run(name: str, settings: Options) -> Result:
     """Start TensorFlow, import the module of a case, and run the case with these options."""
-    folder = "sparse" if name == "adam" else name
     startup.start_tensorflow()  # hides the notes that TensorFlow's import prints
-    return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
+    return importlib.import_module(f"{PACKAGE}.benchmarks.{name}.{name}_case").run(settings)
 
 
 def main(arguments: Sequence[str]) -> None:

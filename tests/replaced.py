@@ -112,10 +112,6 @@ REPLACED = {
         "python -m app.bench keras --json=keras.json --plot=keras.png --models=two_tower "
         "--sides=device --peers=keras --users=100 --items=50 --dim=4 --batch=8 --steps=3"
     ),
-    "python -m app.bench adam --json=adam.json --plot=adam.png": (
-        "python -m app.bench adam --json=adam.json --plot=adam.png --users=1000 --dim=4 --pairs=8 "
-        "--peers=dense"
-    ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",
     "make lint": "true",
