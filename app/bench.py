@@ -16,6 +16,7 @@ from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
 from .benchmarks.harness import machine, options, picture, report
+from .benchmarks.harness.keras_options import KerasOptions
 from .benchmarks.harness.options import Options
 from .benchmarks.harness.report import Result
 from .cli import flags, startup
@@ -26,21 +27,20 @@ from .system.files import replacing
 CASES: dict[str, type[Options]] = {
     "words": options.WordsOptions,
     "sparse": options.SparseOptions,
+    "keras": KerasOptions,
     "softmax": options.SoftmaxOptions,
     "tables": options.TablesOptions,
     "pipeline": options.PipelineOptions,
     "classify": options.ClassifyOptions,
     "recommend": options.RecommendOptions,
-    "adam": options.AdamOptions,
     "scaling": options.ScalingOptions,
 }
 
 
 def _run(name: str, settings: Options) -> Result:
     """Start TensorFlow, import the module of a case, and run the case with these options."""
-    folder = "sparse" if name == "adam" else name
     startup.start_tensorflow()  # hides the notes that TensorFlow's import prints
-    return importlib.import_module(f"{PACKAGE}.benchmarks.{folder}.{name}_case").run(settings)
+    return importlib.import_module(f"{PACKAGE}.benchmarks.{name}.{name}_case").run(settings)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -107,9 +107,10 @@ REPLACED = {
         "python -m app.bench recommend --corpus=ratings.csv --heldout=later.csv "
         "--json=recommend.json --plot=recommend.png --peers= --dim=4 --train_flags=--epochs=1"
     ),
-    "python -m app.bench adam --json=adam.json --plot=adam.png": (
-        "python -m app.bench adam --json=adam.json --plot=adam.png --users=1000 --dim=4 --pairs=8 "
-        "--peers=dense"
+    # The same case on small tables, with two sides of one model.
+    "python -m app.bench keras --json=keras.json --plot=keras.png": (
+        "python -m app.bench keras --json=keras.json --plot=keras.png --models=two_tower "
+        "--sides=device --peers=keras --users=100 --items=50 --dim=4 --batch=8 --steps=3"
     ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,6 +14,11 @@ import tensorflow as tf
 from ...models.base import Model
 from ...optimizers.base import Optimizer
 from ...tables.device import DeviceTable
+
+TIMED_BLOCKS = 5
+# A slow side makes fewer steps, such that a block takes about this time.
+_BLOCK_SECONDS = 3.0
+_FEWEST_STEPS = 3
 
 
 def make_tables(model: Model, optimizer: Optimizer) -> dict[str, DeviceTable]:
@@ -49,6 +56,38 @@ def fit_seconds(
     clock = keras.callbacks.LambdaCallback(on_train_begin=mark, on_epoch_end=mark)
     model.fit(batches, epochs=epochs, steps_per_epoch=steps, callbacks=[clock], shuffle=False)
     return np.diff(ends).tolist()
+
+
+def measure_blocks(blocks: Callable[[int, int], list[float]], most: int) -> dict[str, Any]:
+    """Train until the speed is known, and return the time of a step.
+
+    A first block, which compiles and uses memory for the first time, does not count, and neither do
+    the six steps before it, whose time decides how many steps a block has.
+
+    Args:
+        blocks: Called as `blocks(steps, count)`; trains `count` blocks of `steps` steps, and
+            returns the seconds of each block.
+        most: The most steps of a block; it has fewer if they take longer than about 3 s.
+
+    Returns:
+        `step_ms` (the median over five blocks), `blocks_ms` (of each) and `block_steps`.
+    """
+    guess = blocks(_FEWEST_STEPS, 2)[-1] / _FEWEST_STEPS
+    steps = min(most, max(_FEWEST_STEPS, round(_BLOCK_SECONDS / guess)))
+    _, *seconds = blocks(steps, 1 + TIMED_BLOCKS)
+    blocks_ms = [1000 * block / steps for block in seconds]
+    return {"step_ms": statistics.median(blocks_ms), "blocks_ms": blocks_ms, "block_steps": steps}
+
+
+def split_processor() -> None:
+    """Make two logical devices of the processor, if there is no GPU.
+
+    Call this before TensorFlow makes its first tensor.
+    """
+    if not tf.config.list_physical_devices("GPU"):
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        processor = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(processor, halves)
 
 
 def gpu_peak_bytes() -> int | None:

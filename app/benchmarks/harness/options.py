@@ -246,18 +246,6 @@ class RecommendOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamOptions(Options):
-    """Adam on the rows of a step, beside Adam on the whole table: a part of `sparse`."""
-
-    users: int = _count(5_000_000, "Rows of the table.", MOST_ROWS)
-    dim: int = _count(64, "Columns of the table.")
-    pairs: int = _count(4096, "Ids in a step.", 2**24)
-    peers: str = _peers(
-        "dense,keras", ": TensorFlow's Adam with a dense gradient (dense), and stock Keras (keras)"
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class ScalingOptions(Options):
     """Training by several processes on this machine, beside one process."""
 

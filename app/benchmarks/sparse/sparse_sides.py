@@ -7,7 +7,6 @@ differ from step to step; initial rows, ids and target are the same for every si
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from ...tables.variable import compute_in_graph
 from ...training.step import train_step
 from ...types import Batch, Rows
 from ..harness import programs
-from ..harness.measured_steps import fit_seconds, gpu_peak_bytes
+from ..harness.measured_steps import fit_seconds, gpu_peak_bytes, measure_blocks
 from . import sparse_by_hand
 
 # The speed of no side depends on the rate.
@@ -35,10 +34,6 @@ RATE = 0.01
 # Batches of ids, used in turn: enough that the rows of a batch have left the processor's caches
 # when it is used again.
 _POOL = 256
-_BLOCKS = 5
-# A slow side makes fewer steps, such that a block takes about this time.
-_BLOCK_SECONDS = 3.0
-_FEWEST_STEPS = 3
 
 
 class Side(NamedTuple):
@@ -88,19 +83,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     case = make_case(job["rows"], job["dim"], job["seed"], job["batch"])
     side = SIDES[job["side"]](job["optimizer"], case)
     before = side.gather(case.ids_SBT[0]).numpy()
-    # The first block compiles and uses memory for the first time.
-    guess = side.blocks(_FEWEST_STEPS, 2)[-1] / _FEWEST_STEPS
-    steps = min(job["steps"], max(_FEWEST_STEPS, round(_BLOCK_SECONDS / guess)))
-    _, *blocks = side.blocks(steps, 1 + _BLOCKS)
+    values = measure_blocks(side.blocks, job["steps"])
     _check(job, before, side.gather(case.ids_SBT[0]).numpy())
-    blocks_ms = [1000 * seconds / steps for seconds in blocks]
-    return {
-        "step_ms": statistics.median(blocks_ms),
-        "blocks_ms": blocks_ms,
-        "block_steps": steps,
-        "table_bytes": side.bytes(),
-        "device_peak_bytes": gpu_peak_bytes(),
-    }
+    return values | {"table_bytes": side.bytes(), "device_peak_bytes": gpu_peak_bytes()}
 
 
 def make_case(rows: int, dim: int, seed: int, batch: Sequence[int]) -> Case:

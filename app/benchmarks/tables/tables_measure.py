@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
 import time
@@ -13,14 +12,14 @@ import numpy as np
 
 from ...errors import RunError
 from ...system import host_memory
-from ..harness.machine import watching
+from ..harness.peak_memory import peak_without_files
+from ..harness.zipf import zipf_ids
 from .tables_case import STEPS, Job
 
 RATE = 0.01  # the speed of no side depends on the rate
 LIMIT = 0.05  # initial values are between -LIMIT and LIMIT
 
 _BLOCKS = 5
-_SAMPLE_SECONDS = 0.02  # between two readings of the resident memory
 
 
 class Case(NamedTuple):
@@ -75,7 +74,8 @@ def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -
     make, seed, folder = sides[job.side], spec["seed"], spec["folder"]
     calls = job.steps // STEPS
     case = make_case(job, (1 + _BLOCKS) * calls, seed, folder)
-    with _peak_bytes() as peak:
+    before = host_memory.resident_bytes()
+    with peak_without_files() as peak:
         side = make(case)
         first = float(next(side.calls))
         _block(side, calls - 1)  # compiles, and uses memory for the first time
@@ -91,7 +91,7 @@ def measure(sides: Mapping[str, Callable[[Case], Side]], spec: dict[str, Any]) -
         "steps_per_s": steps_per_s,
         "blocks_per_s": blocks_per_s,
         "rows_per_s": steps_per_s * statistics.mean(unique),
-        "peak_bytes": peak(),
+        "peak_bytes": peak() - before,
         **values,
     }
 
@@ -106,9 +106,7 @@ def make_case(job: Job, calls: int, seed: int, folder: str) -> Case:
         folder: A folder for files; it is only stored.
     """
     random = np.random.default_rng(seed)
-    cumulative_V = np.cumsum(1 / np.arange(1, job.rows + 1))
-    drawn_CSN = random.random((calls, STEPS, job.ids)) * cumulative_V[-1]
-    ids_CSN = np.searchsorted(cumulative_V[:-1], drawn_CSN, side="right").astype(np.int32)
+    ids_CSN = zipf_ids(random, job.rows, (calls, STEPS, job.ids))
     target_D = random.random(job.dim, dtype=np.float32)
     return Case(job, ids_CSN, target_D, seed, folder)
 
@@ -120,20 +118,3 @@ def _block(side: Side, calls: int) -> tuple[float, float]:
         loss = next(side.calls)
     loss = float(loss)  # waits for the device
     return time.perf_counter() - start, loss
-
-
-@contextlib.contextmanager
-def _peak_bytes() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the peak memory so far, less the memory at the start, in bytes.
-
-    A thread reads the memory every 0.02 s until the end of the block.
-    """
-    before = most = host_memory.resident_bytes()
-
-    def look() -> None:
-        """Raise `most` to the resident memory now, if that is more."""
-        nonlocal most
-        most = max(most, host_memory.resident_bytes())
-
-    with watching(look, _SAMPLE_SECONDS):
-        yield lambda: most - before

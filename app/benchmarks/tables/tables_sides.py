@@ -27,7 +27,7 @@ from ...training import cache_size
 from ...training.step import train_function
 from ...types import Batch, Rows
 from ..harness import programs
-from ..harness.measured_steps import gpu_peak_bytes
+from ..harness.measured_steps import gpu_peak_bytes, split_processor
 from . import tables_measure
 from .tables_case import STEPS
 from .tables_measure import LIMIT, RATE, Case, Side
@@ -109,10 +109,7 @@ def _initial(case: Case) -> Uniform:
 
 def _sharded(case: Case) -> Side:
     """Return the side of a table over all GPUs, or over two new logical devices of the CPU."""
-    if not tf.config.list_physical_devices("GPU"):
-        halves = [tf.config.LogicalDeviceConfiguration()] * 2
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, halves)
+    split_processor()
     return _train(case, table="sharded")
 
 

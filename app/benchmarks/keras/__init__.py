@@ -1,0 +1,1 @@
+"""Recommenders in keras.fit, beside stock Keras and keras-rs."""
