@@ -187,13 +187,9 @@ def _lexrow(job: Job) -> Times:
         trained, metrics = trainer.train("classify", job.train_flags, settings, log)
         wanted = job.split.examples * job.settings["epochs"]
         trainer.check_count(OURS, metrics[-1]["examples"], wanted, "examples")
-        predicted = trainer.run(
-            [f"{PACKAGE}.predict"],
-            {"workdir": workdir},
-            job.folder / "predict.log",
-            input=job.split.test,
-            output=job.predictions,
-        )
+        files = {"input": job.split.test, "output": job.predictions}
+        log = job.folder / "predict.log"
+        predicted = trainer.run([f"{PACKAGE}.predict"], {"workdir": workdir}, log, **files)
     speed = trainer.later_speed(metrics, "examples")
     return Times(metrics[-1]["train_seconds"], speed, trained, predicted)
 
