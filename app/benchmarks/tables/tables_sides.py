@@ -64,6 +64,10 @@ def _train(case: Case, **flags: Any) -> Side:
 
     A table on the host has a cache on the device for `job.hot` percent of its rows, and more for
     the rows of a chunk. Nothing is trained before the first call.
+
+    Args:
+        case: The data.
+        **flags: Flags of app.train by name, such as `table`.
     """
     model, optimizer, job = _SquaredError(case), _optimizer(case), case.job
     flags |= {"steps_per_call": STEPS, "stage_steps": job.stage_steps}

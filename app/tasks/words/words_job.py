@@ -72,7 +72,12 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
 
 
 def make_model(config: Config, counts_V: np.ndarray) -> Model:
-    """Return the model of --model for words with these counts, without tables."""
+    """Return the model of --model, without tables.
+
+    Args:
+        config: The configuration of the run.
+        counts_V: The count of each word.
+    """
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
         return MODELS[settings.model](
