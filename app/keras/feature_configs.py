@@ -10,6 +10,7 @@ import keras
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
 _PLACEMENTS = ("auto", "default_device")
 _OPTIMIZERS = (None, "adam")
+_OBJECTS = ("initializer", "dtype")  # fields that can be objects of Keras
 _REQUIRED = ("name", "vocabulary_size", "embedding_dim")  # fields of every table
 
 
@@ -59,9 +60,8 @@ class TableConfig:
     def get_config(self) -> dict[str, Any]:
         """Return the fields, in a form that JSON can hold."""
         config = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("initializer", "dtype"):
-            config[name] = keras.saving.serialize_keras_object(config[name])
-        return config
+        objects = {n: keras.saving.serialize_keras_object(config[n]) for n in _OBJECTS}
+        return config | objects
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
@@ -70,8 +70,8 @@ class TableConfig:
         Args:
             config: The result of `get_config`; it is not changed.
         """
-        read = {name: keras.saving.deserialize_keras_object(v) for name, v in config.items()}
-        return cls(**read)
+        objects = {n: keras.saving.deserialize_keras_object(config[n]) for n in _OBJECTS}
+        return cls(**config | objects)
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,16 +108,16 @@ def read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig:
     """
     try:
         name, table = feature.name, feature.table
-        shape, output_shape = feature.input_shape, feature.output_shape
+        shape, output_shape = tuple(feature.input_shape), feature.output_shape
+        output_shape = None if output_shape is None else tuple(output_shape)
         if id(table) not in tables:
             tables[id(table)] = _read_table(table)
-    except AttributeError as error:
+    except (AttributeError, TypeError) as error:
         raise ValueError(
-            f"{feature!r} is no FeatureConfig with a TableConfig ({error}); give those of this "
-            "package or of keras_rs"
+            f"{feature!r} is no FeatureConfig with a TableConfig and shapes ({error}); give those "
+            "of this package or of keras_rs"
         ) from error
-    output_shape = None if output_shape is None else tuple(output_shape)
-    result = FeatureConfig(name, tables[id(table)], tuple(shape), output_shape)
+    result = FeatureConfig(name, tables[id(table)], shape, output_shape)
     _check_shapes(result)
     return result
 
@@ -126,8 +126,8 @@ def fits(shape: Any, expected: Any) -> bool:
     """Return whether two shapes agree in rank, and beyond the batch where both have a number.
 
     Args:
-        shape: A shape, without a batch too.
-        expected: Another shape.
+        shape: A shape. Its first number, the size of the batch, is not compared.
+        expected: Another shape, which begins with the batch as well.
     """
     if len(shape) != len(expected):
         return False

@@ -274,6 +274,8 @@ def test_bad_features():
     wrong = keras_rs_feature(keras_rs_table(), output_shape=(BATCH, LENGTH, COLUMNS))
     with pytest.raises(ValueError, match=r"output_shape=\(6, 4, 5\), where ids .* \(6, 5\)"):
         FeatureEmbedding(wrong)
+    with pytest.raises(ValueError, match="no FeatureConfig .* and shapes .*'int' object is not"):
+        FeatureEmbedding(FeatureConfig("text", TableConfig("words", 5, 2), 8))
     with pytest.raises(ValueError, match=r"input_shape=\(\) lacks the batch"):
         FeatureEmbedding(FeatureConfig("text", TableConfig("words", 5, 2), ()))
 
