@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..tables.base import Table
 from ..tables.device import DeviceTable
-from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.dynamic import DynamicTable, replace_lacking
 from ..tables.initial import fingerprints
 from ..tables.row_reads import row_slices
 
@@ -69,13 +69,13 @@ class _KeyedRows(tf.Module):
 
     def __call__(self, keys_N: tf.Tensor) -> tf.Tensor:
         hashes_N = fingerprints(keys_N) if keys_N.dtype == tf.string else keys_N
-        first_ND = self._initial_rows(hashes_N)
         if not self._hashes.shape[0]:
-            return first_ND
+            return self._initial_rows(hashes_N)
         position_N = tf.searchsorted(self._hashes, hashes_N)
         position_N = tf.minimum(position_N, self._hashes.shape[0] - 1)
-        known_N = tf.gather(self._keys, position_N) == keys_N
-        return tf.where(known_N[:, tf.newaxis], tf.gather(self.values, position_N), first_ND)
+        lacking_N = tf.gather(self._keys, position_N) != keys_N
+        rows_ND = tf.gather(self.values, position_N)
+        return replace_lacking(rows_ND, lacking_N, hashes_N, self._initial_rows)
 
 
 def _copy(table: Table, count: int) -> tf.Variable:
