@@ -17,11 +17,12 @@ def check_inputs(
 ) -> tf.data.Dataset:
     """Check the ids in each batch of a dataset, for a model that XLA compiles.
 
-    A compiled step cannot raise an error: it reads the nearest row for an id out of range and trains
-    none, or makes the loss NaN where TensorFlow sees a GPU. The result has the same batches as the dataset.
-    Its iterator raises `tf.errors.InvalidArgumentError` for a batch with a wrong id, with the name
-    of the layer and the smallest and largest wrong id. The check runs on the CPU as a part of the
-    input pipeline. `prefetch_rows` checks the ids of layers with `hot_rows` by itself.
+    A compiled step cannot raise an error: for an id out of range it reads the nearest row and
+    trains none, or makes the loss NaN where TensorFlow sees a GPU. The result has the same batches
+    as the dataset. For a batch with a wrong id its iterator raises
+    `tf.errors.InvalidArgumentError`, which names the layer and the smallest and the largest wrong
+    id. The check runs on the CPU as a part of the input pipeline. `prefetch_rows` checks the ids of
+    layers with `hot_rows` by itself.
 
     Example:
         model.compile(app.keras.LazyAdam(0.001), loss="mse", jit_compile=True)

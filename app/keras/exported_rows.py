@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +12,10 @@ import tensorflow as tf
 from ..tables.base import Table
 from ..tables.device import DeviceTable
 from ..tables.dynamic.dynamic import DynamicTable, replace_lacking
+from ..tables.dynamic.key_files import STRING
 from ..tables.initial import fingerprints
 from ..tables.row_reads import row_slices
+from ..tables.variable import VariableRows
 
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -45,7 +48,11 @@ class _NumberedRows(tf.Module):
 
     def __init__(self, table: Table):
         super().__init__()
-        self.values = table.values if isinstance(table, DeviceTable) else _copy(table, table.rows)
+        self.values = (
+            table.values
+            if isinstance(table, DeviceTable)
+            else _copy(table.rows, table.columns, table.gather)
+        )
 
     def __call__(self, ids_N: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(self.values, ids_N), tf.float32)
@@ -60,11 +67,11 @@ class _KeyedRows(tf.Module):
         hashes = table.key_map.hashes(keys)
         order = np.argsort(hashes)
         self._hashes = tf.Variable(hashes[order], trainable=False)
-        self._keys = tf.Variable(tf.constant(keys[order]), trainable=False)
-        values = tf.Variable(lambda: tf.zeros([len(keys), table.columns]), trainable=False)
-        for part in row_slices(len(keys), table.columns):
-            values[part].assign(table.row_store.gather(rows[order[part]]))
-        self.values = values
+        self._keys = self._hashes
+        if table.key_map.kind == STRING:
+            self._keys = tf.Variable(tf.constant(keys[order]), trainable=False)
+        rows, store = rows[order], table.row_store
+        self.values = _copy(len(keys), store.columns, lambda ids: store.gather(rows[ids.numpy()]))
         self._initial_rows = table.row_store.initial_rows
 
     def __call__(self, keys_N: tf.Tensor) -> tf.Tensor:
@@ -78,9 +85,13 @@ class _KeyedRows(tf.Module):
         return replace_lacking(rows_ND, lacking_N, hashes_N, self._initial_rows)
 
 
-def _copy(table: Table, count: int) -> tf.Variable:
-    """Return the first rows of a table in one float32 variable, filled part by part."""
-    values = tf.Variable(lambda: tf.zeros([count, table.columns]), trainable=False)
-    for part in row_slices(count, table.columns):
-        values[part].assign(table.gather(tf.range(part.start, part.stop, dtype=tf.int64)))
+def _copy(rows: int, columns: int, gather: Callable[[tf.Tensor], tf.Tensor]) -> tf.Variable:
+    """Return a float32 variable (rows, columns), filled part by part with gathered rows.
+
+    The slices of a variable would take five times as long to assign.
+    """
+    values = tf.Variable(lambda: tf.zeros([rows, columns]), trainable=False)
+    for part in row_slices(rows, columns):
+        ids_N = tf.range(part.start, part.stop, dtype=tf.int64)
+        VariableRows(values).assign(ids_N, gather(ids_N))
     return values
