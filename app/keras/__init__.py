@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .checked_inputs import check_inputs
 from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
@@ -56,6 +57,7 @@ __all__ = [
     "TableMetrics",
     "add_gradients",
     "audit",
+    "check_inputs",
     "load_vectors",
     "output_as_loss",
     "prefetch_rows",

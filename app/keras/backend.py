@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
+from ..tables.python_calls import under_xla
 from ..tables.variable import compute_in_graph
 
 _RANDOM = (
@@ -45,6 +46,55 @@ def refuse_strategy(table: str) -> None:
             f"{table} has one copy of its rows, and {type(tf.distribute.get_strategy()).__name__} "
             "would update it in each replica; use RowEmbedding with table='device'"
         )
+
+
+def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
+    """Check that XLA can read the table of a layer, if it compiles the code that is being traced.
+
+    Args:
+        layer: The layer.
+        *devices: The TensorFlow names of the devices of its variables; empty if not known.
+
+    Raises:
+        ValueError: XLA cannot compile look-ups in the table, or compiles for another device.
+    """
+    if not under_xla():
+        return
+    if not layer.supports_jit:
+        raise ValueError(
+            f"{layer.name}: XLA cannot compile look-ups in this table; leave out jit_compile"
+        )
+    step = _short_name(_device_of_step())
+    for place in map(_short_name, filter(None, devices)):
+        if place != step:
+            raise ValueError(
+                f"{layer.name}: the table is on {place}, and XLA compiles the step for {step}, "
+                "which cannot reach it; leave out jit_compile, or make the layer with "
+                f"table='device' under tf.device('{step}')"
+            )
+
+
+def _short_name(device: str) -> str:
+    """Return the type and the index of a device, such as GPU:0."""
+    spec = tf.DeviceSpec.from_string(device)
+    return f"{spec.device_type}:{spec.device_index}"
+
+
+def _device_of_step() -> str:
+    """Return the name of the device on which the traced function runs: by default the first GPU."""
+    if device := tf.zeros([]).device:
+        return device
+    with tf.init_scope():
+        return tf.zeros([]).device
+
+
+def in_replica(value: tf.Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
+    """Return the part in this replica of a variable of tf.distribute, or any other value as it is.
+
+    Args:
+        value: A variable, or a tensor in a stateless call of Keras.
+    """
+    return value._get() if isinstance(value, tf.distribute.DistributedValues) else value
 
 
 def in_place(initializer: Any) -> Any:

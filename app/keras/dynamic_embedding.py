@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.key_files import STATE
 from ..tables.dynamic.key_index import LFU, LRU
 from ..tables.dynamic.key_memory import key_bytes
 from ..tables.dynamic.keys import KeyMap
-from .backend import refuse_strategy, require_tensorflow
+from ..tables.dynamic.sketch import MAX_COUNT
+from .backend import check_xla, refuse_strategy, require_tensorflow
 from .initial_values import by_id
 from .table_variable import TableVariable
 
@@ -24,6 +27,14 @@ _KEY_MAP = "key_map."  # begins the names of the files of the key map in a weigh
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
 _MOST = 2**31 - 2  # rows of a key map
 _FLOAT_BYTES = 4
+# The least and the greatest value of the arguments that are integers.
+_BOUNDS = {
+    "output_dim": (1, 2**31 - 1),
+    "min_count": (1, MAX_COUNT),
+    "max_age": (0, 2**63 - 1),
+    "capacity": (1, _MOST),
+    "max_bytes": (1, 2**63 - 1),
+}
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -79,8 +90,11 @@ class DynamicEmbedding(keras.layers.Layer):
             raise ValueError(f"{self.name}: eviction={eviction!r}; give {LFU!r} or {LRU!r}")
         self.output_dim, self.key_dtype = output_dim, key_dtype
         self.min_count, self.max_age, self.eviction = min_count, max_age, eviction
-        self.max_bytes, self.capacity = max_bytes, self._count_rows(capacity, max_bytes)
+        self.max_bytes, self.capacity = max_bytes, capacity
+        _check_numbers(self)
+        self.capacity = self._count_rows(capacity, max_bytes)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self._initial = by_id(self.embeddings_initializer, self.name)
         self.supports_jit = False  # keys are looked up by Python, which XLA cannot compile
         self.autocast = False
 
@@ -91,17 +105,16 @@ class DynamicEmbedding(keras.layers.Layer):
             input_shape: Not used.
 
         Raises:
-            ValueError: A strategy of tf.distribute is in use, the initializer makes whole tables
-                only, or `capacity` or `min_count` is out of range.
+            ValueError: A strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
-        table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
+        table = DynamicTable(self.key_map, self.output_dim, self._initial)
         self.embeddings = TableVariable(table, "embeddings")
-        self._keys = _KeysInCheckpoint(self.key_map)
+        self._keys = _KeysInCheckpoint(self)
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
@@ -114,13 +127,30 @@ class DynamicEmbedding(keras.layers.Layer):
             The rows (..., output_dim) in the compute dtype, ragged for ragged keys.
 
         Raises:
-            ValueError: The keys are not of `key_dtype`.
+            ValueError: The keys are of another dtype than those of the layer, or sparse.
         """
+        if isinstance(inputs, tf.SparseTensor):
+            raise ValueError(
+                f"{self.name}: the keys are a sparse tensor; give ragged keys, or dense ones by "
+                "tf.sparse.to_dense with a key that stands for no value"
+            )
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         """Return the shape of the rows of keys of this shape: one more axis, `output_dim`."""
         return (*input_shape, self.output_dim)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
+
+        Args:
+            inputs: The keys, a symbolic tensor.
+
+        Raises:
+            ValueError: The keys are of another dtype than those of the layer.
+        """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
+        return super().compute_output_spec(inputs)
 
     def save_own_variables(self, store: Any) -> None:
         """Write the keys and their rows.
@@ -139,13 +169,22 @@ class DynamicEmbedding(keras.layers.Layer):
             store: A store of arrays by name.
 
         Raises:
-            RunError: The keys do not fit the layer (see `KeyMap.load`).
+            ValueError: They are those of another kind of layer, or of one with other arguments.
+                Nothing is loaded.
         """
-        files = {name: store[name] for name in list(store.keys()) if name.startswith(_KEY_MAP)}
-        _load_files(
-            self.key_map,
-            {name.removeprefix(_KEY_MAP): np.asarray(a).tobytes() for name, a in files.items()},
-        )
+        names = [name for name in list(store.keys()) if name.startswith(_KEY_MAP)]
+        if not names:
+            raise ValueError(
+                f"{self.name}: the weights have no keys, so they are not those of a "
+                "DynamicEmbedding; load them into a layer of the kind that was saved"
+            )
+        if (columns := store["0"].shape[1]) != self.output_dim:
+            raise ValueError(
+                f"{self.name}: the saved rows have {columns} columns, where the layer has "
+                f"{self.output_dim}; make the layer with output_dim={columns}"
+            )
+        files = {n.removeprefix(_KEY_MAP): np.asarray(store[n]).tobytes() for n in names}
+        _load_files(self, files)
         self.embeddings.assign(store["0"])
 
     def get_config(self) -> dict[str, Any]:
@@ -185,37 +224,42 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Raises ValueError for keys of another dtype than `key_dtype`.
         """
-        if self.key_dtype == "int64" and keys.dtype.is_integer:
+        self._check_dtype(keys.dtype)
+        check_xla(self)
+        if self.key_dtype == "int64":
             keys = tf.cast(keys, tf.int64)
-        if keys.dtype != self.key_dtype:
-            raise ValueError(
-                f"{self.name}: the keys are {keys.dtype.name}, where the layer has "
-                f"{self.key_dtype} keys; give these, or another key_dtype"
-            )
         return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)
+
+    def _check_dtype(self, dtype: tf.DType) -> None:
+        """Raise ValueError if keys of this dtype are not those of the layer."""
+        if not (dtype.is_integer if self.key_dtype == "int64" else dtype == tf.string):
+            raise ValueError(
+                f"{self.name}: the keys are {dtype.name}, where the layer has {self.key_dtype} "
+                "keys; give these, or another key_dtype"
+            )
 
 
 class _KeysInCheckpoint(tf.train.experimental.PythonState):
     """The keys of a layer as a part of a `tf.train.Checkpoint`.
 
     Args:
-        key_map: The keys.
+        layer: The `DynamicEmbedding`.
     """
 
-    def __init__(self, key_map: KeyMap):
-        self._key_map = key_map
+    def __init__(self, layer: DynamicEmbedding):
+        self._layer = layer
 
     def serialize(self) -> bytes:
         """Return the keys as bytes."""
         buffer = io.BytesIO()
-        files = _read_files(self._key_map)
+        files = _read_files(self._layer.key_map)
         np.savez(buffer, **{name: np.frombuffer(data, np.uint8) for name, data in files.items()})
         return buffer.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
-        """Replace the keys by those that `serialize` returned; raises as `KeyMap.load` does."""
+        """Replace the keys by those that `serialize` returned; see `_load_files`."""
         with np.load(io.BytesIO(string_value)) as files:
-            _load_files(self._key_map, {name: files[name].tobytes() for name in files})
+            _load_files(self._layer, {name: files[name].tobytes() for name in files})
 
 
 def _read_files(key_map: KeyMap) -> dict[str, bytes]:
@@ -226,9 +270,33 @@ def _read_files(key_map: KeyMap) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-def _load_files(key_map: KeyMap, files: Mapping[str, bytes]) -> None:
-    """Replace the content of a key map by that of files that `_read_files` returned."""
+def _check_numbers(layer: DynamicEmbedding) -> None:
+    """Raise ValueError if an argument of a layer is neither None nor an integer within bounds."""
+    for name, (least, greatest) in _BOUNDS.items():
+        value = getattr(layer, name)
+        if value is None and name in ("capacity", "max_bytes"):
+            continue
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or not least <= value <= greatest:
+            raise ValueError(
+                f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
+            )
+
+
+def _load_files(layer: DynamicEmbedding, files: Mapping[str, bytes]) -> None:
+    """Replace the keys of a layer by those of files that `_read_files` returned.
+
+    Raises ValueError if they are those of a layer with other arguments. Nothing is then loaded.
+    """
+    saved, keys = json.loads(files[STATE]), layer.key_map
+    own = {"capacity": keys.capacity, "kind": keys.kind, "admits": keys.min_sightings > 1}
+    if any(saved[name] != value for name, value in own.items()):
+        raise ValueError(
+            f"{layer.name}: the saved keys are those of a layer with capacity={saved['capacity']}, "
+            f"key_dtype={saved['kind']!r} and min_count={'2 or more' if saved['admits'] else 1}; "
+            "make the layer with these arguments"
+        )
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             (Path(folder) / name).write_bytes(data)
-        key_map.load(Path(folder))
+        keys.load(Path(folder))

@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..tables.id_checks import check_ids
-from .backend import in_place, refuse_strategy, require_tensorflow
+from .. import __name__ as PACKAGE
+from ..tables.id_checks import check_ids, require
+from .backend import check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
 from .constraints import by_row
 from .table_kinds import check_is_variable, check_kind, make_table
 from .table_variable import TableVariable
@@ -181,6 +182,18 @@ class RowEmbedding(keras.layers.Embedding):
             inputs = tf.sparse.to_dense(inputs)
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
+
+        Args:
+            inputs: The ids, a symbolic tensor.
+
+        Raises:
+            ValueError: The ids are no numbers.
+        """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
+        return super().compute_output_spec(inputs)
+
     def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
         """Quantize the table to int8 or int4 for inference, as the Keras layer does.
 
@@ -214,7 +227,9 @@ class RowEmbedding(keras.layers.Embedding):
         """
         ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
         if isinstance(self._embeddings, TableVariable):
+            check_xla(self, self._embeddings.table.device, self._embeddings.value.device)
             return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
+        check_xla(self, in_replica(self._embeddings.value).device)
         rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)
@@ -242,13 +257,23 @@ class RowEmbedding(keras.layers.Embedding):
         zeros = tf.cast(_read(self.embeddings_zero, ids), scales.dtype)
         return (rows - tf.gather(zeros, blocks, axis=-1)) * tf.gather(scales, blocks, axis=-1)
 
+    def _check_dtype(self, dtype: tf.DType) -> None:
+        """Raise ValueError if ids of this dtype are no numbers."""
+        if not (dtype.is_integer or dtype.is_floating or dtype.is_bool):
+            raise ValueError(
+                f"{self.name}: the ids are {dtype.name}, where the layer takes integers; put "
+                f"keras.layers.StringLookup before it, or use {PACKAGE}.keras.DynamicEmbedding"
+                f"({self.output_dim}, 'string'), which takes strings"
+            )
+
     def _to_integers(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return ids of any number dtype as int32 or int64; floating-point ids as int64.
 
-        Raises ValueError if the floating-point dtype cannot represent every id of the table. The
-        call fails at run time if an id is not whole.
+        Raises ValueError if the ids are no numbers, or if their floating-point dtype cannot
+        represent every id of the table. The call fails at run time if an id is not whole.
         """
         inputs = tf.convert_to_tensor(inputs)
+        self._check_dtype(inputs.dtype)
         if inputs.dtype in (tf.int32, tf.int64):
             return inputs
         short = inputs.dtype.is_integer and inputs.dtype.size < 4
@@ -262,15 +287,12 @@ class RowEmbedding(keras.layers.Embedding):
                 f"only up to {exact:,}, and the table has {self.input_dim:,} "
                 "rows; pass integers, with keras.Input(..., dtype='int32')"
             )
-        message = f"{self.name}: ids must be whole numbers, and some are not"
         whole = tf.reduce_all(tf.equal(tf.cast(ids, inputs.dtype), inputs))
-        with tf.control_dependencies([tf.debugging.Assert(whole, [message, inputs])]):
-            return tf.identity(ids)
+        return require(whole, f"{self.name}: ids must be whole numbers, and some are not", ids)
 
 
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     """Return the rows of the ids in the dtype of the variable, with a row-sparse gradient."""
-    values = variable.value  # as stored: `autocast` is off in keras.layers.Embedding
-    # tf.gather would read a whole variable of tf.distribute; its part in this replica is gathered.
-    values = values._get() if isinstance(values, tf.distribute.DistributedValues) else values
-    return tf.gather(values, ids)
+    # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
+    # whole variable of tf.distribute; its part in this replica is gathered.
+    return tf.gather(in_replica(variable.value), ids)

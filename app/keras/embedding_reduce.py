@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..tables.id_checks import require
 from ..tables.python_calls import under_xla
 from ..tables.row_reads import unique
 from .embedding import RowEmbedding
@@ -60,14 +61,15 @@ class RowEmbeddingReduce(RowEmbedding):
             Vectors (..., output_dim) in the compute dtype; zeros where no id counts.
 
         Raises:
-            ValueError: The weights do not have the form of the ids.
-            tf.errors.InvalidArgumentError: An id is out of range.
+            ValueError: The ids have another number of axes, or the weights do not have the form of
+                the ids.
+            tf.errors.InvalidArgumentError: An id is out of range, or the weights are not at the
+                places of the ids.
         """
-        if weights is not None and _form(weights) != _form(inputs):
-            raise ValueError(
-                f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
-                f"{_form(inputs)} one; give both in one form"
-            )
+        inputs = inputs if _form(inputs) != "dense" else tf.convert_to_tensor(inputs)
+        self._check_axes(inputs)
+        if weights is not None:
+            weights = self._checked(weights, inputs)
         if _is_vector(inputs):
             if weights is None and mask is None and not self.mask_zero:
                 return super().call(inputs)  # there is nothing to combine
@@ -111,11 +113,44 @@ class RowEmbeddingReduce(RowEmbedding):
             *_: The weights; not used.
             **__: The weights and the mask by name; not used.
         """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
         return super().get_config() | {"combiner": self.combiner}
+
+    def _check_axes(self, inputs: Any) -> None:
+        """Raise ValueError if the ids have no last axis, or ragged or sparse ids not two axes."""
+        form, rank = _form(inputs), inputs.shape.rank
+        if rank == 0 or (form != "dense" and rank != 2):
+            raise ValueError(
+                f"{self.name}: the ids are a {form} tensor of shape {inputs.shape}; the last axis "
+                "is combined: give ragged and sparse ids two axes, and dense ids one or more"
+            )
+
+    def _checked(self, weights: Any, inputs: Any) -> Any:
+        """Return the weights after a check that each id has one, and at the same place."""
+        form = _form(inputs)
+        weights = weights if _form(weights) != "dense" else tf.convert_to_tensor(weights)
+        if _form(weights) != form:
+            raise ValueError(
+                f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
+                f"{form} one; give both in one form"
+            )
+        if not inputs.shape.is_compatible_with(weights.shape):
+            raise ValueError(
+                f"{self.name}: the weights have shape {weights.shape}, the ids have shape "
+                f"{inputs.shape}; give each id one weight"
+            )
+        places, others = _places(inputs), _places(weights)
+        count = tf.minimum(tf.shape(places)[0], tf.shape(others)[0])
+        same = tf.shape(places)[0] == tf.shape(others)[0]
+        same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
+        message = f"{self.name}: the weights are not at the places of the ids; give each id one"
+        if form == "dense":
+            return require(same, message, weights)
+        return weights.with_values(require(same, message, weights.values))
 
     def _flatten(
         self, inputs: Any, weights: Any, mask: Any
@@ -133,7 +168,6 @@ class RowEmbeddingReduce(RowEmbedding):
             weights_N = None if weights is None else weights.values
             shape = inputs.nrows()[tf.newaxis]
         else:
-            inputs = tf.convert_to_tensor(inputs)
             shape = tf.shape(inputs, out_type=tf.int64)[:-1]
             ids_N = tf.reshape(inputs, [-1])
             length = tf.shape(inputs, out_type=tf.int64)[-1]
@@ -157,6 +191,15 @@ def _form(tensor: Any) -> str:
 def _is_vector(inputs: Any) -> bool:
     """Return whether dense ids have the axis of the batch only."""
     return _form(inputs) == "dense" and tf.convert_to_tensor(inputs).shape.rank == 1
+
+
+def _places(tensor: Any) -> tf.Tensor:
+    """Return a tensor that is equal for two tensors of one form with values at the same places."""
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.indices
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.cast(tensor.row_splits, tf.int64)
+    return tf.shape(tensor)
 
 
 def _weighted_sums(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from ..tables.base import Table
 from ..tables.device import DeviceTable
-from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.dynamic import DynamicTable, replace_lacking
+from ..tables.dynamic.key_files import STRING
 from ..tables.initial import fingerprints
 from ..tables.row_reads import row_slices
+from ..tables.variable import VariableRows
 
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -46,7 +49,11 @@ class _NumberedRows(tf.Module):
     def __init__(self, table: Table):
         """Take the variable of a `DeviceTable` itself, or copy the rows of any other table."""
         super().__init__()
-        self.values = table.values if isinstance(table, DeviceTable) else _copy(table, table.rows)
+        self.values = (
+            table.values
+            if isinstance(table, DeviceTable)
+            else _copy(table.rows, table.columns, table.gather)
+        )
 
     def __call__(self, ids_N: tf.Tensor) -> tf.Tensor:
         """Return the rows of ids in range, (N, D) float32."""
@@ -63,28 +70,32 @@ class _KeyedRows(tf.Module):
         hashes = table.key_map.hashes(keys)
         order = np.argsort(hashes)
         self._hashes = tf.Variable(hashes[order], trainable=False)
-        self._keys = tf.Variable(tf.constant(keys[order]), trainable=False)
-        values = tf.Variable(lambda: tf.zeros([len(keys), table.columns]), trainable=False)
-        for part in row_slices(len(keys), table.columns):
-            values[part].assign(table.row_store.gather(rows[order[part]]))
-        self.values = values
+        self._keys = self._hashes
+        if table.key_map.kind == STRING:
+            self._keys = tf.Variable(tf.constant(keys[order]), trainable=False)
+        rows, store = rows[order], table.row_store
+        self.values = _copy(len(keys), store.columns, lambda ids: store.gather(rows[ids.numpy()]))
         self._initial_rows = table.row_store.initial_rows
 
     def __call__(self, keys_N: tf.Tensor) -> tf.Tensor:
         """Return the rows of keys, (N, D) float32; the initial row for a key without a row."""
         hashes_N = fingerprints(keys_N) if keys_N.dtype == tf.string else keys_N
-        first_ND = self._initial_rows(hashes_N)
         if not self._hashes.shape[0]:
-            return first_ND
+            return self._initial_rows(hashes_N)
         position_N = tf.searchsorted(self._hashes, hashes_N)
         position_N = tf.minimum(position_N, self._hashes.shape[0] - 1)
-        known_N = tf.gather(self._keys, position_N) == keys_N
-        return tf.where(known_N[:, tf.newaxis], tf.gather(self.values, position_N), first_ND)
+        lacking_N = tf.gather(self._keys, position_N) != keys_N
+        rows_ND = tf.gather(self.values, position_N)
+        return replace_lacking(rows_ND, lacking_N, hashes_N, self._initial_rows)
 
 
-def _copy(table: Table, count: int) -> tf.Variable:
-    """Return the first `count` rows of a table in a new float32 variable, filled part by part."""
-    values = tf.Variable(lambda: tf.zeros([count, table.columns]), trainable=False)
-    for part in row_slices(count, table.columns):
-        values[part].assign(table.gather(tf.range(part.start, part.stop, dtype=tf.int64)))
+def _copy(rows: int, columns: int, gather: Callable[[tf.Tensor], tf.Tensor]) -> tf.Variable:
+    """Return a new float32 variable (rows, columns), filled part by part with gathered rows.
+
+    The slices of a variable would take five times as long to assign.
+    """
+    values = tf.Variable(lambda: tf.zeros([rows, columns]), trainable=False)
+    for part in row_slices(rows, columns):
+        ids_N = tf.range(part.start, part.stop, dtype=tf.int64)
+        VariableRows(values).assign(ids_N, gather(ids_N))
     return values

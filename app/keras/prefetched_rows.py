@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ..tables.chunk import CacheTooSmallError
+from ..tables.id_checks import failed_check
 from ..tables.prefetch import Prefetcher
 from ..tables.read_through import ReadThroughTable
 from ..types import HOST
@@ -49,11 +50,13 @@ def prefetch_rows(
         ValueError: `steps` is not positive, the model cannot be called on the batches, or it looks
             up rows in a function of its own, such as a branch of `tf.cond`.
     """
-    if steps < 1:
-        raise ValueError(f"steps={steps}; give a positive number of batches")
-    look_up, tables = _trace(dataset.element_spec, model, inputs)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps={steps!r}; give a positive number of batches")
+    look_up, tables = _trace(batch_spec(dataset), model, inputs)
     if not tables:
         return dataset
+    for table in tables.values():
+        table.lacks_prefetch = False
 
     def generate() -> Iterator[Any]:
         """Yield the batches once their rows are in the caches; see `Prefetcher.prefetch`."""
@@ -74,6 +77,8 @@ def prefetch_rows(
                 f"{error.table}: the {together} steps of one call need {error.needed:,} rows, and "
                 f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
             ) from error
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(failed_check(error) or error.message) from error
 
     return _last_stage(generate, dataset)
 
@@ -118,7 +123,7 @@ def _trace(
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
         """Return the ids of each cached table; the trace adds the tables to `tables`."""
         with record_ids() as recorded:
-            _call(model, batch, inputs)
+            call_model(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for variable, ids_N in recorded:
             if not isinstance(variable.table, ReadThroughTable):
@@ -141,13 +146,37 @@ def _trace(
     return look_up, tables
 
 
-def _call(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
-    """Call the model for inference on the inputs of a batch, x or those that `inputs` gives.
+def batch_spec(dataset: tf.data.Dataset) -> Any:
+    """Return the spec of the batches of a dataset.
 
-    Raises ValueError if they do not fit the model.
+    Args:
+        dataset: The dataset.
+
+    Raises:
+        ValueError: It is no `tf.data.Dataset`.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            f"dataset is a {type(dataset).__name__}; make it a tf.data.Dataset of batches, as by "
+            "tf.data.Dataset.from_tensor_slices((x, y)).batch(128)"
+        )
+    return dataset.element_spec
+
+
+def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
+    """Call a model for inference on the inputs of a batch, without a result.
+
+    Args:
+        model: The model.
+        batch: A batch x, (x, y) or (x, y, sample_weight).
+        inputs: A function from a batch to the inputs, for batches of another form.
+
+    Raises:
+        ValueError: The inputs do not fit the model.
     """
     x = inputs(batch) if inputs else keras.utils.unpack_x_y_sample_weight(batch)[0]
     try:
+        _check_strings(x, model)
         model(x, training=False)
     except (TypeError, ValueError, KeyError) as error:
         found = tf.nest.map_structure(lambda t: f"{t.dtype.name} {t.shape}", x)
@@ -155,6 +184,21 @@ def _call(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -
         if getattr(model, "inputs", None):
             needed = str([f"{i.name}: {i.dtype} {i.shape}" for i in model.inputs])
         raise ValueError(
-            f"the inputs of {model.name} are {needed}, and the batches have {found}; give "
-            f"prefetch_rows inputs=, a function from a batch to the inputs ({error})"
+            f"the inputs of {model.name} are {needed}, and the batches have {found}; give inputs=, "
+            f"a function from a batch to the inputs ({error})"
         ) from error
+
+
+def _check_strings(x: Any, model: keras.Model) -> None:
+    """Raise ValueError if inputs are strings where the model has numbers, or the reverse.
+
+    Keras casts inputs, and TensorFlow then fails when the graph runs.
+    """
+    symbols = getattr(model, "inputs", None) or []
+    if isinstance(x, Mapping):  # Keras ignores values that have another name
+        pairs = [(x[symbol.name], symbol) for symbol in symbols if symbol.name in x]
+    else:
+        pairs = list(zip(tf.nest.flatten(x), symbols, strict=False))
+    for value, symbol in pairs:
+        if (value.dtype == tf.string) != (symbol.dtype == "string"):
+            raise ValueError(f"{symbol.name} is {symbol.dtype}, not {value.dtype.name}")

@@ -18,6 +18,7 @@ from .row_tables import as_table
 from .table_variable import TableVariable
 from .table_warnings import (
     LARGE,
+    log_missing_prefetch,
     variable_bytes,
     variable_name,
     warn_of_dense_gradient,
@@ -139,7 +140,7 @@ class RowSparse(RowAccumulation):
         """Update the variables; see `keras.optimizers.Optimizer.apply`.
 
         The first call creates the slots. Warns of parts of the step that read or write the whole
-        of a table of 16 MiB or more.
+        of a table of 16 MiB or more, and logs which caches have no `prefetch_rows`.
 
         Args:
             grads: The gradients, dense or row-sparse.
@@ -153,13 +154,11 @@ class RowSparse(RowAccumulation):
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         variables = trainable_variables or self._trainable_variables
-        sparse = [
-            variable
-            for gradient, variable in zip(grads, variables, strict=False)
-            if isinstance(gradient, tf.IndexedSlices)
-        ]
+        pairs = zip(grads, variables, strict=False)
+        sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
         if sparse:
             self._refuse_whole_tables(sparse)
+            log_missing_prefetch(sparse)
             for table in sparse:
                 if variable_bytes(table) >= _LARGE:
                     warn_of_whole_table(table, type(self).__name__)

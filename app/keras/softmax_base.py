@@ -16,7 +16,7 @@ from ..tables.id_checks import check_ids
 from ..tables.variable import host_variable
 from ..types import HOST
 from . import softmax_counts, softmax_gradients
-from .backend import require_tensorflow
+from .backend import in_replica, require_tensorflow
 
 
 class OutputLayer(keras.layers.Layer):
@@ -249,7 +249,7 @@ class OutputLayer(keras.layers.Layer):
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
             if self._rank_V is not None:
-                ids_N = tf.gather(_in_replica(self._rank_V), ids_N)
+                ids_N = tf.gather(in_replica(self._rank_V), ids_N)
         return self._extended(hidden), ids_N
 
     def _extended(self, hidden: tf.Tensor) -> tf.Tensor:
@@ -272,7 +272,7 @@ class OutputLayer(keras.layers.Layer):
 
     def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
         """Return the tables by name: variables of this replica, or tensors in a stateless call."""
-        return {name: _in_replica(table.value) for name, table in self._tables.items()}
+        return {name: in_replica(table.value) for name, table in self._tables.items()}
 
     def _gather(self) -> Any:
         """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
@@ -286,8 +286,3 @@ class OutputLayer(keras.layers.Layer):
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
         self._made.append(make(**options))
         return self._made[-1]
-
-
-def _in_replica(value: tf.Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
-    """Return the part in this replica of a variable of tf.distribute, which would be read whole."""
-    return value._get() if isinstance(value, tf.distribute.DistributedValues) else value

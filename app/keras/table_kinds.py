@@ -52,9 +52,14 @@ def _in_file(layer: Any) -> Table:
     initial = _by_id(layer)
     try:
         file = TableFile(path, layer.table_id, resume=False)
-        table = FileTable(file, "embeddings", *shape, initial, _dtype(layer))
     except (OSError, UsageError, RunError) as error:
         raise ValueError(f"{layer.name}: table_file={path}: {error}") from error
+    file.label = f"{layer.name}: table_file="
+    file.remedy = "load a saved model, or make the layer again, with a new file"
+    try:
+        table = FileTable(file, "embeddings", *shape, initial, _dtype(layer))
+    except RunError as error:
+        raise ValueError(str(error)) from error
     lock = os.open(path, os.O_RDWR)
     weakref.finalize(layer, os.close, lock)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,16 +91,18 @@ def check_kind(layer: Any) -> None:
             f"{layer.name}: table={layer.table!r} and table_file={layer.table_file!r}; name a file "
             "with table='file', and only with it"
         )
+    if layer.table == "file" and not isinstance(layer.table_file, str | os.PathLike):
+        raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
     if layer.hot_rows is not None:
         _check_hot_rows(layer)
     if layer.table == "file":
         _by_id(layer)
-    # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot use the
-    # map of a cache, which is in host memory.
+    # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
+    # host memory, where the rows or the map of their cache are.
     layer.supports_jit = layer.table == "device" or (
-        layer.table == "host" and not (layer.hot_rows and tf.config.list_physical_devices("GPU"))
+        layer.table == "host" and not tf.config.list_physical_devices("GPU")
     )
 
 
@@ -137,7 +144,8 @@ def _check_hot_rows(layer: Any) -> None:
             f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
             f"{layer.table!r}"
         )
-    if not isinstance(layer.hot_rows, int) or layer.hot_rows < 1:
+    is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
+    if not is_integer or layer.hot_rows < 1:
         raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
 
 
@@ -159,7 +167,7 @@ def _by_id(layer: Any) -> Initial:
     """Return the initial values of a layer by id; zeros for `StoredRows`, which follow later."""
     if isinstance(layer.embeddings_initializer, StoredRows):
         return Constant(0.0)
-    return by_id(layer.embeddings_initializer)
+    return by_id(layer.embeddings_initializer, layer.name)
 
 
 def _whole(layer: Any) -> Initial:
@@ -182,6 +190,8 @@ def _check_file(layer: Any, path: Path) -> None:
     """Raise ValueError if a file is in use, or if it may hold the rows of another layer."""
     if not path.exists():
         return
+    if not path.is_file():
+        raise ValueError(f"{layer.name}: table_file={path} is no file; give the name of a new file")
     with open(path, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

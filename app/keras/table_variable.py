@@ -155,7 +155,10 @@ class TableVariable(keras.Variable):
         if isinstance(stored, RowStore):  # its keys may be restored after its rows
             fits = value.shape[0] <= stored.rows
         if not fits or tuple(value.shape[1:]) != (stored.columns,):
-            raise ValueError(f"{self.path} has shape {self.shape}, not {tuple(value.shape)}")
+            raise ValueError(
+                f"{self.path} has shape {self.shape}, not {tuple(value.shape)}; use a layer of the "
+                "size of these rows"
+            )
         for part in row_slices(*value.shape):
             stored.assign(_ids(part), tf.cast(value[part], tf.float32))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from .. import __name__ as PACKAGE
 from ..tables.python_calls import under_xla
+from ..tables.read_through import ReadThroughTable
 from .constraints import row_constraint
 from .table_variable import TableVariable
 
@@ -127,6 +130,29 @@ def warn_of_whole_read(variable: Any) -> None:
             f"{PACKAGE}.keras.RowEmbedding reads the rows of the batch, and "
             f"{PACKAGE}.keras.audit(model) tells more",
             stacklevel=2,
+        )
+
+
+def log_missing_prefetch(tables: Iterable[Any]) -> None:
+    """Log in one line which tables have a cache that no `prefetch_rows` fills, once for each table.
+
+    Args:
+        tables: The tables that a step trains, variables of Keras or TensorFlow.
+    """
+    cached = {
+        variable.path: variable.table
+        for variable in tables
+        if isinstance(variable, TableVariable) and isinstance(variable.table, ReadThroughTable)
+    }
+    lacking = [path for path, table in cached.items() if table.lacks_prefetch]
+    for path in lacking:
+        cached[path].lacks_prefetch = False
+    if lacking:
+        logging.getLogger(__name__).warning(
+            "%s: hot_rows is given, but the steps are slower than with %s.keras.prefetch_rows"
+            "(dataset, model), which loads the rows of the next batches into the cache",
+            ", ".join(lacking),
+            PACKAGE,
         )
 
 

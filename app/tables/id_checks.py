@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
 
@@ -32,6 +34,37 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
         check = tf.cond(tf.reduce_any(outside), lambda: _reject(ids, outside, rows, name), tf.no_op)
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(ids)
+
+
+def require(condition: tf.Tensor, message: str, values: tf.Tensor) -> tf.Tensor:
+    """Return the given values, and raise an error if a condition is false.
+
+    In a graph the error is raised when the graph runs. XLA removes the check.
+
+    Args:
+        condition: A bool scalar.
+        message: The message of the error.
+        values: Any tensor.
+
+    Raises:
+        tf.errors.InvalidArgumentError: The condition is false.
+    """
+    if tf.executing_eagerly():
+        if not condition:  # tf.debugging.Assert would write over several lines
+            raise tf.errors.InvalidArgumentError(None, None, message)
+        return values
+    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+        return tf.identity(values)
+
+
+def failed_check(error: tf.errors.InvalidArgumentError) -> str | None:
+    """Return the message of the check that made a graph fail, or None if no check did.
+
+    Args:
+        error: The error of the graph, whose text has more than the message.
+    """
+    match = re.search(r"assertion failed: (\[.*\])", error.message)
+    return match[1][1:-1].replace("] [", " ") if match else None
 
 
 def _reject(ids: tf.Tensor, outside: tf.Tensor, rows: int, name: str):

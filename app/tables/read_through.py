@@ -30,7 +30,12 @@ class ReadThroughTable(CachedTable):
         backing: The table that stores all rows.
         device: The device of the steps and of the cache.
         size: The number of rows of the cache, at most all rows; none of them is pinned.
+
+    Attributes:
+        lacks_prefetch: Whether nothing loads rows into the cache, and no log line has said so.
     """
+
+    lacks_prefetch = True
 
     def __init__(self, backing: Table, device: str, size: int):
         with tf.device(HOST):

@@ -50,9 +50,15 @@ class TableFile:
         resume: Whether a checkpoint needs the rows in the file. Then `restore` must be called
             before a row is written. If not, a file of this run and its journals are replaced.
 
+    Attributes:
+        label, remedy: The beginning and the end of messages about a file that changed.
+
     Raises:
         UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
     """
+
+    label = "--table_file="
+    remedy = "put the whole file back and run again, or train in a new workdir"
 
     def __init__(self, path: Path, owner: str, resume: bool):
         self.path, self._resume = path, resume
@@ -234,15 +240,14 @@ class TableFile:
             free = shutil.disk_usage(self.path.parent).free
             self.path.unlink(missing_ok=True)
             raise RunError(
-                f"--table_file={self.path}: {error.strerror}: {section.name!r} takes "
+                f"{self.label}{self.path}: {error.strerror}: {section.name!r} takes "
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section, self._pool)
         if initial != Constant(0.0):
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)
-        sections = (*self._header.sections, section)
-        self._header = dataclasses.replace(self._header, sections=sections)
+        self._header = dataclasses.replace(self._header, sections=(*self._header.sections, section))
         self._header.write(self.path)
 
     def _check_size(self, number: int) -> None:
@@ -266,10 +271,7 @@ class TableFile:
 
     def _lost(self, event: str) -> RunError:
         """Return the error for an event, such as "was cut short", while the file was in use."""
-        return RunError(
-            f"--table_file={self.path} {event} while it was in use; put the whole file back and "
-            "run again, or train in a new workdir"
-        )
+        return RunError(f"{self.label}{self.path} {event} while it was in use; {self.remedy}")
 
     def _none_journalled(self) -> list[np.ndarray]:
         """Return an array of False for each section, (V,): the journal has none of its rows."""
