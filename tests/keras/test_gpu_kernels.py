@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import app.keras
-from app.keras import LazyAdam, LossScaleOptimizer, table_kinds
+from app.keras import LazyAdam, LossScaleOptimizer
 from app.tables.variable import ON_HOST
 from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
 from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
@@ -56,8 +56,8 @@ def test_a_step_of_a_keras_model(name):
     check(trained(embedded(getattr(app.keras, name)(0.1))), {REFUSED})
 
 
-def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached(monkeypatch):
-    monkeypatch.setattr(table_kinds, "host_is_near", lambda: False)
+@pytest.mark.usefixtures("far_host")
+def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
     model = embedded(LazyAdam(0.1), table="host", hot_rows=20)
     model.optimizer.build(model.trainable_variables)
     table = model.layers[1].embeddings.table

@@ -38,13 +38,10 @@ TARGETS = np.random.default_rng(4).normal(size=(len(IDS), 1)).astype(np.float32)
 HOT_ROWS = 32
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
-
-@pytest.fixture(autouse=True)
-def _far_host(monkeypatch):
-    """Tables in host memory have a cache on a machine without a GPU, too."""
-    monkeypatch.setattr(table_kinds, "host_is_near", lambda: False)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
+    pytest.mark.usefixtures("far_host"),
+]
 
 
 def data():
@@ -99,7 +96,7 @@ def test_rows_and_slots_are_those_of_the_device_bit_for_bit(
 
 
 def test_host_memory_has_no_cache_without_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.undo()
+    monkeypatch.setattr(table_kinds, "host_is_near", lambda: True)
     model, dataset = make_model("host", tmp_path), data()
     assert isinstance(model.layers[0].embeddings.table, DeviceTable)
     assert prefetch_rows(dataset, model) is dataset

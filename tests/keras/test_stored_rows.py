@@ -134,6 +134,5 @@ def test_bad_rows(tmp_path, stored):
     np.save(stored, models.WEIGHTS[:3])
     with pytest.raises(ValueError, match="vectors.npy was replaced while it was read"):
         initializer((models.ROWS, models.COLUMNS))
-    layer = DynamicEmbedding(models.COLUMNS, embeddings_initializer=initializer)
     with pytest.raises(ValueError, match="StoredRows makes whole tables"):
-        layer.build()
+        DynamicEmbedding(models.COLUMNS, embeddings_initializer=initializer)
