@@ -141,7 +141,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
     Its arguments are the data of S steps, the first step, the learning rate, the flags, and the
-    first of `_operations` keys. It returns `Made` for each replica.
+    first of two keys for each step. It returns `Made` for each replica.
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.

@@ -26,7 +26,7 @@ def dense(
     It updates the table in place, and all rows of it.
 
     Args:
-        tables: The tables of `dense_tables`.
+        tables: The table `output`: a row for each word, and an accumulator for each value.
         hidden_ND: The hidden vectors.
         targets_N: The words to predict, int32.
         rate: The learning rate.
