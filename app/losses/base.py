@@ -8,17 +8,26 @@ updates the rows of a part block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from ..tables.base import TableSpec
+from ..tables.base import Table, TableSpec
 from ..types import HOST, Rows
 
 # Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
 Gather = Callable[[str, tf.Tensor], tf.Tensor]
+
+
+def gather_from(tables: Mapping[str, Table]) -> Gather:
+    """Return a function that reads rows of the given tables.
+
+    Args:
+        tables: The tables by name.
+    """
+    return lambda name, ids_U: tables[name].gather(ids_U)
 
 
 class Predictions(NamedTuple):

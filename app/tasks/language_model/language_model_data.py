@@ -23,13 +23,14 @@ from ...input import sequences
 from ...input.pipeline import EpochRows, Share, map_blocks
 from ...input.tokens import decode
 from ...losses import inference
+from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
 from ...tables.base import Table
-from ...tables.row_reads import unique
+from ...tables.row_reads import gather_unique
 from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
-from ...types import Batches, Rows
+from ...types import Batches
 from ..words.words_data import Text, cache_blocks, make_batches_from_rows
 
 # Scoring uses fewer and longer streams than training, as the first tokens of a stream have little
@@ -154,16 +155,11 @@ def make_scorer(
     Returns:
         Function from an iterator over batches (B, T + 1) to the `Score`.
     """
+    gather = gather_from(tables)
 
     @tf.function(autograph=False)
     def score_batch(tokens_BL: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-            return tables[name].gather(ids_U)
-
-        rows = {}
-        for name, ids in model.input_lookups(tokens_BL).items():
-            ids_U, inverse_N = unique(ids)
-            rows[name] = Rows(gather(name, ids_U), inverse_N)
+        rows = gather_unique(model.input_lookups(tokens_BL), gather)
         predictions, state_BS = model.predictions(tokens_BL, rows, state_BS)
         hidden_GND, targets_GM, weights_GNM = predictions
         log_p_N = inference.log_probability(
