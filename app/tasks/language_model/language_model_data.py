@@ -222,8 +222,8 @@ def _read_heldout(
     blocks = map_blocks(sources, config.corpus, config.input, progress, tokenize)
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams
-    sizes = {"row_tokens": length, "batch_tokens": streams * length}
-    settings = dataclasses.replace(config.input, steps_per_call=1, micro_batches=1, **sizes)
+    settings = dataclasses.replace(config.input, row_tokens=length, batch_tokens=streams * length)
+    settings = dataclasses.replace(settings, steps_per_call=1, micro_batches=1)
     rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
     batches = make_batches_from_rows(lambda share: rows, progress, 1, settings)
     for _, tokens_SBL in batches(range(1), 0):
