@@ -19,6 +19,7 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
+from ..losses.base import gather_from
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.python_calls import table_errors
@@ -142,7 +143,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
     Its arguments are the data of S steps, the number of steps before them, the learning rate, the
-    flags, and the first of `_operations` keys. It returns `Made` for each replica.
+    flags, and the first of two keys for each step. It returns `Made` for each replica.
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
@@ -153,11 +154,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
-    model = job.model
-
-    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return rows (U, D) of the replica's own copy of a table."""
-        return tables[name].gather(ids_U)
+    model, gather = job.model, gather_from(tables)
 
     def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
         """Return the length of the packed vector of a step; rows that batches share count once.

@@ -8,17 +8,26 @@ updates the rows of a part block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from ..tables.base import TableSpec
+from ..tables.base import Table, TableSpec
 from ..types import HOST, Rows
 
 # Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
 Gather = Callable[[str, tf.Tensor], tf.Tensor]
+
+
+def gather_from(tables: Mapping[str, Table]) -> Gather:
+    """Return a function that reads rows of the given tables.
+
+    Args:
+        tables: The tables by name.
+    """
+    return lambda name, ids_U: tables[name].gather(ids_U)
 
 
 class Predictions(NamedTuple):
@@ -139,10 +148,10 @@ class Part(NamedTuple):
         members: The hidden vectors of each group. None if there is one group that has them all.
         tiles: From a group to its number of tiles, an int32 scalar. None if each group has one.
         block: From a group and a tile to (ids of the tile's rows (U,) int32, labels). Labels are
-            everything else that `loss` and `measure` need to know of the block.
+            everything else that `loss` needs to know of the block.
         loss: From (labels, hidden_MD, rows_UD, carry_M) to losses of any shape, which are summed.
             carry_M is the result of the first pass, or None without one.
-        measure: From (labels, hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
+        measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
     """
 
@@ -153,7 +162,7 @@ class Part(NamedTuple):
     tiles: Callable[[tf.Tensor], tf.Tensor] | None
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
-    measure: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+    measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
 
 
 class WordBlock(NamedTuple):

@@ -2,7 +2,7 @@
 
 For each group of a part there are up to two passes over its tiles:
 
-1. measure(labels, hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
+1. measure(hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
 2. loss(labels, hidden, rows, carry) -> losses, with the carry that the first pass ended with. Their
    gradients by the rows go to `update`, and their gradients by the hidden vectors are summed.
 
@@ -163,7 +163,7 @@ def _visit_group(
 
     def measure(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
         """Return the next carry, in a list."""
-        return [part.measure(labels, hidden_MD, rows_UD, carry_M)]
+        return [part.measure(hidden_MD, rows_UD, carry_M)]
 
     if part.tiles is None:
         return visit_tile(tf.constant(0), visit, None)

@@ -10,10 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..losses.base import gather_from
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
-from ..tables.base import Ids, Table
+from ..tables.base import Table
 from ..types import HOST, Batch, LocatedData
 from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
 
@@ -47,10 +48,6 @@ def train_step(
         The loss before the update, summed over the examples, and the number of examples.
     """
 
-    def gather(name: str, ids_U: Ids) -> tf.Tensor:
-        """Return rows (U, D) of a table."""
-        return tables[name].gather(ids_U)
-
     def update_block(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
@@ -62,7 +59,7 @@ def train_step(
     update = lookups = None
     if len(batches) == 1:  # the gradients of several are added by id
         update, lookups = update_block, [_locate(make_lookups(model, batches[0]), tables)]
-    gradients = compute_gradients(model, gather, batches, devices, update, lookups)
+    gradients = compute_gradients(model, gather_from(tables), batches, devices, update, lookups)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
 

@@ -24,6 +24,7 @@ from ...config import Config, checks, settings
 from ...distributed.replicas import Replicas
 from ...errors import RunError, UsageError
 from ...input import token_rows
+from ...losses.base import gather_from
 from ...models.base import Model
 from ...system import devices
 from ...tables.base import Table
@@ -238,17 +239,13 @@ def measure_costs(job: dict[str, Any]) -> dict[str, Any]:
         raise RunError("the text has no whole call; give more text as --corpus")
     train = train_function(made.model, made.placed.tables, made.optimizer, config.run.seed)
     devices_of = {name: table.device for name, table in made.placed.tables.items()}
+    gather = gather_from(made.placed.tables)
 
     @tf.function(autograph=False)
     def gradients(data_S: Any, first: tf.Tensor) -> list[Any]:
         """Return the gradients of each step of a call, without an update."""
         return [
-            compute_gradients(
-                made.model,
-                lambda name, ids_U: made.placed.tables[name].gather(ids_U),
-                batches,
-                devices_of,
-            ).gradients
+            compute_gradients(made.model, gather, batches, devices_of).gradients
             for batches in split_steps(data_S, first, config.run.seed, 1)
         ]
 

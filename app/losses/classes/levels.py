@@ -110,7 +110,7 @@ class Level:
             tiles=tiles if self._tile else None,
             block=block,
             loss=entropy,
-            measure=_measure if self._tile else None,
+            measure=softmax.log_sum_exp if self._tile else None,
         )
         return [part]
 
@@ -162,11 +162,6 @@ class Level:
         if normalizer_N is None:
             normalizer_N = tf.reduce_logsumexp(scores_NM, axis=1)
         return (scores_NM - normalizer_N[:, tf.newaxis]).numpy() + above_N[:, np.newaxis]
-
-
-def _measure(labels, hidden_MD, rows_UD, carry_M) -> tf.Tensor:
-    """Return the log-sum-exp of each vector's scores over the tiles so far (see `Part.measure`)."""
-    return softmax.log_sum_exp(hidden_MD, rows_UD, carry_M)
 
 
 def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...losses import inference
+from ...losses.base import gather_from
 from ...models.bag import Bag
 from ...tables.base import Table
 from ...tables.row_reads import unique
@@ -32,7 +33,7 @@ class Classifier:
     """
 
     def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, device: str):
-        self._model, self._tables, self._features = model, tables, features
+        self._model, self._gather, self._features = model, gather_from(tables), features
         self._device = device
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
         self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
@@ -86,10 +87,6 @@ class Classifier:
         ids_U, inverse_N = unique(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
-
-    def _gather(self, name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of ids, (U, D), of the table with this name."""
-        return self._tables[name].gather(ids_U)
 
 
 def batch_size(labels: int) -> int:

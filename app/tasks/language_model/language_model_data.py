@@ -23,13 +23,14 @@ from ...input import sequences
 from ...input.pipeline import EpochRows, Share, map_blocks
 from ...input.tokens import decode
 from ...losses import inference
+from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
 from ...tables.base import Table
-from ...tables.row_reads import unique
+from ...tables.row_reads import gather_unique
 from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
-from ...types import Batches, Rows
+from ...types import Batches
 from ..words.words_data import Text, cache_blocks, make_batches_from_rows
 
 # Scoring uses fewer and longer streams than training, as the first tokens of a stream have little
@@ -158,19 +159,12 @@ def make_scorer(
     Returns:
         Function from an iterator over batches (B, T + 1) to the `Score`.
     """
+    gather = gather_from(tables)
 
     @tf.function(autograph=False)
     def score_batch(tokens_BL: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the sum of -log P of a batch, float64, and the state after it."""
-
-        def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-            """Return the rows of ids, (U, D), of the table with this name."""
-            return tables[name].gather(ids_U)
-
-        rows = {}
-        for name, ids in model.input_lookups(tokens_BL).items():
-            ids_U, inverse_N = unique(ids)
-            rows[name] = Rows(gather(name, ids_U), inverse_N)
+        rows = gather_unique(model.input_lookups(tokens_BL), gather)
         predictions, state_BS = model.predictions(tokens_BL, rows, state_BS)
         hidden_GND, targets_GM, weights_GNM = predictions
         log_p_N = inference.log_probability(
@@ -234,13 +228,8 @@ def _read_heldout(
     blocks = map_blocks(sources, config.corpus, config.input, progress, tokenize)
     streams = min(_STREAMS, config.input.batch_tokens)
     length = config.input.batch_tokens // streams
-    settings = dataclasses.replace(
-        config.input,
-        row_tokens=length,
-        batch_tokens=streams * length,
-        steps_per_call=1,
-        micro_batches=1,
-    )
+    settings = dataclasses.replace(config.input, row_tokens=length, batch_tokens=streams * length)
+    settings = dataclasses.replace(settings, steps_per_call=1, micro_batches=1)
     rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
     batches = make_batches_from_rows(lambda share: rows, progress, 1, settings)
     for _, tokens_SBL in batches(range(1), 0):
