@@ -43,7 +43,7 @@ class KerasOptions(Options):
     hot_share: int = setting(
         10,
         "Rows in the caches of the _cache sides, in percent of each table; the cache of a small "
-        "table has more, 16 for each example of a step.",
+        "table has more, 16 for each id of a step.",
         bounds=(1, 100),
     )
     folder: str = setting(

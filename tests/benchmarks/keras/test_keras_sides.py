@@ -115,6 +115,7 @@ def test_small_tables_have_larger_caches():
     job = make_job("dlrm", "host_cache")._replace(hot=25)
     rows = [job.hot_rows(TableSize("a", rows, 2)) for rows in (100, 200, 2_000)]
     assert rows == [100, 16 * 8, 500]
+    assert job.hot_rows(TableSize("b", 2_000, 2, 5)) == 16 * 8 * 5
     job = job._replace(tables=[TableSize("a", 2_000, 2), TableSize("b", 200, 3)])
     assert job.cache_bytes == 500 * 2 * 12 + 128 * 3 * 12
     assert job._replace(side="host").cache_bytes == 0
