@@ -39,9 +39,8 @@ class RowEmbedding(keras.layers.Embedding):
 
     Ids must be whole numbers from 0 to input_dim - 1. Otherwise the call raises
     `tf.errors.InvalidArgumentError` with the smallest and the largest id that is wrong. Code
-    compiled by XLA, the default of Keras on a GPU, cannot check this. On a machine with a GPU, the
-    vector of a wrong id is therefore NaN, which shows in the loss; to see the error, use
-    `compile(jit_compile=False)`.
+    compiled by XLA, the default of Keras on a GPU, cannot check this: use `app.keras.check_inputs`.
+    On a machine with a GPU, the vector of a wrong id is NaN there, which shows in the loss.
 
     A constraint is applied to the rows that are trained; other rows keep their initial values.
 

@@ -203,14 +203,15 @@ def _make_train_step_without_targets(model: keras.Model) -> Any:
 def _variables(parts: StepParts, function: Any) -> dict[str, tf.Variable]:
     """Return variables by path: of the layers and optimizers, then others that the step uses.
 
-    Each is listed once. A path that is taken already gets one apostrophe or more.
+    Each is listed once. A path that is taken already gets one apostrophe or more. A variable of
+    changing shape, such as a sum of gradients of rows, is no table and is left out.
     """
     named = [pair for variable in parts.variables for pair in _stored(variable)]
     named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
     by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
     for name, variable in named:
-        if id(variable) not in seen:
+        if id(variable) not in seen and variable.shape.is_fully_defined():
             seen.add(id(variable))
             while name in by_path:  # Keras variables may share a path
                 name += "'"
