@@ -34,7 +34,7 @@ def test_the_whole_loop_on_a_shrunken_copy(tmp_path):
     config = tmp_path / "small.cfg"
     config.write_text(
         (ROOT / "configs/words.cfg").read_text(encoding="utf-8")
-        + f"--corpus={write_corpus(tmp_path / 'a.txt')}\n--dim=8\n--epochs=2\n--log_seconds=1e9\n"
+        + f"--corpus={write_corpus(tmp_path / 'a.txt')}\n--dim=8\n--epochs=2\n--log_seconds=1e7\n"
     )
     ended = fresh("app.train", f"--flagfile={config}", f"--workdir={tmp_path}/run")
     assert ended.code == 0
