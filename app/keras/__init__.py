@@ -6,7 +6,9 @@ from .dynamic_embedding import DynamicEmbedding
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 from .keras_audit import audit
+from .keras_memory_plan import memory_plan
 from .merged import add_gradients
+from .model_files import save_model
 from .prefetched_rows import prefetch_rows
 from .row_optimizers import (
     SGD,
@@ -48,7 +50,9 @@ __all__ = [
     "TableMetrics",
     "add_gradients",
     "audit",
+    "memory_plan",
     "output_as_loss",
     "prefetch_rows",
+    "save_model",
     "to_keras",
 ]

@@ -16,6 +16,8 @@ from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.keys import KeyMap
 from .backend import refuse_strategy, require_tensorflow
 from .initial_values import by_id
+from .stored_rows import StoreByPart
+from .table_memory import memory_of_keys, require_room
 from .table_variable import TableVariable
 
 _KEY_MAP = "key_map."  # begins the names of the files of the key map in a weights file
@@ -74,6 +76,7 @@ class DynamicEmbedding(keras.layers.Layer):
             input_shape: Not used.
         """
         refuse_strategy(self.name)
+        require_room(memory_of_keys(self))
         self.key_map = KeyMap(self.capacity, self.key_dtype, self.min_count, self.max_age)
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, by_id(self.embeddings_initializer))
@@ -102,7 +105,7 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             store: A store of arrays by name.
         """
-        store["0"] = self.embeddings.numpy()
+        StoreByPart(store)["0"] = self.embeddings
         for name, data in _read_files(self.key_map).items():
             store[_KEY_MAP + name] = np.frombuffer(data, np.uint8)
 
@@ -117,7 +120,7 @@ class DynamicEmbedding(keras.layers.Layer):
             self.key_map,
             {name.removeprefix(_KEY_MAP): np.asarray(a).tobytes() for name, a in files.items()},
         )
-        self.embeddings.assign(store["0"])
+        self.embeddings.assign(StoreByPart(store)["0"])
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""

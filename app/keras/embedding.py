@@ -12,7 +12,9 @@ import tensorflow as tf
 from ..tables.id_checks import check_ids
 from .backend import in_place, refuse_strategy, require_tensorflow
 from .constraints import by_row
+from .stored_rows import StoreByPart
 from .table_kinds import check_is_variable, check_kind, make_table
+from .table_memory import memory_of_rows, require_room
 from .table_variable import TableVariable
 from .table_warnings import StockOptimizerWarning
 
@@ -118,6 +120,8 @@ class RowEmbedding(keras.layers.Embedding):
         Args:
             input_shape: Not used.
         """
+        if not self.built:
+            require_room(memory_of_rows(self), self.table_file)
         if self.table != "device":
             if not self.built:
                 self._build_table()
@@ -143,6 +147,25 @@ class RowEmbedding(keras.layers.Embedding):
         if self.table == "file":
             config |= {"table_file": self.table_file, "table_id": self.table_id}
         return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        super().save_own_variables(StoreByPart(store))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        super().load_own_variables(StoreByPart(store))
 
     def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.

@@ -95,7 +95,16 @@ class FileTable(RoundedTable):
 
     def is_finite(self) -> bool:
         """Return whether every number of every row is finite; slots are not read."""
-        return all(np.isfinite(part_UD).all() for part_UD in self._file.parts(self._number))
+        parts = self._file.checked_section(self._number).parts(self.path)
+        return all(np.isfinite(part_UD).all() for part_UD in parts)
+
+    def mapped(self) -> np.ndarray:
+        """Return all rows, (V, D), mapped from the file into memory, to be read in order.
+
+        Raises:
+            RunError: The file was replaced or cut short.
+        """
+        return self._file.checked_section(self._number).mapped(self.path)
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: by the absolute path of its file."""
