@@ -17,7 +17,7 @@ from .softmax_base import OutputLayer
 from .step_parts import parts_of
 from .table_memory import TableMemory, device_place, memory_of_keys, memory_of_rows
 
-_HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "place"
+_HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "where"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _memory(layer: keras.layers.Layer, optimizer: Any) -> Iterable[TableMemory]:
             return 0
         return slot_bytes(optimizer, columns, dtype, path)
 
-    path = f"{layer.path}/embeddings"
+    path = f"{layer.path or layer.name}/embeddings"  # Keras makes the path when it builds the layer
     if isinstance(layer, keras.layers.Embedding):
         return [memory_of_rows(layer, state(layer.output_dim, layer.variable_dtype, path))]
     if isinstance(layer, DynamicEmbedding):
