@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from .. import __name__ as PACKAGE
 from ..tables.base import Table
 from ..tables.disk.file import FileTable
 from ..tables.read_through import ReadThroughTable
@@ -53,8 +54,8 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
 def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     """Check that the slots of all tables fit, before one is made.
 
-    Tables of less than 16 MiB together, and those under a `tf.distribute` strategy, are not
-    checked.
+    Tables of less than 16 MiB together are not checked, nor those under a `tf.distribute` strategy,
+    nor an optimizer of another package, whose configuration need not make it again.
 
     Args:
         optimizer: The optimizer, which is not built.
@@ -64,7 +65,8 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
-    if tf.distribute.has_strategy() or sum(map(_bytes, tables)) < LARGE:
+    is_ours = type(optimizer).__module__.startswith(f"{PACKAGE}.")
+    if not is_ours or tf.distribute.has_strategy() or sum(map(_bytes, tables)) < LARGE:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
     for variable in tables:
