@@ -23,7 +23,8 @@ def rows_to_save(table: Table, copy: Callable[[], np.ndarray]) -> tensor_callabl
     `copy`. The rows of a dynamic table are copied unless all are in use, or a row has a multiple
     of 64 bytes.
 
-    Cached rows are written to the table below the cache, now.
+    Cached rows are written to the table below the cache, now. If another thread reads or writes
+    rows of a variable while it is saved, as that of `prefetch_rows` may, TensorFlow copies it.
 
     Args:
         table: The table. A dynamic one is given by its `RowStore`.

@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from .. import __name__ as PACKAGE
 from ..tables.base import Slot, Table
+from ..tables.disk.file import FileTable
 from ..tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ..tables.dynamic.row_store import RowStore
+from ..tables.read_through import ReadThroughTable
 from ..tables.row_reads import row_slices, unique
 from .checkpoint_rows import rows_to_save
 from .exported_rows import current_export, export_rows
@@ -115,13 +117,21 @@ class TableVariable(keras.Variable):
         return rows_VD
 
     def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Read all rows in order, in parts of about 16 MB.
+        """Read all rows in order, in parts of about 16 MB; a cache is first written back.
 
         Yields:
             The ids of a part as a slice, and its rows (any number, D) in the dtype of the variable.
         """
-        for part in row_slices(*self.shape):
-            rows_ND = _stored(self.table).gather(_ids(part)).numpy()
+        stored = _stored(self.table)
+        if isinstance(stored, ReadThroughTable):
+            stored.flush()
+            stored = stored.backing
+        slices = row_slices(*self.shape)
+        if isinstance(stored, FileTable):
+            yield from zip(slices, stored.parts(), strict=True)
+            return
+        for part in slices:
+            rows_ND = stored.gather(_ids(part)).numpy()
             yield part, rows_ND.astype(self._numpy_dtype, copy=False)
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
