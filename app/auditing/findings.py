@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..system.console import aligned
+from ..system.console import aligned, size_text
 
 _TENSORFLOW = str(pathlib.PurePath(tf.__file__).parent)
 _READ = "look rows up with tf.gather on the variable itself, not on its value"
@@ -97,11 +97,11 @@ class Findings(tuple[Finding, ...]):
     def __str__(self) -> str:
         """Return the report: a line for each finding, the advice by cause, and the notes."""
         if not self:
-            none = f"no operation on a whole table of {_size(self.least_bytes)} or more"
+            none = f"no operation on a whole table of {size_text(self.least_bytes)} or more"
             return "\n".join([none, *self.notes])
         rows = [
             (
-                _size(finding.bytes),
+                size_text(finding.bytes),
                 f"{finding.count} x",
                 finding.operation,
                 f"{finding.variable} {' x '.join(f'{size:,}' for size in finding.shape)}",
@@ -111,7 +111,7 @@ class Findings(tuple[Finding, ...]):
         ]
         count = sum(finding.count for finding in self)
         operations = "1 operation" if count == 1 else f"{count} operations"
-        lines = [f"{operations} on whole tables, {_size(self.total)} read and written:"]
+        lines = [f"{operations} on whole tables, {size_text(self.total)} read and written:"]
         lines += [f"  {line}" for line in aligned(rows, ">><<<")]
         lines.append("use instead:")
         advice = dict.fromkeys((finding.cause, finding.instead) for finding in self)
@@ -158,11 +158,3 @@ def instead(operation: tf.Operation) -> str:
     if operation.type == "ReadVariableOp":
         return _READ
     return _WRITE if operation.type.startswith(("Assign", "Resource")) else _COMPUTE
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes as text in GB, MB or kB, with powers of 1,000."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if count >= size:
-            return f"{count / size:,.2f} {unit}"
-    return f"{count / 1e3:,.2f} kB"

@@ -9,7 +9,9 @@ from .embedding_reduce import RowEmbeddingReduce
 from .feature_configs import FeatureConfig, TableConfig
 from .feature_embedding import FeatureEmbedding
 from .keras_audit import audit
+from .keras_memory_plan import memory_plan
 from .merged import add_gradients
+from .model_files import save_model
 from .prefetched_rows import prefetch_rows
 from .row_optimizers import (
     SGD,
@@ -59,7 +61,9 @@ __all__ = [
     "audit",
     "check_inputs",
     "load_vectors",
+    "memory_plan",
     "output_as_loss",
     "prefetch_rows",
+    "save_model",
     "to_keras",
 ]

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import json
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from ..tables.dynamic.dynamic import DynamicTable
-from ..tables.dynamic.key_files import STATE
 from ..tables.dynamic.key_index import LFU, LRU
 from ..tables.dynamic.key_memory import key_bytes
 from ..tables.dynamic.keys import KeyMap
 from ..tables.dynamic.sketch import MAX_COUNT
 from .backend import check_xla, refuse_strategy, require_tensorflow
 from .initial_values import by_id
+from .saved_keys import KeysInCheckpoint, read_keys, write_keys
+from .table_memory import memory_of_keys, require_room
 from .table_variable import TableVariable
+from .weights_by_part import StoreByPart
 
-_KEY_MAP = "key_map."  # begins the names of the files of the key map in a weights file
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
 _MOST = 2**31 - 2  # rows of a key map
 _FLOAT_BYTES = 4
@@ -108,13 +103,14 @@ class DynamicEmbedding(keras.layers.Layer):
             ValueError: A strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
+        require_room(memory_of_keys(self))
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, self._initial)
         self.embeddings = TableVariable(table, "embeddings")
-        self._keys = _KeysInCheckpoint(self)
+        self._keys = KeysInCheckpoint(self)
         self.built = True
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
@@ -158,9 +154,8 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             store: A store of arrays by name.
         """
-        store["0"] = self.embeddings.numpy()
-        for name, data in _read_files(self.key_map).items():
-            store[_KEY_MAP + name] = np.frombuffer(data, np.uint8)
+        StoreByPart(store)["0"] = self.embeddings
+        write_keys(store, self.key_map)
 
     def load_own_variables(self, store: Any) -> None:
         """Replace the keys and their rows by those of a store.
@@ -172,20 +167,8 @@ class DynamicEmbedding(keras.layers.Layer):
             ValueError: They are those of another kind of layer, or of one with other arguments.
                 Nothing is loaded.
         """
-        names = [name for name in list(store.keys()) if name.startswith(_KEY_MAP)]
-        if not names:
-            raise ValueError(
-                f"{self.name}: the weights have no keys, so they are not those of a "
-                "DynamicEmbedding; load them into a layer of the kind that was saved"
-            )
-        if (columns := store["0"].shape[1]) != self.output_dim:
-            raise ValueError(
-                f"{self.name}: the saved rows have {columns} columns, where the layer has "
-                f"{self.output_dim}; make the layer with output_dim={columns}"
-            )
-        files = {n.removeprefix(_KEY_MAP): np.asarray(store[n]).tobytes() for n in names}
-        _load_files(self, files)
-        self.embeddings.assign(store["0"])
+        read_keys(store, self)
+        self.embeddings.assign(StoreByPart(store)["0"])
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
@@ -239,37 +222,6 @@ class DynamicEmbedding(keras.layers.Layer):
             )
 
 
-class _KeysInCheckpoint(tf.train.experimental.PythonState):
-    """The keys of a layer as a part of a `tf.train.Checkpoint`.
-
-    Args:
-        layer: The `DynamicEmbedding`.
-    """
-
-    def __init__(self, layer: DynamicEmbedding):
-        self._layer = layer
-
-    def serialize(self) -> bytes:
-        """Return the keys as bytes."""
-        buffer = io.BytesIO()
-        files = _read_files(self._layer.key_map)
-        np.savez(buffer, **{name: np.frombuffer(data, np.uint8) for name, data in files.items()})
-        return buffer.getvalue()
-
-    def deserialize(self, string_value: bytes) -> None:
-        """Replace the keys by those that `serialize` returned; see `_load_files`."""
-        with np.load(io.BytesIO(string_value)) as files:
-            _load_files(self._layer, {name: files[name].tobytes() for name in files})
-
-
-def _read_files(key_map: KeyMap) -> dict[str, bytes]:
-    """Return the content of the files that `KeyMap.save` writes, by name."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "keys"
-        key_map.save(path)
-        return {file.name: file.read_bytes() for file in path.iterdir()}
-
-
 def _check_numbers(layer: DynamicEmbedding) -> None:
     """Raise ValueError if an argument of a layer is neither None nor an integer within bounds."""
     for name, (least, greatest) in _BOUNDS.items():
@@ -281,22 +233,3 @@ def _check_numbers(layer: DynamicEmbedding) -> None:
             raise ValueError(
                 f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
             )
-
-
-def _load_files(layer: DynamicEmbedding, files: Mapping[str, bytes]) -> None:
-    """Replace the keys of a layer by those of files that `_read_files` returned.
-
-    Raises ValueError if they are those of a layer with other arguments. Nothing is then loaded.
-    """
-    saved, keys = json.loads(files[STATE]), layer.key_map
-    own = {"capacity": keys.capacity, "kind": keys.kind, "admits": keys.min_sightings > 1}
-    if any(saved[name] != value for name, value in own.items()):
-        raise ValueError(
-            f"{layer.name}: the saved keys are those of a layer with capacity={saved['capacity']}, "
-            f"key_dtype={saved['kind']!r} and min_count={'2 or more' if saved['admits'] else 1}; "
-            "make the layer with these arguments"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        for name, data in files.items():
-            (Path(folder) / name).write_bytes(data)
-        keys.load(Path(folder))

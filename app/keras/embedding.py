@@ -10,14 +10,15 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..tables.id_checks import check_ids, require
+from ..tables.id_checks import check_ids
 from .backend import check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
 from .constraints import by_row
 from .table_kinds import check_is_variable, check_kind, make_table
+from .table_memory import memory_of_rows, require_room
 from .table_variable import TableVariable
 from .table_warnings import StockOptimizerWarning
-
-_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+from .weights_by_part import StoreByPart
+from .whole_ids import to_integers
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -123,6 +124,8 @@ class RowEmbedding(keras.layers.Embedding):
             ValueError: The table is not a variable of the device, and its file cannot be used or a
                 strategy of tf.distribute is in use.
         """
+        if not self.built:
+            require_room(memory_of_rows(self), self.table_file)
         if self.table != "device":
             if not self.built:
                 self._build_table()
@@ -148,6 +151,25 @@ class RowEmbedding(keras.layers.Embedding):
         if self.table == "file":
             config |= {"table_file": self.table_file, "table_id": self.table_id}
         return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        super().save_own_variables(StoreByPart(store))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        super().load_own_variables(StoreByPart(store))
 
     def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.
@@ -224,7 +246,10 @@ class RowEmbedding(keras.layers.Embedding):
         A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU
         and the table is a variable of the device, the row of an id out of range is NaN.
         """
-        ids = check_ids(self._to_integers(inputs), self.input_dim, self.name)
+        inputs = tf.convert_to_tensor(inputs)
+        self._check_dtype(inputs.dtype)
+        ids = to_integers(inputs, self.input_dim, self.name)
+        ids = check_ids(ids, self.input_dim, self.name)
         if isinstance(self._embeddings, TableVariable):
             check_xla(self, self._embeddings.table.device, self._embeddings.value.device)
             return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
@@ -264,30 +289,6 @@ class RowEmbedding(keras.layers.Embedding):
                 f"keras.layers.StringLookup before it, or use {PACKAGE}.keras.DynamicEmbedding"
                 f"({self.output_dim}, 'string'), which takes strings"
             )
-
-    def _to_integers(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return ids of any number dtype as int32 or int64; floating-point ids as int64.
-
-        Raises ValueError if the ids are no numbers, or if their floating-point dtype cannot
-        represent every id of the table. The call fails at run time if an id is not whole.
-        """
-        inputs = tf.convert_to_tensor(inputs)
-        self._check_dtype(inputs.dtype)
-        if inputs.dtype in (tf.int32, tf.int64):
-            return inputs
-        short = inputs.dtype.is_integer and inputs.dtype.size < 4
-        ids = tf.cast(inputs, tf.int32 if short else tf.int64)
-        if not inputs.dtype.is_floating:
-            return ids
-        exact = 2 ** _MANTISSA_BITS[inputs.dtype]  # every integer up to it has a number
-        if self.input_dim > exact:
-            raise ValueError(
-                f"{self.name}: the ids are {inputs.dtype.name}, which represents every integer "
-                f"only up to {exact:,}, and the table has {self.input_dim:,} "
-                "rows; pass integers, with keras.Input(..., dtype='int32')"
-            )
-        whole = tf.reduce_all(tf.equal(tf.cast(ids, inputs.dtype), inputs))
-        return require(whole, f"{self.name}: ids must be whole numbers, and some are not", ids)
 
 
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:

@@ -12,8 +12,10 @@ from ..tables.dynamic.keys import STRING
 from ..tables.python_calls import under_xla
 from ..tables.row_reads import sum_rows, unique
 from .merged import Merged
+from .slot_memory import require_room_for_slots
 from .table_variable import TableVariable
 from .table_warnings import variable_name
+from .weights_by_part import StateByPart
 
 _SAVED = "gradient_accumulator_{}_{}"
 
@@ -60,7 +62,7 @@ class RowAccumulator(tf.Module):
         self.assign(tf.zeros([0], tf.int64), tf.zeros([0, self.columns]))
 
 
-class RowAccumulation:
+class RowAccumulation(StateByPart):
     """Mixin for a Keras optimizer: `gradient_accumulation_steps` for row-sparse gradients.
 
     Keras stores the sum of the gradients of a variable in a slot as large as the variable. A table
@@ -72,8 +74,14 @@ class RowAccumulation:
 
         Args:
             var_list: The variables to train.
+
+        Raises:
+            ValueError: The slots of the tables need more memory, or disk, than is free.
         """
-        super().build(list(var_list))
+        var_list = list(var_list)
+        if not self.built:
+            require_room_for_slots(self, var_list)
+        super().build(var_list)
         # In an attribute of its own: tf.train.Checkpoint saves these.
         self._row_accumulators = [
             each for each in self._accumulators_of_gradients() if isinstance(each, RowAccumulator)
@@ -120,8 +128,8 @@ class RowAccumulation:
         Args:
             store: A store of arrays by name.
         """
+        super().load_own_variables(store)
         names = set(store.keys())
-        super().load_own_variables({name: store[name] for name in names if name.isdigit()})
         for number, accumulator in enumerate(self._saved_accumulators()):
             ids, values = (_SAVED.format(number, part) for part in ("ids", "values"))
             if ids in names:

@@ -12,6 +12,7 @@ from ..optimizers import adagrad, adam, ftrl, sgd
 from ..optimizers.base import Rule, State, touched
 from .row_sparse import RowSparse
 from .table_variable import TableVariable
+from .weights_by_part import StateByPart
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -233,7 +234,7 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
-class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
     """Dynamic loss scaling for mixed_float16, around an optimizer of `app.keras`.
 
     The loss scale optimizer of Keras makes the gradient of each table dense to see whether it is
@@ -284,10 +285,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:
-    """Return a rule that also subtracts `rate * decay` of each row that has a gradient.
-
-    With a decay of 0 the rule itself is returned.
-    """
+    """Return a rule that also subtracts `rate * decay` of rows with a gradient; for 0, the rule."""
     if not decay:
         return rule
 

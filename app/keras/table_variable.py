@@ -15,9 +15,12 @@ import tensorflow as tf
 
 from .. import __name__ as PACKAGE
 from ..tables.base import Slot, Table
+from ..tables.disk.file import FileTable
 from ..tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ..tables.dynamic.row_store import RowStore
+from ..tables.read_through import ReadThroughTable
 from ..tables.row_reads import row_slices, unique
+from .checkpoint_rows import rows_to_save
 from .exported_rows import current_export, export_rows
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -117,10 +120,28 @@ class TableVariable(keras.Variable):
 
     def numpy(self) -> np.ndarray:
         """Return all rows, (V, D), in the dtype of the variable."""
-        rows_VD = np.empty(tuple(self.shape), tf.as_dtype(self.dtype).as_numpy_dtype)
-        for part in row_slices(*rows_VD.shape):
-            rows_VD[part] = _stored(self.table).gather(_ids(part)).numpy()
+        rows_VD = np.empty(tuple(self.shape), self._numpy_dtype)
+        for part, rows_ND in self.parts():
+            rows_VD[part] = rows_ND
         return rows_VD
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Read all rows in order, in parts of about 16 MB; a cache is first written back.
+
+        Yields:
+            The ids of a part as a slice, and its rows (any number, D) in the dtype of the variable.
+        """
+        stored = _stored(self.table)
+        if isinstance(stored, ReadThroughTable):
+            stored.flush()
+            stored = stored.backing
+        slices = row_slices(*self.shape)
+        if isinstance(stored, FileTable):
+            yield from zip(slices, stored.parts(), strict=True)
+            return
+        for part in slices:
+            rows_ND = stored.gather(_ids(part)).numpy()
+            yield part, rows_ND.astype(self._numpy_dtype, copy=False)
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         """Return all rows as `numpy` does, converted if a dtype is given."""
@@ -177,6 +198,10 @@ class TableVariable(keras.Variable):
                 self._export = export, thread.submit(export_rows, self.table).result()
         return self._export[1]
 
+    @property
+    def _numpy_dtype(self) -> Any:
+        return tf.as_dtype(self.dtype).as_numpy_dtype
+
     def _refuse_loop(self) -> None:
         """Raise ValueError if the gradient of a loop is traced, which would be dense."""
         graph = tf.compat.v1.get_default_graph()
@@ -192,7 +217,7 @@ class TableVariable(keras.Variable):
         """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows."""
         if current_export():  # the SavedModel has the rows beside the handle
             return super()._serialize_to_tensors()
-        return {_VALUE: tf.constant(self.numpy())}
+        return {_VALUE: rows_to_save(_stored(self.table), self.numpy)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""

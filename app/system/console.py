@@ -1,4 +1,4 @@
-"""Output to the terminal: notes of libraries are hidden, and tables have aligned columns."""
+"""Output to the terminal: hidden notes of libraries, aligned columns, and sizes with units."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     specs = [f"{side}{width}" for side, width in zip(alignments, widths, strict=True)]
     return ["  ".join(map(format, row, specs)).rstrip() for row in rows]
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as text in kB (1e3), MB (1e6) or GB (1e9).
+
+    Args:
+        count: The number of bytes.
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:,.2f} {unit}"
+    return f"{count / 1e3:,.2f} kB"

@@ -6,7 +6,7 @@ Keras model can be called on any batch, and rows that were loaded before a batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -138,15 +138,26 @@ class ReadThroughTable(CachedTable):
 
     def _cache_slot(self, slot: Table) -> CachedTable:
         """Return a read-through table for a slot of the backing table, still without a cache."""
-        return _ReadThroughSlot(slot, self.device, self._positions_V, self._writes)
+        return _ReadThroughSlot(slot, self.device, self._positions_V, self._writes, self.flush)
 
 
 class _ReadThroughSlot(ReadThroughTable):
     """A slot of a `ReadThroughTable`, which shares its positions and its count of writes."""
 
-    def __init__(self, backing: Table, device: str, positions_V: tf.Variable, writes: tf.Variable):
-        self._writes = writes
+    def __init__(
+        self,
+        backing: Table,
+        device: str,
+        positions_V: tf.Variable,
+        writes: tf.Variable,
+        flush: Callable[[], None],
+    ):
+        self._writes, self._flush_table = writes, flush
         CachedTable.__init__(self, backing, device, positions_V)
+
+    def flush(self) -> None:
+        """Write all cached rows, also those of other slots, to the backing tables."""
+        self._flush_table()
 
 
 def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,28 @@ class FileTable(RoundedTable):
 
     def is_finite(self) -> bool:
         """Return whether every number of every row is finite; slots are not read."""
-        return all(np.isfinite(part_UD).all() for part_UD in self._file.parts(self._number))
+        return all(np.isfinite(rows_ND).all() for rows_ND in self.parts())
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """Return an iterator over all rows in order, by the parts of `row_reads.row_slices`.
+
+        This is several times as fast as `gather` if the system has not cached the file.
+
+        Returns:
+            Parts (any number, D) in the dtype of the table.
+
+        Raises:
+            RunError: The file was replaced or cut short.
+        """
+        return self._file.checked_section(self._number).parts(self.path)
+
+    def mapped(self) -> np.ndarray:
+        """Return all rows, (V, D), mapped from the file into memory, to be read in order.
+
+        Raises:
+            RunError: The file was replaced or cut short.
+        """
+        return self._file.checked_section(self._number).mapped(self.path)
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: by the absolute path of its file."""

@@ -117,6 +117,19 @@ class Section:
                     raise RunError(f"{path} was cut short while it was read; put back a copy of it")
                 yield self.numbers(np.frombuffer(part, f"V{self.row_bytes}"))
 
+    def mapped(self, path: Path) -> np.ndarray:
+        """Return all rows (V, D) as an array that is mapped from the file, not read.
+
+        The array can be written, which changes the file.
+
+        Args:
+            path: The file.
+        """
+        # A mapping that is private or read-only would not do: the system refuses a private one
+        # that is larger than the memory, and TensorFlow takes no array that is read-only.
+        items_V = np.memmap(path, f"V{self.row_bytes}", "r+", self.offset, (self.rows,))
+        return self.numbers(items_V)
+
 
 @dataclasses.dataclass(frozen=True)
 class Header:

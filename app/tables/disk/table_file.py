@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +124,8 @@ class TableFile:
         self._check_size(number)
         return self._header.sections[number].numbers(self._mapped[number].take(ids_U))
 
-    def parts(self, number: int) -> Iterator[np.ndarray]:
-        """Return an iterator over all rows of a section, in parts (any number, D) of its dtype.
+    def checked_section(self, number: int) -> Section:
+        """Return a section, or raise RunError if the file was replaced or cut short.
 
         Args:
             number: The number of the section.
@@ -134,7 +134,7 @@ class TableFile:
             RunError: The file was replaced or cut short.
         """
         self._check_file()
-        return self._header.sections[number].parts(self.path)
+        return self._header.sections[number]
 
     def write(self, number: int, ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
         """Replace rows of a section; journal a row before its first change after a snapshot.

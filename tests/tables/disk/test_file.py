@@ -264,3 +264,11 @@ def test_a_disk_without_room_is_told_before_training(tmp_path):
     with pytest.raises(RunError, match="rows: No space left on device: 'more' takes 4,000,"):
         FileTable(file, "more", 10**9, 10**9, tf.zeros)
     assert not (tmp_path / "rows").exists()
+
+
+def test_all_rows_are_mapped_from_the_file(table):
+    rows_VD = table.mapped()
+    assert rows_VD.dtype == table.dtype.as_numpy_dtype
+    np.testing.assert_array_equal(rows_VD.astype(np.float32), all_rows(table))
+    table.assign(tf.constant([4]), tf.constant([[7.0, 8.0]]))
+    np.testing.assert_array_equal(rows_VD[4].astype(np.float32), [7, 8])

@@ -57,7 +57,7 @@ def test_a_file_that_goes_while_it_is_used_is_told(tmp_path, change, told):
     folder = tmp_path / "other"
     folder.mkdir()
     acts = [
-        lambda: list(run.file.parts(0)),
+        lambda: run.file.checked_section(0),
         lambda: run.file.snapshot(folder),
         lambda: run.file.section("more", ROWS, 3, tf.zeros, tf.float32),
     ]

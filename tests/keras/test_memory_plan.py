@@ -1,0 +1,217 @@
+"""The memory of tables is said before they are made, and one that does not fit is refused."""
+
+from __future__ import annotations
+
+import gc
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import (
+    SGD,
+    Adagrad,
+    DynamicEmbedding,
+    Ftrl,
+    LazyAdam,
+    LossScaleOptimizer,
+    RowEmbedding,
+    RowEmbeddingReduce,
+    RowwiseAdagrad,
+    Softmax,
+    memory_plan,
+    slot_memory,
+    table_memory,
+)
+from app.tables.read_through import ReadThroughTable
+from tests.keras import table_models as models
+
+ROWS, COLUMNS = 2_000, 8
+TABLE = ROWS * COLUMNS * 4
+OPTIMIZERS = {
+    "sgd": (lambda: SGD(0.1), 0),
+    "momentum": (lambda: SGD(0.1, momentum=0.9), COLUMNS),
+    "adagrad": (lambda: Adagrad(0.1), COLUMNS),
+    "rowwise": (lambda: RowwiseAdagrad(0.1), 1),
+    "ftrl": (lambda: Ftrl(0.1, l1_regularization_strength=0.1), 2 * COLUMNS),
+    "adam": (lambda: LazyAdam(0.1, amsgrad=True, correct_skipped=True), 3 * COLUMNS + 1),
+    "scaled": (lambda: LossScaleOptimizer(LazyAdam(0.1)), 2 * COLUMNS),
+}
+KINDS = {
+    "device": {},
+    "host": {},
+    "file": {},
+    "sharded": {},
+    "hot": {"table": "host", "hot_rows": 300},
+    "half": {"table": "host", "dtype": "bfloat16"},
+}
+
+
+def make_layer(kind, folder, cls=RowEmbedding, **options):
+    options = {"table": kind, "name": "words"} | KINDS[kind] | options
+    if kind == "file":
+        options["table_file"] = str(folder / "new" / "rows.bin")
+    return cls(ROWS, COLUMNS, **options)
+
+
+def train(layer, optimizer):
+    model = models.make_model(layer, optimizer)
+    model.train_on_batch(models.IDS, models.TARGETS)
+    return model
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_slots_are_those_that_the_optimizer_makes(optimizer, tmp_path):
+    make, columns = OPTIMIZERS[optimizer]
+    layer = make_layer("host", tmp_path)
+    (planned,) = memory_plan(layer, make()).tables
+    assert not layer.built
+    assert planned.slots_bytes == 4 * columns * ROWS
+    model = train(layer, make())
+    assert layer.embeddings.table.bytes() == planned.rows_bytes + planned.slots_bytes
+    assert memory_plan(model).tables == (planned,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
+    layer = make_layer(kind, tmp_path)
+    (planned,) = memory_plan(layer, LazyAdam()).tables
+    assert list(tmp_path.iterdir()) == [] and not layer.built
+    model = train(layer, LazyAdam())
+    if kind == "device":
+        slots = [v for v in model.optimizer.variables if len(v.shape) == 2 and v.shape[0] == ROWS]
+        taken = sum(v.numpy().nbytes for v in [layer.embeddings, *slots])
+    else:
+        table = layer.embeddings.table
+        taken = getattr(table, "backing", table).bytes()
+    assert taken == planned.rows_bytes + planned.slots_bytes
+    place = "disk" if kind == "file" else "host memory"
+    assert planned.by_place == {place: taken + planned.cache_bytes + planned.map_bytes}
+    if kind == "file":
+        assert 0 < (tmp_path / "new" / "rows.bin").stat().st_size - taken < 100_000
+
+
+def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
+    layer = make_layer("hot", tmp_path)
+    (planned,) = memory_plan(layer, LazyAdam()).tables
+    train(layer, LazyAdam())
+    table = layer.embeddings.table
+    assert isinstance(table, ReadThroughTable)
+    assert planned.cache_bytes == table.bytes()
+    maps = [value for value in vars(table.cache_map).values() if isinstance(value, np.ndarray)]
+    maps += [table._ids_P, table._positions_V.numpy()]
+    assert planned.map_bytes == sum(array.nbytes for array in maps)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+def test_a_dynamic_table_counts_with_all_rows_in_use(key_dtype):
+    layer = DynamicEmbedding(COLUMNS, key_dtype, capacity=ROWS)
+    (planned,) = memory_plan(layer, LazyAdam()).tables
+    keys = np.arange(ROWS // 4 * 4).reshape(-1, 4)
+    model = models.make_model(layer, LazyAdam(), key_dtype)
+    keys = keys if key_dtype == "int64" else np.char.zfill(keys.astype(str), 12).astype(object)
+    model.train_on_batch(keys, np.ones((len(keys), 1)))
+    table = layer.embeddings.table
+    assert table.row_store.bytes() == planned.rows_bytes + planned.slots_bytes
+    keys_bytes = table.key_map.bytes()  # without the arrays of an eviction
+    assert keys_bytes < planned.map_bytes <= 2 * keys_bytes
+
+
+def test_optimizers_for_some_layers():
+    model = keras.Sequential(
+        [RowEmbedding(ROWS, COLUMNS, name="a"), RowEmbeddingReduce(ROWS, COLUMNS, name="b")]
+    )
+    chosen = keras.optimizers.OptimizerMap(keras.optimizers.Adam())
+    chosen["b/.*"] = RowwiseAdagrad()
+    plan = memory_plan(model, keras.optimizers.MultiOptimizer(chosen))
+    assert [table.slots_bytes for table in plan.tables] == [2 * TABLE, 4 * ROWS]
+    assert memory_plan(model, "sgd").totals == {"host memory": 2 * TABLE}
+    model.layers[0].trainable = False
+    assert [table.slots_bytes for table in memory_plan(model, "adam").tables] == [0, 2 * TABLE]
+
+
+def test_it_prints_a_line_for_each_table_and_place(tmp_path):
+    model = keras.Sequential([make_layer("hot", tmp_path), make_layer("file", tmp_path, name="f")])
+    model.compile(RowwiseAdagrad())
+    lines = str(memory_plan(model)).splitlines()
+    header, hot, file, *totals = [" ".join(line.split()) for line in lines]
+    assert header == "layer table shape dtype rows optimizer cache maps where"
+    assert hot == "words host 2,000 x 8 float32 64.00 kB 8.00 kB 10.80 kB 23.20 kB host memory"
+    assert file == "f file 2,000 x 8 float32 64.00 kB 8.00 kB - - disk"
+    assert totals == ["total: 106.00 kB of host memory", "total: 72.00 kB of disk"]
+    assert str(memory_plan(keras.layers.Dense(1))) == "no table"
+
+
+def test_an_output_layer_has_to_be_built():
+    layer = Softmax(ROWS, name="words")
+    with pytest.raises(ValueError, match="words is not built, so that its columns are not known"):
+        memory_plan(layer)
+    layer.build((None, COLUMNS - 1))  # and a bias
+    assert memory_plan(layer, LazyAdam()).totals == {"host memory": 3 * TABLE}
+
+
+@pytest.fixture
+def little(monkeypatch):
+    """Return a function that leaves little memory and disk free."""
+
+    def leave(memory, disk):
+        monkeypatch.setattr(table_memory, "free_bytes", lambda: memory)
+        usage = types.SimpleNamespace(free=disk)
+        shutil = types.SimpleNamespace(disk_usage=lambda folder: usage)
+        monkeypatch.setattr(table_memory, "shutil", shutil)
+
+    return leave
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tmp_path):
+    little(*((10**9, TABLE - 1) if kind == "file" else (TABLE // 3, 10**9)))
+    layer = make_layer(kind, tmp_path)
+    where = rf"disk in {tmp_path}" if kind == "file" else "host memory"
+    message = rf"words: its table takes .* bytes\) of {where}, where .* kB are free; \w+"
+    with pytest.raises(ValueError, match=message):
+        layer.build()
+    assert not layer.built and list(tmp_path.iterdir()) == []
+    little(10**9, 10**9)
+    layer.build()
+    assert layer.built
+
+
+def test_a_dynamic_table_that_does_not_fit(little):
+    little(TABLE, 0)
+    with pytest.raises(ValueError, match="words: its table takes .* give a smaller capacity"):
+        DynamicEmbedding(COLUMNS, capacity=ROWS, name="words").build()
+
+
+def test_a_file_that_is_replaced_makes_room_for_the_new_one(little, tmp_path):
+    layer = make_layer("file", tmp_path)
+    layer.build()
+    config = layer.get_config()
+    del layer
+    gc.collect()  # which unlocks the file
+    little(10**9, 0)
+    RowEmbedding.from_config(config).build()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monkeypatch, tmp_path):
+    monkeypatch.setattr(slot_memory, "LARGE", TABLE // 2)
+    layer = make_layer(kind, tmp_path)
+    layer.build()
+    rows = layer.get_weights()[0]
+    little(*((10**9, 2 * TABLE - 1) if kind == "file" else (TABLE, 10**9)))
+    # One slot would fit.
+    with pytest.raises(ValueError, match="words/embeddings: the optimizer state of LazyAdam takes"):
+        train(layer, LazyAdam())
+    np.testing.assert_array_equal(layer.get_weights()[0], rows)
+    if kind != "device":
+        assert layer.embeddings.table.slots == {}
+    train(layer, SGD())
+
+
+def test_strategies_are_not_checked(little, tmp_path):
+    little(0, 0)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        make_layer("device", tmp_path).build()
