@@ -74,6 +74,9 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Args:
             input_shape: Not used.
+
+        Raises:
+            ValueError: With all rows in use, the table needs more memory than is free.
         """
         refuse_strategy(self.name)
         require_room(memory_of_keys(self))

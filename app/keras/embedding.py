@@ -119,6 +119,10 @@ class RowEmbedding(keras.layers.Embedding):
 
         Args:
             input_shape: Not used.
+
+        Raises:
+            ValueError: The table needs more memory, or disk, than is free, or its file cannot be
+                used. Nothing is allocated then.
         """
         if not self.built:
             require_room(memory_of_rows(self), self.table_file)
