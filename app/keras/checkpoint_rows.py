@@ -15,7 +15,9 @@ from ..tables.dynamic.row_store import RowStore
 from ..tables.read_through import ReadThroughTable
 
 
-def rows_to_save(table: Table, copy: Callable[[], np.ndarray]) -> tensor_callable.Callable:
+def rows_to_save(
+    table: Table, dtype: tf.DType, copy: Callable[[], np.ndarray]
+) -> tensor_callable.Callable:
     """Return the rows of a table for the saver of TensorFlow, which reads them as it writes them.
 
     They are not copied if the table has them in one variable of the host or in a file; those of a
@@ -28,6 +30,7 @@ def rows_to_save(table: Table, copy: Callable[[], np.ndarray]) -> tensor_callabl
 
     Args:
         table: The table. A dynamic one is given by its `RowStore`.
+        dtype: The dtype in which the table stores rows.
         copy: Returns all rows, for a table that has them in several places.
 
     Returns:
@@ -35,8 +38,7 @@ def rows_to_save(table: Table, copy: Callable[[], np.ndarray]) -> tensor_callabl
     """
     if isinstance(table, ReadThroughTable):
         table.flush()
-        return rows_to_save(table.backing, copy)
-    dtype = table.dtype if isinstance(table, DeviceTable | FileTable) else table.parts[0].dtype
+        return rows_to_save(table.backing, dtype, copy)
 
     def read() -> tf.Tensor:
         if isinstance(table, RowStore):

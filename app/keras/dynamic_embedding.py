@@ -100,7 +100,8 @@ class DynamicEmbedding(keras.layers.Layer):
             input_shape: Not used.
 
         Raises:
-            ValueError: A strategy of tf.distribute is in use.
+            ValueError: With all rows in use, the table needs more memory than is free, or a
+                strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
         require_room(memory_of_keys(self))

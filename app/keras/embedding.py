@@ -121,8 +121,9 @@ class RowEmbedding(keras.layers.Embedding):
             input_shape: Not used.
 
         Raises:
-            ValueError: The table is not a variable of the device, and its file cannot be used or a
-                strategy of tf.distribute is in use.
+            ValueError: The table needs more memory, or disk, than is free, its file cannot be used,
+                or a strategy of tf.distribute is in use without table="device". Nothing is
+                allocated then.
         """
         if not self.built:
             require_room(memory_of_rows(self), self.table_file)

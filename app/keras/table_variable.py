@@ -217,7 +217,7 @@ class TableVariable(keras.Variable):
         """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows."""
         if current_export():  # the SavedModel has the rows beside the handle
             return super()._serialize_to_tensors()
-        return {_VALUE: rows_to_save(_stored(self.table), self.numpy)}
+        return {_VALUE: rows_to_save(_stored(self.table), tf.as_dtype(self.dtype), self.numpy)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
