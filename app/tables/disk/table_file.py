@@ -50,13 +50,11 @@ class TableFile:
         resume: Whether a checkpoint needs the rows in the file. Then `restore` must be called
             before a row is written. If not, a file of this run and its journals are replaced.
 
-    Attributes:
-        label, remedy: The beginning and the end of messages about a file that changed.
-
     Raises:
         UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
     """
 
+    # The beginning and the end of messages about a file that changed.
     label = "--table_file="
     remedy = "put the whole file back and run again, or train in a new workdir"
 
