@@ -31,7 +31,7 @@ REPLACED = {
     "tensorboard --logdir=data/runs": "test -d data/runs/after/tensorboard",
     # What it would install.
     "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
-    "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/embedding.py",
+    "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/layers/embedding.py",
     # The same case on a small table.
     "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
         "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "

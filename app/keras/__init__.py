@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from .checked_inputs import check_inputs
-from .dynamic_embedding import DynamicEmbedding
-from .embedding import RowEmbedding
-from .embedding_reduce import RowEmbeddingReduce
-from .feature_configs import FeatureConfig, TableConfig
-from .feature_embedding import FeatureEmbedding
-from .keras_audit import audit
-from .keras_memory_plan import memory_plan
+from .audits.keras_audit import audit
+from .audits.keras_memory_plan import memory_plan
+from .inputs.checked_inputs import check_inputs
+from .inputs.prefetched_rows import prefetch_rows
+from .inputs.table_metrics import TableMetrics
+from .layers.dynamic_embedding import DynamicEmbedding
+from .layers.embedding import RowEmbedding
+from .layers.embedding_reduce import RowEmbeddingReduce
+from .layers.feature_configs import FeatureConfig, TableConfig
+from .layers.feature_embedding import FeatureEmbedding
+from .layers.sampled_layers import NCE, SampledSoftmax
+from .layers.softmax_layers import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    HierarchicalSoftmax,
+    Softmax,
+    output_as_loss,
+)
+from .layers.to_keras import to_keras
+from .layers.word_vectors import load_vectors
 from .merged import add_gradients
-from .model_files import save_model
-from .prefetched_rows import prefetch_rows
-from .row_optimizers import (
+from .optimizers.row_optimizers import (
     SGD,
     Adagrad,
     Ftrl,
@@ -22,18 +32,8 @@ from .row_optimizers import (
     LossScaleOptimizer,
     RowwiseAdagrad,
 )
-from .sampled_layers import NCE, SampledSoftmax
-from .softmax_layers import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
-    HierarchicalSoftmax,
-    Softmax,
-    output_as_loss,
-)
-from .stored_rows import StoredRows
-from .table_metrics import TableMetrics
-from .to_keras import to_keras
-from .word_vectors import load_vectors
+from .saving.model_files import save_model
+from .tables.stored_rows import StoredRows
 
 __all__ = [
     "NCE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.keras import table_kinds
+from app.keras.tables import table_kinds
 
 
 @pytest.fixture

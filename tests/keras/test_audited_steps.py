@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from app import keras as ours
-from app.keras import audit, row_sparse
+from app.keras import audit
+from app.keras.optimizers import row_sparse
 from tests.keras.audited import BATCH, COLUMNS, LEAST, LENGTH, ROWS, causes, tables
 
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from app import keras as ours
-from app.keras import audit, prefetch_rows, row_sparse
+from app.keras import audit, prefetch_rows
+from app.keras.optimizers import row_sparse
 from tests.keras.audited import COLUMNS, LEAST, LENGTH, ROWS
 
 HOT = {"table": "host", "hot_rows": ROWS - 7}

@@ -22,9 +22,8 @@ from app.keras import (
     RowwiseAdagrad,
     Softmax,
     memory_plan,
-    slot_memory,
-    table_memory,
 )
+from app.keras.tables import slot_memory, table_memory
 from app.tables.read_through import ReadThroughTable
 from tests.keras import table_models as models
 

@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    LazyAdam,
-    RowEmbedding,
-    TableMetrics,
-    prefetch_rows,
-    row_sparse,
-    table_kinds,
-)
+from app.keras import SGD, Adagrad, LazyAdam, RowEmbedding, TableMetrics, prefetch_rows
+from app.keras.optimizers import row_sparse
+from app.keras.tables import table_kinds
 from app.tables.device import DeviceTable
 from tests.keras import table_models as models
 

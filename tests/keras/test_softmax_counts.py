@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.keras import softmax_counts
+from app.keras.layers import softmax_counts
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    LazyAdam,
-    LazyAdamW,
-    LossScaleOptimizer,
-    RowwiseAdagrad,
-    row_sparse,
-    table_warnings,
-)
+from app.keras import SGD, Adagrad, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
+from app.keras.optimizers import row_sparse
+from app.keras.tables import table_warnings
 from tests.keras.models import BATCH, LENGTH, make_data, make_model
 
 # NumPy 2 says so wherever TensorFlow's values become arrays, as they do in Keras 3.12.

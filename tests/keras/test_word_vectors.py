@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from app.exporting import word2vec
-from app.keras import DynamicEmbedding, RowEmbedding, RowEmbeddingReduce, load_vectors, word_vectors
+from app.keras import DynamicEmbedding, RowEmbedding, RowEmbeddingReduce, load_vectors
+from app.keras.layers import word_vectors
 from app.types import WordVectors
 from tests.keras import table_models as models
 

@@ -1,0 +1,1 @@
+"""Reports on a model: its memory, and operations on whole tables."""

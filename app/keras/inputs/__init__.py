@@ -1,0 +1,1 @@
+"""Datasets and callbacks for models with tables."""

@@ -1,0 +1,204 @@
+"""A dataset that brings the rows of its batches to the device before a model needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...tables.chunk import CacheTooSmallError
+from ...tables.id_checks import failed_check
+from ...tables.prefetch import Prefetcher
+from ...tables.read_through import ReadThroughTable
+from ...types import HOST
+from ..tables.table_variable import record_ids
+
+
+def prefetch_rows(
+    dataset: tf.data.Dataset,
+    model: keras.Model,
+    steps: int = 16,
+    inputs: Callable[[Any], Any] | None = None,
+) -> tf.data.Dataset:
+    """Load the rows of the next batches into the caches of a model while it trains on earlier ones.
+
+    The layers with `hot_rows` have caches. The result has the same batches as the dataset. It must
+    be the last stage of the pipeline, because rows are loaded between two steps: give it to `fit`,
+    or loop over it. Training gives the same rows as without this function, bit for bit.
+
+    Example:
+        layer = app.keras.RowEmbedding(V, 64, table="host", hot_rows=1_000_000)
+        ...
+        model.fit(app.keras.prefetch_rows(dataset, model), epochs=3)
+
+    Args:
+        dataset: Batches x, (x, y) or (x, y, sample_weight).
+        model: The model that is trained on the batches. It is called once, to see its look-ups.
+        steps: The number of batches whose rows are loaded together, rounded up to a multiple of
+            the `steps_per_execution` of the model. If the caches are too small for so many, the
+            rows of fewer batches are loaded.
+        inputs: A function from a batch to the inputs of the model, for batches of another form.
+
+    Returns:
+        The dataset, or the given one if no layer of the model has `hot_rows`. If the rows of one
+        call of steps do not fit into a cache, its iterator raises an error that says so. It has no
+        `map` and no `prefetch`, and so `fit` cannot have a `class_weight`.
+
+    Raises:
+        ValueError: `steps` is not positive, the model cannot be called on the batches, or it looks
+            up rows in a function of its own, such as a branch of `tf.cond`.
+    """
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps={steps!r}; give a positive number of batches")
+    look_up, tables = _trace(batch_spec(dataset), model, inputs)
+    if not tables:
+        return dataset
+    for table in tables.values():
+        table.lacks_prefetch = False
+
+    def generate() -> Iterator[Any]:
+        """Yield the batches once their rows are in the caches; see `Prefetcher.prefetch`."""
+        together = model.steps_per_execution
+        prefetcher = Prefetcher(
+            tables,
+            lambda batch, _: look_up(batch),
+            HOST,
+            calls_per_chunk=-(-steps // together) * together,
+            together=together,
+            is_shared=True,
+        )
+        try:
+            for _, batch in prefetcher.prefetch(((0, batch) for batch in dataset), 0):
+                yield batch
+        except CacheTooSmallError as error:
+            raise ValueError(
+                f"{error.table}: the {together} steps of one call need {error.needed:,} rows, and "
+                f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
+            ) from error
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(failed_check(error) or error.message) from error
+
+    return _last_stage(generate, dataset)
+
+
+def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset of generated batches which TensorFlow and Keras take one by one.
+
+    It has the element spec and the cardinality of `dataset`. Its `map` and `prefetch` raise
+    ValueError.
+    """
+    result = tf.data.Dataset.from_generator(generate, output_signature=dataset.element_spec)
+    if int(dataset.cardinality()) >= 0:
+        result = result.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+    options = tf.data.Options()  # without any that TensorFlow adds to take batches ahead
+    options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    result = result.with_options(options)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        """Raise ValueError whatever the arguments are."""
+        raise ValueError(
+            "prefetch_rows must be the last stage of a dataset: apply map and prefetch to the "
+            "dataset before it, and give fit a sample_weight in the batches, not a class_weight"
+        )
+
+    result.map = result.prefetch = refuse
+    return result
+
+
+def _trace(
+    spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | None
+) -> tuple[Callable[[Any], dict[str, tf.Tensor]], dict[str, ReadThroughTable]]:
+    """Return a function from a batch to the ids of each cached table, and these tables by name.
+
+    The model is called on symbolic tensors of this spec. Ids are flat, int64, with repetitions.
+    Raises ValueError if the model cannot be called, or looks up rows where ids cannot be seen.
+    """
+    tables: dict[str, ReadThroughTable] = {}
+
+    @tf.function(autograph=False, input_signature=[spec])
+    def look_up(batch: Any) -> dict[str, tf.Tensor]:
+        """Return the ids of each cached table; the trace adds the tables to `tables`."""
+        with record_ids() as recorded:
+            call_model(model, batch, inputs)
+        ids_by_table: dict[str, list[tf.Tensor]] = {}
+        for variable, ids_N in recorded:
+            if not isinstance(variable.table, ReadThroughTable):
+                continue
+            if ids_N.graph is not tf.compat.v1.get_default_graph():
+                raise ValueError(
+                    f"{variable.path} is looked up in a branch, a loop or a tf.function of the "
+                    "model, where prefetch_rows cannot see the ids; train without prefetch_rows"
+                )
+            name = next((n for n, table in tables.items() if table is variable.table), None)
+            if name is None:
+                name = variable.path
+                while name in tables:
+                    name += "'"
+                tables[name] = variable.table
+            ids_by_table.setdefault(name, []).append(tf.cast(ids_N, tf.int64))
+        return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
+
+    look_up.get_concrete_function()
+    return look_up, tables
+
+
+def batch_spec(dataset: tf.data.Dataset) -> Any:
+    """Return the spec of the batches of a dataset.
+
+    Args:
+        dataset: The dataset.
+
+    Raises:
+        ValueError: It is no `tf.data.Dataset`.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            f"dataset is a {type(dataset).__name__}; make it a tf.data.Dataset of batches, as by "
+            "tf.data.Dataset.from_tensor_slices((x, y)).batch(128)"
+        )
+    return dataset.element_spec
+
+
+def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
+    """Call a model for inference on the inputs of a batch, without a result.
+
+    Args:
+        model: The model.
+        batch: A batch x, (x, y) or (x, y, sample_weight).
+        inputs: A function from a batch to the inputs, for batches of another form.
+
+    Raises:
+        ValueError: The inputs do not fit the model.
+    """
+    x = inputs(batch) if inputs else keras.utils.unpack_x_y_sample_weight(batch)[0]
+    try:
+        _check_strings(x, model)
+        model(x, training=False)
+    except (TypeError, ValueError, KeyError) as error:
+        found = tf.nest.map_structure(lambda t: f"{t.dtype.name} {t.shape}", x)
+        needed = "those of its method `call`"
+        if getattr(model, "inputs", None):
+            needed = str([f"{i.name}: {i.dtype} {i.shape}" for i in model.inputs])
+        raise ValueError(
+            f"the inputs of {model.name} are {needed}, and the batches have {found}; give inputs=, "
+            f"a function from a batch to the inputs ({error})"
+        ) from error
+
+
+def _check_strings(x: Any, model: keras.Model) -> None:
+    """Raise ValueError if inputs are strings where the model has numbers, or the reverse.
+
+    Keras casts inputs, and TensorFlow then fails when the graph runs.
+    """
+    symbols = getattr(model, "inputs", None) or []
+    if isinstance(x, Mapping):  # Keras ignores values that have another name
+        pairs = [(x[symbol.name], symbol) for symbol in symbols if symbol.name in x]
+    else:
+        pairs = list(zip(tf.nest.flatten(x), symbols, strict=False))
+    for value, symbol in pairs:
+        if (value.dtype == tf.string) != (symbol.dtype == "string"):
+            raise ValueError(f"{symbol.name} is {symbol.dtype}, not {value.dtype.name}")

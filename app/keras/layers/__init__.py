@@ -1,0 +1,1 @@
+"""Layers for Keras models, and what they are made of."""

@@ -1,0 +1,236 @@
+"""An embedding layer whose keys are any integers or strings, and whose rows are made as needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...tables.dynamic.dynamic import DynamicTable
+from ...tables.dynamic.key_index import LFU, LRU
+from ...tables.dynamic.key_memory import key_bytes
+from ...tables.dynamic.keys import KeyMap
+from ...tables.dynamic.sketch import MAX_COUNT
+from ..backend import check_xla, refuse_strategy, require_tensorflow
+from ..saving.saved_keys import KeysInCheckpoint, read_keys, write_keys
+from ..saving.weights_by_part import StoreByPart
+from ..tables.initial_values import by_id
+from ..tables.table_memory import memory_of_keys, require_room
+from ..tables.table_variable import TableVariable
+
+_CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
+_MOST = 2**31 - 2  # rows of a key map
+_FLOAT_BYTES = 4
+# The least and the greatest value of the arguments that are integers.
+_BOUNDS = {
+    "output_dim": (1, 2**31 - 1),
+    "min_count": (1, MAX_COUNT),
+    "max_age": (0, 2**63 - 1),
+    "capacity": (1, _MOST),
+    "max_bytes": (1, 2**63 - 1),
+}
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class DynamicEmbedding(keras.layers.Layer):
+    """Embedding layer for keys as they come: any int64, or any strings.
+
+    A key gets a row when it is first trained, so no `StringLookup` or `Hashing` is needed before
+    the layer. A key without a row reads as its initial row, which depends on the key alone.
+
+    Example:
+        inputs = keras.Input((), dtype="string")
+        vectors = app.keras.DynamicEmbedding(64, "string", capacity=10_000_000)(inputs)
+
+    Args:
+        output_dim: The columns of a row, D.
+        key_dtype: "int64" or "string".
+        capacity: The most keys that have a row at the same time, by default 1,000,000. If all rows
+            are taken, one in 16 is evicted.
+        max_bytes: The most memory of the rows and of the map of their keys, in place of
+            `capacity`, or as a further limit. A string counts as 12 bytes. The state of an
+            optimizer is not counted, as the layer does not know it: Adagrad stores as much as the
+            rows take, and `LazyAdam` twice as much.
+        eviction: The rule of eviction: "lfu" for the keys trained in the fewest steps, of these the
+            keys not trained for longest; "lru" for the keys not trained for longest, of these the
+            keys trained in the fewest steps.
+        min_count: The number of steps that must train a key before it gets a row.
+        max_age: A key that was not trained for this many steps is evicted; 0 for never.
+        embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
+        **kwargs: As for `keras.layers.Layer`.
+
+    Raises:
+        ValueError: A value is out of range, or Keras does not run on TensorFlow.
+    """
+
+    def __init__(
+        self,
+        output_dim: int,
+        key_dtype: str = "int64",
+        *,
+        capacity: int | None = None,
+        max_bytes: int | None = None,
+        eviction: str = LFU,
+        min_count: int = 1,
+        max_age: int = 0,
+        embeddings_initializer: Any = "uniform",
+        **kwargs: Any,
+    ):
+        require_tensorflow()
+        super().__init__(**kwargs)
+        if key_dtype not in ("int64", "string"):
+            raise ValueError(f"{self.name}: key_dtype={key_dtype!r}; give 'int64' or 'string'")
+        if eviction not in (LFU, LRU):
+            raise ValueError(f"{self.name}: eviction={eviction!r}; give {LFU!r} or {LRU!r}")
+        self.output_dim, self.key_dtype = output_dim, key_dtype
+        self.min_count, self.max_age, self.eviction = min_count, max_age, eviction
+        self.max_bytes, self.capacity = max_bytes, capacity
+        _check_numbers(self)
+        self.capacity = self._count_rows(capacity, max_bytes)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self._initial = by_id(self.embeddings_initializer, self.name)
+        self.supports_jit = False  # keys are looked up by Python, which XLA cannot compile
+        self.autocast = False
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the table and its key map.
+
+        Args:
+            input_shape: Not used.
+
+        Raises:
+            ValueError: With all rows in use, the table needs more memory than is free, or a
+                strategy of tf.distribute is in use.
+        """
+        refuse_strategy(self.name)
+        require_room(memory_of_keys(self))
+        self.key_map = KeyMap(
+            self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
+        )
+        self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
+        table = DynamicTable(self.key_map, self.output_dim, self._initial)
+        self.embeddings = TableVariable(table, "embeddings")
+        self._keys = KeysInCheckpoint(self)
+        self.built = True
+
+    def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
+        """Return the rows of the given keys.
+
+        Args:
+            inputs: Keys of any shape, dense or ragged.
+
+        Returns:
+            The rows (..., output_dim) in the compute dtype, ragged for ragged keys.
+
+        Raises:
+            ValueError: The keys are of another dtype than those of the layer, or sparse.
+        """
+        if isinstance(inputs, tf.SparseTensor):
+            raise ValueError(
+                f"{self.name}: the keys are a sparse tensor; give ragged keys, or dense ones by "
+                "tf.sparse.to_dense with a key that stands for no value"
+            )
+        return tf.ragged.map_flat_values(self._look_up, inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple:
+        """Return the shape of the rows of keys of this shape: one more axis, `output_dim`."""
+        return (*input_shape, self.output_dim)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
+
+        Args:
+            inputs: The keys, a symbolic tensor.
+
+        Raises:
+            ValueError: The keys are of another dtype than those of the layer.
+        """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
+        return super().compute_output_spec(inputs)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the keys and their rows.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        StoreByPart(store)["0"] = self.embeddings
+        write_keys(store, self.key_map)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Replace the keys and their rows by those of a store.
+
+        Args:
+            store: A store of arrays by name.
+
+        Raises:
+            ValueError: They are those of another kind of layer, or of one with other arguments.
+                Nothing is loaded.
+        """
+        read_keys(store, self)
+        self.embeddings.assign(StoreByPart(store)["0"])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer."""
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        if hasattr(self.embeddings_initializer, "seed"):
+            # Keras leaves out a seed that it drew. Keys without a row would read other rows.
+            initializer["config"]["seed"] = int(self.embeddings_initializer.seed)
+        return super().get_config() | {
+            "output_dim": self.output_dim,
+            "key_dtype": self.key_dtype,
+            "capacity": self.capacity,
+            "max_bytes": self.max_bytes,
+            "eviction": self.eviction,
+            "min_count": self.min_count,
+            "max_age": self.max_age,
+            "embeddings_initializer": initializer,
+        }
+
+    def _count_rows(self, capacity: int | None, max_bytes: int | None) -> int:
+        """Return the number of rows that both limits allow.
+
+        Raises ValueError if `max_bytes` is not enough for one row.
+        """
+        if max_bytes is None:
+            return _CAPACITY if capacity is None else capacity
+        row_bytes = self.output_dim * _FLOAT_BYTES + key_bytes(self.key_dtype, self.min_count)
+        if max_bytes < row_bytes:
+            raise ValueError(
+                f"{self.name}: max_bytes={max_bytes}, and a row with its key takes {row_bytes} "
+                "bytes; give more"
+            )
+        return int(min(max_bytes // row_bytes, _MOST if capacity is None else capacity))
+
+    def _look_up(self, keys: tf.Tensor) -> tf.Tensor:
+        """Return the rows of dense keys in the compute dtype; integers are cast to int64.
+
+        Raises ValueError for keys of another dtype than `key_dtype`.
+        """
+        self._check_dtype(keys.dtype)
+        check_xla(self)
+        if self.key_dtype == "int64":
+            keys = tf.cast(keys, tf.int64)
+        return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)
+
+    def _check_dtype(self, dtype: tf.DType) -> None:
+        """Raise ValueError if keys of this dtype are not those of the layer."""
+        if not (dtype.is_integer if self.key_dtype == "int64" else dtype == tf.string):
+            raise ValueError(
+                f"{self.name}: the keys are {dtype.name}, where the layer has {self.key_dtype} "
+                "keys; give these, or another key_dtype"
+            )
+
+
+def _check_numbers(layer: DynamicEmbedding) -> None:
+    """Raise ValueError if an argument of a layer is neither None nor an integer within bounds."""
+    for name, (least, greatest) in _BOUNDS.items():
+        value = getattr(layer, name)
+        if value is None and name in ("capacity", "max_bytes"):
+            continue
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or not least <= value <= greatest:
+            raise ValueError(
+                f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
+            )

@@ -1,0 +1,299 @@
+"""An embedding layer that reads only the rows of the batch, for models with large tables."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ... import __name__ as PACKAGE
+from ...tables.id_checks import check_ids
+from ..backend import check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
+from ..constraints import by_row
+from ..saving.weights_by_part import StoreByPart
+from ..tables.table_kinds import check_is_variable, check_kind, make_table
+from ..tables.table_memory import memory_of_rows, require_room
+from ..tables.table_variable import TableVariable
+from ..tables.table_warnings import StockOptimizerWarning
+from .whole_ids import to_integers
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class RowEmbedding(keras.layers.Embedding):
+    """Drop-in replacement for `keras.layers.Embedding` that reads only the rows of the batch.
+
+    Arguments, weights and masks are those of the Keras layer. The Keras layer reads its whole
+    table in every step. This layer gathers the rows of the batch, and its gradient is row-sparse
+    (`tf.IndexedSlices`). Use an optimizer of `app.keras` with it: the Keras optimizers write every
+    row of a table, even if the gradient has few.
+
+    Example:
+        model = keras.Sequential([
+            app.keras.RowEmbedding(10_000_000, 64),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(1),
+        ])
+        model.compile(app.keras.LazyAdam(0.001), loss="mse")
+
+    Ids must be whole numbers from 0 to input_dim - 1. Otherwise the call raises
+    `tf.errors.InvalidArgumentError` with the smallest and the largest id that is wrong. Code
+    compiled by XLA, the default of Keras on a GPU, cannot check this: use `app.keras.check_inputs`.
+    On a machine with a GPU, the vector of a wrong id is NaN there, which shows in the loss.
+
+    A constraint is applied to the rows that are trained; other rows keep their initial values.
+
+    Weights of a trained `keras.layers.Embedding` are loaded by `set_weights` or
+    `tf.train.Checkpoint`. A weights file names layers by their class, so rename them first:
+    `keras.saving.KerasFileEditor` and `rename_object("layers/embedding", "row_embedding")`.
+
+    Args:
+        *args: As for `keras.layers.Embedding`.
+        table: Where the rows and their optimizer state are: "device" (a variable, as in Keras),
+            "host" (memory of the host), "file", or "sharded" (over all GPUs).
+        table_file: With table="file", the name of a new file. It belongs to this layer.
+        table_id: Marks the file of a layer that was saved; leave it out.
+        hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
+            `app.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
+            is as near as a cache, and there is none for table="host".
+        **kwargs: As for `keras.layers.Embedding`.
+
+    Raises:
+        ValueError: `embeddings_regularizer` is given, or a constraint that needs more than one
+            row at a time; both would read the whole table in every step. There is no such table,
+            or its file cannot be used. A call raises it for floating-point ids whose dtype cannot
+            represent every id.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        table: str = "device",
+        table_file: str | None = None,
+        table_id: str | None = None,
+        hot_rows: int | None = None,
+        **kwargs: Any,
+    ):
+        """Make the layer; the arguments are those of `keras.layers.Embedding`.
+
+        Raises:
+            ValueError: There is an embeddings regularizer, or a constraint that does not work by
+                row: either would read and change the whole table at each step. Or Keras does not
+                run on TensorFlow, or an argument of the table does not fit (see `check_kind`).
+        """
+        require_tensorflow()
+        self.table, self.table_file = table, table_file
+        self.table_id, self.hot_rows = table_id or secrets.token_hex(8), hot_rows
+        super().__init__(*args, **kwargs)
+        check_kind(self)
+        if self.embeddings_regularizer is not None:
+            raise ValueError(
+                f"{self.name}: embeddings_regularizer would read and change all {self.input_dim:,} "
+                "rows at each step; use weight_decay of app.keras.LazyAdamW, or "
+                "activity_regularizer, which sees the rows of the batch"
+            )
+        if self.embeddings_constraint is not None and not by_row(self.embeddings_constraint):
+            raise ValueError(
+                f"{self.name}: embeddings_constraint={type(self.embeddings_constraint).__name__} "
+                f"would read and change all {self.input_dim:,} rows at each step; use NonNeg, or "
+                "MaxNorm, MinMaxNorm or UnitNorm with axis=1"
+            )
+
+    def add_weight(
+        self, shape: Any = None, initializer: Any = None, *args: Any, **kwargs: Any
+    ) -> keras.Variable:
+        """Create a weight as Keras does, without a temporary copy of the initial value.
+
+        Args:
+            shape: As for `keras.layers.Layer.add_weight`.
+            initializer: As for `keras.layers.Layer.add_weight`.
+            *args: As for `keras.layers.Layer.add_weight`.
+            **kwargs: As for `keras.layers.Layer.add_weight`.
+        """
+        return super().add_weight(shape, in_place(initializer), *args, **kwargs)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the table, and mark it as one for the optimizers of `app.keras`.
+
+        Args:
+            input_shape: Not used.
+
+        Raises:
+            ValueError: The table needs more memory, or disk, than is free, its file cannot be used,
+                or a strategy of tf.distribute is in use without table="device". Nothing is
+                allocated then.
+        """
+        if not self.built:
+            require_room(memory_of_rows(self), self.table_file)
+        if self.table != "device":
+            if not self.built:
+                self._build_table()
+            return
+        super().build(input_shape)
+        self._embeddings.is_table = True  # read by the optimizers of app.keras
+        self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
+
+    def _build_table(self) -> None:
+        """Create a table that is not a variable of the device, as a weight; raises as `build`."""
+        check_kind(self)  # `weights` of the constructor come here before its own check
+        refuse_strategy(f"{self.name}: table={self.table!r}")
+        with tf.init_scope():
+            self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
+        self._embeddings.constraint = self.embeddings_constraint
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer; those of the table only where not the default."""
+        config = super().get_config()
+        if self.table != "device":  # the default is left out: Keras reads the rest, too
+            config["table"] = self.table
+        if self.table == "file":
+            config |= {"table_file": self.table_file, "table_id": self.table_id}
+        return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        super().save_own_variables(StoreByPart(store))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the rows; those of a table that is not on the device part by part.
+
+        Args:
+            store: A store of arrays by name.
+        """
+        super().load_own_variables(StoreByPart(store))
+
+    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Add low-rank factors and freeze the table, as the Keras layer does.
+
+        Args:
+            rank: As for `keras.layers.Embedding.enable_lora`.
+            *args: As for `keras.layers.Embedding.enable_lora`.
+            **kwargs: As for `keras.layers.Embedding.enable_lora`.
+
+        Raises:
+            ValueError: The table is not a variable of the device.
+        """
+        check_is_variable(self, "LoRA")
+        super().enable_lora(rank, *args, **kwargs)
+
+    def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
+        """Return the rows of the given ids.
+
+        Args:
+            inputs: Ids of any shape, dense, ragged or sparse. A sparse tensor has id 0 where it
+                has no value, as in Keras.
+
+        Returns:
+            The rows (..., output_dim) in the compute dtype, ragged for ragged ids.
+
+        Raises:
+            tf.errors.InvalidArgumentError: An id is out of range or not whole (see the class).
+            ValueError: The dtype of floating-point ids cannot represent every id.
+        """
+        if isinstance(inputs, tf.SparseTensor):
+            inputs = tf.sparse.to_dense(inputs)
+        return tf.ragged.map_flat_values(self._look_up, inputs)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
+
+        Args:
+            inputs: The ids, a symbolic tensor.
+
+        Raises:
+            ValueError: The ids are no numbers.
+        """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
+        return super().compute_output_spec(inputs)
+
+    def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
+        """Quantize the table to int8 or int4 for inference, as the Keras layer does.
+
+        Args:
+            mode: "int8" or "int4".
+            type_check: Whether to refuse subclasses.
+            config: As for `keras.layers.Embedding.quantize`.
+
+        Raises:
+            NotImplementedError: With `type_check`, the layer is of a subclass.
+            ValueError: The table is not a variable of the device.
+        """
+        check_is_variable(self, "quantization")
+        if type_check and type(self) is not RowEmbedding:
+            raise self._not_implemented_error(self.quantize)
+        super().quantize(mode, type_check=False, config=config)
+
+    def quantized_call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
+        """Return the rows of the given ids from a quantized table.
+
+        Args:
+            inputs: As for `call`.
+        """
+        return self.call(inputs)
+
+    def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return the rows of dense ids in the compute dtype, after a check of the ids.
+
+        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU
+        and the table is a variable of the device, the row of an id out of range is NaN.
+        """
+        inputs = tf.convert_to_tensor(inputs)
+        self._check_dtype(inputs.dtype)
+        ids = to_integers(inputs, self.input_dim, self.name)
+        ids = check_ids(ids, self.input_dim, self.name)
+        if isinstance(self._embeddings, TableVariable):
+            check_xla(self, self._embeddings.table.device, self._embeddings.value.device)
+            return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
+        check_xla(self, in_replica(self._embeddings.value).device)
+        rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
+        if self.lora_enabled:
+            factors = _read(self.lora_embeddings_a, ids)
+            scale = self.lora_alpha / self.lora_rank
+            rows += tf.cast(
+                scale * tf.matmul(factors, tf.cast(self.lora_embeddings_b, factors.dtype)),
+                rows.dtype,
+            )
+        if tf.config.list_physical_devices("GPU"):
+            outside = tf.logical_or(ids < 0, ids >= self.input_dim)
+            rows = tf.where(outside[..., tf.newaxis], tf.cast(math.nan, rows.dtype), rows)
+        return tf.cast(rows, self.compute_dtype)
+
+    def _dequantized(self, ids: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the ids in a table of int8 or int4, as floating-point numbers."""
+        rows = _read(self._embeddings, ids)
+        if self.quantization_mode == "int4":
+            rows = keras.quantizers.unpack_int4(rows, self.output_dim, axis=-1)
+        scales = _read(self.embeddings_scale, ids)
+        rows = tf.cast(rows, scales.dtype)
+        if not hasattr(self, "embeddings_zero"):
+            return rows / scales[..., tf.newaxis]
+        # For blocks, Keras stores the factor to multiply by and a zero point for each block.
+        blocks = tf.cast(self.g_idx, tf.int32)
+        zeros = tf.cast(_read(self.embeddings_zero, ids), scales.dtype)
+        return (rows - tf.gather(zeros, blocks, axis=-1)) * tf.gather(scales, blocks, axis=-1)
+
+    def _check_dtype(self, dtype: tf.DType) -> None:
+        """Raise ValueError if ids of this dtype are no numbers."""
+        if not (dtype.is_integer or dtype.is_floating or dtype.is_bool):
+            raise ValueError(
+                f"{self.name}: the ids are {dtype.name}, where the layer takes integers; put "
+                f"keras.layers.StringLookup before it, or use {PACKAGE}.keras.DynamicEmbedding"
+                f"({self.output_dim}, 'string'), which takes strings"
+            )
+
+
+def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+    """Return the rows of the ids in the dtype of the variable, with a row-sparse gradient."""
+    # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
+    # whole variable of tf.distribute; its part in this replica is gathered.
+    return tf.gather(in_replica(variable.value), ids)

@@ -1,0 +1,255 @@
+"""An embedding layer that adds or averages the rows of several ids to one vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...tables.id_checks import require
+from ...tables.python_calls import under_xla
+from ...tables.row_reads import unique
+from .embedding import RowEmbedding
+
+COMBINERS = ("sum", "mean", "sqrtn")
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class RowEmbeddingReduce(RowEmbedding):
+    """Embedding layer that combines the rows of several ids, such as the words of a text.
+
+    The result equals `RowEmbedding`, weighted and summed over the last axis of the ids. But no
+    tensor has a row for each id: each unique row is read once, and the sums are a product with a
+    sparse matrix. Only the unique rows have a gradient. The arguments are those of
+    `keras_rs.layers.EmbedReduce`.
+
+    Example:
+        words = keras.Input((None,), dtype="int32")  # 0 stands for padding
+        vector = app.keras.RowEmbeddingReduce(10_000_000, 64, mask_zero=True)(words)
+
+    Args:
+        *args: As for `RowEmbedding`.
+        combiner: "sum", "mean" (the sum divided by the sum of the weights) or "sqrtn" (the sum
+            divided by the square root of the sum of the squared weights).
+        **kwargs: As for `RowEmbedding`. With `mask_zero`, id 0 counts for nothing.
+
+    Raises:
+        ValueError: There is no such combiner, or as for `RowEmbedding`.
+    """
+
+    def __init__(self, *args: Any, combiner: str = "mean", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if combiner not in COMBINERS:
+            raise ValueError(
+                f"{self.name}: combiner={combiner!r}; give one of {', '.join(COMBINERS)}"
+            )
+        self.combiner = combiner
+        self.supports_masking = True
+
+    def call(self, inputs: Any, weights: Any = None, mask: Any = None) -> tf.Tensor:
+        """Return the combined rows of the given ids.
+
+        Args:
+            inputs: Ids (..., L), dense, ragged in the last axis, or sparse (B, L). A sparse tensor
+                counts only the ids that it has. Dense ids (B,) are one for each example, and are
+                combined like (B, 1).
+            weights: The weight of each id, in the form of the ids; by default 1.
+            mask: Whether to count each id, bool, for dense ids; by default all count.
+
+        Returns:
+            Vectors (..., output_dim) in the compute dtype; zeros where no id counts.
+
+        Raises:
+            ValueError: The ids have another number of axes, or the weights do not have the form of
+                the ids.
+            tf.errors.InvalidArgumentError: An id is out of range, or the weights are not at the
+                places of the ids.
+        """
+        inputs = inputs if _form(inputs) != "dense" else tf.convert_to_tensor(inputs)
+        self._check_axes(inputs)
+        if weights is not None:
+            weights = self._checked(weights, inputs)
+        if _is_vector(inputs):
+            if weights is None and mask is None and not self.mask_zero:
+                return super().call(inputs)  # there is nothing to combine
+            inputs, weights, mask = (
+                None if each is None else tf.expand_dims(each, -1)
+                for each in (inputs, weights, mask)
+            )
+        ids_N, weights_N, groups_N, shape = self._flatten(inputs, weights, mask)
+        if self.mask_zero:
+            weights_N = tf.where(ids_N == 0, 0.0, weights_N)
+        ids_U, inverse_N = unique(ids_N)
+        rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
+        groups = tf.reduce_prod(shape)
+        sums_BD = _weighted_sums(rows_UD, inverse_N, groups_N, weights_N, groups)
+        if self.combiner != "sum":
+            by = weights_N if self.combiner == "mean" else weights_N**2
+            norm_B = tf.math.unsorted_segment_sum(by, groups_N, groups)
+            norm_B = norm_B if self.combiner == "mean" else tf.sqrt(norm_B)
+            sums_BD = tf.math.divide_no_nan(sums_BD, norm_B[:, tf.newaxis])
+        vectors = tf.reshape(sums_BD, tf.concat([shape, [self.output_dim]], axis=0))
+        return tf.cast(vectors, self.compute_dtype)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> None:
+        """Return no mask: the masked axis is gone."""
+
+    def compute_output_shape(self, input_shape: Any, *_: Any) -> tuple:
+        """Return the shape of the result: columns in place of the last axis, but after a batch.
+
+        Args:
+            input_shape: The shape of the ids.
+            *_: The shape of the weights; not used.
+        """
+        batch = input_shape if len(input_shape) == 1 else input_shape[:-1]
+        return (*batch, self.output_dim)
+
+    def compute_output_spec(self, inputs: Any, *_: Any, **__: Any) -> keras.KerasTensor:
+        """Return the shape and dtype of the result, as a symbolic tensor.
+
+        Args:
+            inputs: The ids.
+            *_: The weights; not used.
+            **__: The weights and the mask by name; not used.
+        """
+        self._check_dtype(tf.as_dtype(inputs.dtype))
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer."""
+        return super().get_config() | {"combiner": self.combiner}
+
+    def _check_axes(self, inputs: Any) -> None:
+        """Raise ValueError if the ids have no last axis, or ragged or sparse ids not two axes."""
+        form, rank = _form(inputs), inputs.shape.rank
+        if rank == 0 or (form != "dense" and rank != 2):
+            raise ValueError(
+                f"{self.name}: the ids are a {form} tensor of shape {inputs.shape}; the last axis "
+                "is combined: give ragged and sparse ids two axes, and dense ids one or more"
+            )
+
+    def _checked(self, weights: Any, inputs: Any) -> Any:
+        """Return the weights after a check that each id has one, and at the same place."""
+        form = _form(inputs)
+        weights = weights if _form(weights) != "dense" else tf.convert_to_tensor(weights)
+        if _form(weights) != form:
+            raise ValueError(
+                f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
+                f"{form} one; give both in one form"
+            )
+        if not inputs.shape.is_compatible_with(weights.shape):
+            raise ValueError(
+                f"{self.name}: the weights have shape {weights.shape}, the ids have shape "
+                f"{inputs.shape}; give each id one weight"
+            )
+        places, others = _places(inputs), _places(weights)
+        count = tf.minimum(tf.shape(places)[0], tf.shape(others)[0])
+        same = tf.shape(places)[0] == tf.shape(others)[0]
+        same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
+        message = f"{self.name}: the weights are not at the places of the ids; give each id one"
+        if form == "dense":
+            return require(same, message, weights)
+        return weights.with_values(require(same, message, weights.values))
+
+    def _flatten(
+        self, inputs: Any, weights: Any, mask: Any
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return flat ids (N,), weights, the group of each id, and the shape of the groups.
+
+        Weights are float32, 1 by default and 0 where the mask is False. Groups are int64.
+        """
+        if isinstance(inputs, tf.SparseTensor):
+            ids_N, groups_N = inputs.values, inputs.indices[:, 0]
+            weights_N = None if weights is None else weights.values
+            shape = inputs.dense_shape[:1]
+        elif isinstance(inputs, tf.RaggedTensor):
+            ids_N, groups_N = inputs.values, inputs.value_rowids()
+            weights_N = None if weights is None else weights.values
+            shape = inputs.nrows()[tf.newaxis]
+        else:
+            shape = tf.shape(inputs, out_type=tf.int64)[:-1]
+            ids_N = tf.reshape(inputs, [-1])
+            length = tf.shape(inputs, out_type=tf.int64)[-1]
+            groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
+            weights_N = None if weights is None else tf.reshape(weights, [-1])
+        if weights_N is None:
+            weights_N = tf.ones_like(ids_N, tf.float32)
+        weights_N = tf.cast(weights_N, tf.float32)
+        if mask is not None:
+            weights_N = tf.where(tf.reshape(mask, [-1]), weights_N, 0.0)
+        return ids_N, weights_N, groups_N, shape
+
+
+def _form(tensor: Any) -> str:
+    """Return "sparse", "ragged" or, for anything else, "dense"."""
+    if isinstance(tensor, tf.SparseTensor):
+        return "sparse"
+    return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
+
+
+def _is_vector(inputs: Any) -> bool:
+    """Return whether dense ids have the axis of the batch only."""
+    return _form(inputs) == "dense" and tf.convert_to_tensor(inputs).shape.rank == 1
+
+
+def _places(tensor: Any) -> tf.Tensor:
+    """Return a tensor that is equal for two tensors of one form with values at the same places."""
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.indices
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.cast(tensor.row_splits, tf.int64)
+    return tf.shape(tensor)
+
+
+def _weighted_sums(
+    rows_UD: tf.Tensor,
+    inverse_N: tf.Tensor,
+    groups_N: tf.Tensor,
+    weights_N: tf.Tensor,
+    groups: tf.Tensor,
+) -> tf.Tensor:
+    """Return the weighted sum of the rows of each group, (B, D), without a tensor (N, D).
+
+    Args:
+        rows_UD: The unique rows, float32.
+        inverse_N: The index of each id among the unique ids.
+        groups_N: The group of each id, int64.
+        weights_N: The weight of each id, float32.
+        groups: The number of groups, B.
+    """
+    if under_xla():  # which has no product with a sparse matrix
+        rows_ND = tf.gather(rows_UD, inverse_N) * weights_N[:, tf.newaxis]
+        return tf.math.unsorted_segment_sum(rows_ND, groups_N, groups)
+    positions_N2 = tf.stack([groups_N, tf.cast(inverse_N, tf.int64)], axis=1)
+    shape = tf.stack([groups, tf.shape(rows_UD, out_type=tf.int64)[0]])
+
+    @tf.custom_gradient
+    def sums(rows_UD: tf.Tensor, weights_N: tf.Tensor):
+        """Return the sums (B, D), with gradients by the rows and by the weights."""
+        matrix = tf.SparseTensor(positions_N2, weights_N, shape)
+
+        def gradient(upstream_BD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            by_row_UD = tf.sparse.sparse_dense_matmul(matrix, upstream_BD, adjoint_a=True)
+            return by_row_UD, _dot(rows_UD, inverse_N, upstream_BD, groups_N)
+
+        return tf.sparse.sparse_dense_matmul(matrix, rows_UD), gradient
+
+    return sums(rows_UD, weights_N)
+
+
+def _dot(
+    rows_UD: tf.Tensor, inverse_N: tf.Tensor, upstream_BD: tf.Tensor, groups_N: tf.Tensor
+) -> tf.Tensor:
+    """Return the gradient of each weight, (N,): its row times the gradient of its group.
+
+    One column at a time, so that no tensor is (N, D).
+    """
+
+    def add(sums_N: tf.Tensor, column: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Add the products of one column to the sums."""
+        rows_U, upstream_B = column
+        return sums_N + tf.gather(rows_U, inverse_N) * tf.gather(upstream_B, groups_N)
+
+    columns = tf.transpose(rows_UD), tf.transpose(upstream_BD)
+    return tf.foldl(add, columns, tf.zeros_like(inverse_N, tf.float32))

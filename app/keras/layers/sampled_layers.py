@@ -1,0 +1,108 @@
+"""Output layers that train on sampled words; see `keras.softmax_layers` for their use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...losses.base import NormalizedLoss
+from ...losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
+from ...losses.sampled.nce import Nce
+from ...losses.sampled.sampled import SampledLoss
+from ...losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
+from ...losses.sampled.samplers import SAMPLERS
+from . import softmax_gradients
+from .softmax_base import OutputLayer
+
+
+class _SampledLayer(OutputLayer):
+    """The base of layers that train on samples of the words and evaluate the full softmax.
+
+    A subclass sets `_loss`, called with counts, columns, samples and sampler. Raises ValueError if
+    `samples` is not positive or `sampler` is unknown.
+    """
+
+    _own_arguments = ("samples", "sampler", "seed")
+    _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        counts: Any = None,
+        *,
+        samples: int,
+        sampler: str = "log_uniform",
+        seed: int | None = None,
+        **options: Any,
+    ):
+        super().__init__(vocabulary_size, counts, **options)
+        self.samples, self.sampler, self.seed = samples, sampler, seed
+        if samples < 1:
+            raise ValueError(f"{self.name}: samples={samples}: give a positive number")
+        if sampler not in SAMPLERS:
+            raise ValueError(f"{self.name}: sampler={sampler!r}: choose from {', '.join(SAMPLERS)}")
+        self._seeds = keras.random.SeedGenerator(seed)
+
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
+        """Return the sampled loss, and keep the full softmax for evaluation; see `OutputLayer`."""
+        self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # reads the same table
+        return self._loss(counts_V, columns, self.samples, self.sampler)
+
+    def _estimate(
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """Return -log P of the full softmax; in training, the loss of newly drawn samples."""
+        inputs = self._values(), hidden_ND, targets_N
+        if not training:
+            return softmax_gradients.exact(self._softmax, *inputs)
+        seed = tf.cast(self._seeds.next(), tf.int64)
+        return softmax_gradients.sampled(self._output, *inputs, seed)
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class SampledSoftmax(_SampledLayer):
+    """Sampled softmax: trains on the targets and some sampled words.
+
+    It replaces `tf.nn.sampled_softmax_loss` (see `losses.sampled.sampled_softmax`). In training
+    (`training=True`, as in `fit`) the result is the loss estimated from the samples, which is not
+    -log P. Otherwise, as in `evaluate`, it is the exact -log P of the full softmax, which reads
+    all V rows. See `keras.softmax_layers` for its use.
+
+    Example:
+        output = app.keras.SampledSoftmax(1_000_000, counts, samples=1024)
+        model = keras.Model([tokens, words], output(hidden, words))
+
+    Args:
+        vocabulary_size: As for `OutputLayer`.
+        counts: As for `OutputLayer`.
+        samples: The number of samples that all targets of a batch share.
+        sampler: "log_uniform", for ids by rank that follow Zipf's law, or "unigram", in proportion
+            to counts ** 0.75 (see `losses.sampled.samplers`).
+        seed: The seed of the draws; None for a new one in each run.
+        use_bias: As for `OutputLayer`.
+        **options: As for `OutputLayer`.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    _loss = SampledSoftmaxLoss
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class NCE(_SampledLayer):
+    """Noise-contrastive estimation: learns to distinguish each target from sampled words.
+
+    It replaces `tf.nn.nce_loss`, with biases that start at -log V (see `losses.sampled.nce`).
+    Arguments and use are those of `SampledSoftmax`.
+
+    Example:
+        output = app.keras.NCE(1_000_000, counts, samples=1024)
+        model = keras.Model([tokens, words], output(hidden, words))
+    """
+
+    _loss = Nce

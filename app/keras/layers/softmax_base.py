@@ -1,0 +1,288 @@
+"""The base class of the output layers: a loss of `app.losses` as a Keras layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...losses import inference
+from ...losses.base import NormalizedLoss
+from ...tables.device import initial_values
+from ...tables.id_checks import check_ids
+from ...tables.variable import host_variable
+from ...types import HOST
+from ..backend import in_replica, require_tensorflow
+from . import softmax_counts, softmax_gradients
+
+
+class OutputLayer(keras.layers.Layer):
+    """Predicts one of V words from a hidden vector; see `keras.softmax_layers` for its use.
+
+    A subclass defines `make_loss`, and names the arguments that it adds in `_own_arguments`: they
+    are attributes of the layer.
+
+    Args:
+        vocabulary_size: The number of words V.
+        counts: The occurrences of each word, integers (V,) in the order of your ids; np.ones(V)
+            for words that are equally frequent. By default ids are taken to be by descending
+            frequency under Zipf's law: id i in proportion to 1 / (i + 1).
+        use_bias: Whether each row has a bias, stored as one more column of its table.
+        **options: As for `keras.layers.Layer`: name, dtype, trainable.
+
+    Raises:
+        ValueError: An argument is out of range or of the wrong shape.
+    """
+
+    _own_arguments: tuple[str, ...] = ()
+
+    def __init__(
+        self, vocabulary_size: int, counts: Any = None, use_bias: bool = True, **options: Any
+    ):
+        require_tensorflow()
+        super().__init__(autocast=False, **options)  # rows are cast after they are read
+        if isinstance(vocabulary_size, bool) or int(vocabulary_size) != vocabulary_size:
+            raise ValueError(f"{self.name}: vocabulary_size={vocabulary_size!r}: give an integer")
+        if not 1 <= vocabulary_size < 2**31:
+            raise ValueError(
+                f"{self.name}: vocabulary_size={vocabulary_size}: give a number from 1 to 2**31 - 1"
+            )
+        self.vocabulary_size, self.use_bias = int(vocabulary_size), use_bias
+        self._counts_V = None
+        if counts is not None:
+            self._counts_V = softmax_counts.checked(counts, self.vocabulary_size, self.name)
+        self.supports_masking = True
+        self.supports_jit = False  # the rows that a step reads depend on its data
+
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
+        """Return the loss of the layer.
+
+        Args:
+            counts_V: The count of each word, in descending order.
+            columns: The number of columns of the hidden vectors, the bias included.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
+
+    def build(self, hidden_shape: Any, targets_shape: Any = None) -> None:
+        """Create the loss and its tables; words are ranked by their counts.
+
+        Args:
+            hidden_shape: The shape of the hidden vectors; the last dimension must be known.
+            targets_shape: Not used.
+
+        Raises:
+            ValueError: The last dimension is unknown.
+        """
+        if hidden_shape[-1] is None:
+            raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")
+        self.input_spec = keras.layers.InputSpec(axes={-1: hidden_shape[-1]})
+        counts_V, order_V = self._counts_V, None
+        if counts_V is None:
+            counts_V = softmax_counts.zipf(self.vocabulary_size)
+        elif (order_V := softmax_counts.order(counts_V)) is not None:
+            counts_V = counts_V[order_V]
+        self._ids_V = order_V
+        self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
+        with tf.init_scope(), tf.variable_creator_scope(self._keep):
+            self._rank_V = None
+            if order_V is not None:
+                self._rank_V = host_variable(softmax_counts.inverse(order_V))
+            self._output = self.make_loss(counts_V, hidden_shape[-1] + self.use_bias)
+        self._tables = {}
+        for name, spec in self._output.tables().items():
+            self._tables[name] = self.add_weight(
+                (spec.rows, spec.columns),
+                lambda shape, dtype, spec=spec: initial_values(
+                    spec.initial, tuple(shape), tf.as_dtype(dtype)
+                ),
+                name=name,
+            )
+            self._tables[name].is_table = True  # read by the optimizers of app.keras
+            # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
+            setattr(self, f"_table_{name}", self._tables[name])
+
+    def call(
+        self, hidden: Any, targets: Any, hidden_mask: Any = None, training: bool | None = None
+    ) -> tf.Tensor:
+        """Return -log P of each target; in training, sampled losses return their estimate.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+            targets: Integer ids (...).
+            hidden_mask: Bool (...), the positions to compute. Keras passes its mask by itself.
+            training: Whether the result is trained; matters only for sampled losses.
+
+        Returns:
+            Float32 of the shape of the targets, 0 where the mask is False.
+
+        Raises:
+            ValueError: The targets are no integers, or the shapes do not match.
+            tf.errors.InvalidArgumentError: A target that is not masked is out of range.
+        """
+        hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
+        self._check(hidden.shape, targets.shape, targets.dtype)
+        # This fails if the number of targets is wrong.
+        targets = tf.reshape(targets, tf.shape(hidden)[:-1])
+        if hidden_mask is None:
+            losses = self._estimate(*self._flat(hidden, targets), training)
+            return tf.reshape(losses, tf.shape(targets))
+        with tf.device(HOST):  # with the ids, as how many there are gives all further shapes
+            where = tf.cast(tf.where(hidden_mask), tf.int32)
+            chosen = tf.gather_nd(targets, where)
+        losses_N = self._estimate(*self._flat(tf.gather_nd(hidden, where), chosen), training)
+        return tf.scatter_nd(where, losses_N, tf.shape(targets))
+
+    def compute_output_spec(
+        self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
+    ) -> keras.KerasTensor:
+        """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
+
+        Args:
+            hidden: As for `call`.
+            targets: As for `call`.
+            hidden_mask: As for `call`.
+            training: As for `call`.
+
+        Raises:
+            ValueError: The targets are no integers, or the shapes do not match.
+        """
+        self._check(hidden.shape, targets.shape, tf.as_dtype(targets.dtype))
+        return keras.KerasTensor(targets.shape, "float32")
+
+    def log_probability(self, hidden: Any, targets: Any) -> tf.Tensor:
+        """Return the exact log P of each target, float32 of the shape of the targets.
+
+        A layer without tables creates them first. Errors are those of `call`.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+            targets: Integer ids (...).
+        """
+        self._build_for(hidden)
+        return -self(hidden, targets, training=False)
+
+    def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
+
+        Only for eager mode. Blocks are computed while they are iterated over, in no order of the
+        ids; together they hold every id once.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+        """
+        hidden_ND, shape = self._vectors(hidden)
+        for ranks_M, log_p_NM in inference.distribution(self._output, hidden_ND, self._gather()):
+            yield self._ids(ranks_M), log_p_NM.reshape(*shape, len(ranks_M))
+
+    def top_k(self, hidden: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and log P of the k most likely words, exactly.
+
+        Only for eager mode.
+
+        Args:
+            hidden: Hidden vectors (..., D).
+            k: How many words; fewer are returned if the vocabulary has fewer.
+
+        Returns:
+            The ids and their log P, both (..., k), the most likely first.
+
+        Raises:
+            ValueError: k is not positive.
+        """
+        if k < 1:
+            raise ValueError(f"{self.name}: k={k}: give a positive number")
+        hidden_ND, shape = self._vectors(hidden)
+        ranks_NK, log_p_NK = inference.top_k(self._output, hidden_ND, k, self._gather())
+        shape = [*shape, log_p_NK.shape[1]]
+        return self._ids(ranks_NK).reshape(shape), log_p_NK.reshape(shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer, with counts packed as text."""
+        counts_V = self._counts_V
+        return super().get_config() | {
+            "vocabulary_size": self.vocabulary_size,
+            "counts": None if counts_V is None else softmax_counts.packed(counts_V),
+            "use_bias": self.use_bias,
+            **{name: getattr(self, name) for name in self._own_arguments},
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> OutputLayer:
+        """Return the layer that has the given configuration.
+
+        Args:
+            config: The result of `get_config`.
+        """
+        if config.get("counts") is not None:
+            config = config | {"counts": softmax_counts.unpacked(config["counts"])}
+        return cls(**config)
+
+    def _estimate(
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
+        return softmax_gradients.exact(self._output, self._values(), hidden_ND, targets_N)
+
+    def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
+        """Raise ValueError if the targets are no integers, or their shape does not fit hidden."""
+        if not dtype.is_integer:
+            raise ValueError(
+                f"{self.name}: targets are {dtype.name}; pass integers, with "
+                "keras.Input(..., dtype='int32')"
+            )
+        hidden, targets = tf.TensorShape(hidden), tf.TensorShape(targets)
+        if not hidden[:-1].is_compatible_with(targets):
+            raise ValueError(
+                f"{self.name}: hidden is of shape {hidden} and needs targets of shape "
+                f"{hidden[:-1]}, not {targets}"
+            )
+
+    def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the vectors (N, columns), and the ranks of the checked targets, int32 (N,)."""
+        ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
+        with tf.device(HOST):
+            ids_N = tf.cast(ids_N, tf.int32)
+            if self._rank_V is not None:
+                ids_N = tf.gather(in_replica(self._rank_V), ids_N)
+        return self._extended(hidden), ids_N
+
+    def _extended(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Return the vectors (N, columns) in the compute dtype, with a column of ones for bias."""
+        hidden_ND = tf.cast(tf.reshape(hidden, (-1, hidden.shape[-1])), self.compute_dtype)
+        if not self.use_bias:
+            return hidden_ND
+        return tf.concat([hidden_ND, tf.ones_like(hidden_ND[:, :1])], axis=1)
+
+    def _vectors(self, hidden: Any) -> tuple[tf.Tensor, list[int]]:
+        """Return the vectors (N, columns), and the shape of `hidden` without its last dimension."""
+        self._build_for(hidden)
+        hidden = tf.convert_to_tensor(hidden)
+        return self._extended(hidden), hidden.shape[:-1].as_list()
+
+    def _build_for(self, hidden: Any) -> None:
+        """Create the tables for the shape of `hidden`, unless they exist."""
+        if not self.built:
+            self.build(tuple(hidden.shape))
+
+    def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
+        """Return the tables by name: variables of this replica, or tensors in a stateless call."""
+        return {name: in_replica(table.value) for name, table in self._tables.items()}
+
+    def _gather(self) -> Any:
+        """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
+        return softmax_gradients.gather_of(self._values())
+
+    def _ids(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the user's ids of words given by rank of frequency."""
+        return ranks if self._ids_V is None else self._ids_V[ranks]
+
+    def _keep(self, make: Any, **options: Any) -> tf.Variable:
+        """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
+        self._made.append(make(**options))
+        return self._made[-1]

@@ -1,0 +1,1 @@
+"""Optimizers for Keras models that update rows."""

@@ -1,0 +1,299 @@
+"""The mixin that gives a Keras optimizer row-sparse updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...optimizers.base import Rule
+from ...optimizers.row_updates import update_rows
+from ..backend import in_place, require_tensorflow
+from ..constraints import constrained, row_constraint
+from ..merged import Merged
+from ..tables.table_variable import TableVariable
+from ..tables.table_warnings import (
+    LARGE,
+    log_missing_prefetch,
+    variable_bytes,
+    variable_name,
+    warn_of_dense_gradient,
+    warn_of_whole_table,
+)
+from .row_accumulation import RowAccumulation
+from .row_tables import as_table
+
+_LARGE = LARGE
+_ROUNDINGS = ("stochastic", "nearest")
+_HALF = (tf.bfloat16, tf.float16)
+
+
+class RowSparse(RowAccumulation):
+    """Mixin for a Keras optimizer: a row-sparse gradient changes only its own rows.
+
+    A gradient is row-sparse (`tf.IndexedSlices`) where rows were gathered, by `RowEmbedding`,
+    `keras.layers.Embedding` or `tf.gather`. Gradients of a row that occurs several times in a batch
+    are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
+    every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
+
+    A subclass defines two methods. `row_rule(index, decay)` returns the update rule for rows of the
+    variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
+    this variable, by the names that the rule uses.
+
+    Args:
+        *args: As for the Keras optimizer.
+        rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
+            float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
+        **kwargs: As for the Keras optimizer.
+
+    Attributes:
+        has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
+            row of such a table is then updated by the rule, even if its gradient is dense.
+        updates_rows: True: no warning that the optimizer writes whole tables.
+
+    Raises:
+        ValueError: Keras runs on another backend, the learning rate is not positive, or there is
+            no such rounding.
+    """
+
+    has_row_state = False
+    updates_rows = True
+
+    row_rule: Callable[[int, float], Rule]
+    row_slots: Callable[[int], dict[str, keras.Variable]]
+
+    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
+        require_tensorflow()
+        if rounding not in _ROUNDINGS:
+            raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
+        super().__init__(*args, **kwargs)
+        self.rounding = rounding
+        rate = self._learning_rate
+        if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
+            raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+
+    def add_variable(
+        self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
+    ) -> keras.Variable:
+        """Create a variable as Keras does, without a temporary copy of the initial value.
+
+        Args:
+            shape: As in Keras.
+            initializer: As in Keras.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+        """
+        return super().add_variable(shape, in_place(initializer), *args, **kwargs)
+
+    def add_variable_from_reference(
+        self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
+    ) -> Any:
+        """Create a slot as Keras does, but always in float32 if its variable is a table.
+
+        In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
+        The sum of gradients of a table is a `RowAccumulator`.
+
+        Args:
+            reference_variable: As in Keras.
+            name: As in Keras.
+            initializer: As in Keras.
+        """
+        if not getattr(reference_variable, "is_table", False):
+            return super().add_variable_from_reference(reference_variable, name, initializer)
+        if name == "gradient_accumulator":
+            return self.make_row_accumulator(reference_variable)
+        shape = self._slot_shape(reference_variable, name)
+        return self.add_slot(reference_variable, shape, name, initializer)
+
+    def _slot_shape(self, table: keras.Variable, name: str | None) -> Sequence[int]:
+        """Return the shape of the slot of this name of a table: by default that of the table."""
+        return table.shape
+
+    def add_slot(
+        self, variable: Any, shape: Sequence[int], name: str | None, initializer: Any
+    ) -> keras.Variable:
+        """Create a float32 slot on the device of its variable, with the name Keras would give.
+
+        Args:
+            variable: The variable that the slot belongs to.
+            shape: The shape of the slot.
+            name: The name of the slot, such as "accumulator"; None stands for "var".
+            initializer: The initializer of the slot.
+        """
+        if isinstance(variable, TableVariable):
+            with tf.init_scope():  # the slots can be made within the trace of a step
+                initial = float(keras.initializers.get(initializer)((), "float32"))
+                columns = 0 if shape[1] == variable.shape[1] else shape[1]
+                slot = variable.make_slot(name or "var", columns, initial)
+            self._track_variable(slot)
+            return slot
+        values = variable.value if isinstance(variable, keras.Variable) else variable
+        path = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
+        with self._distribution_strategy.extended.colocate_vars_with(values):
+            return self.add_variable(
+                shape, initializer, dtype="float32", name=f"{path}_{name or 'var'}"
+            )
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Update the variables; see `keras.optimizers.Optimizer.apply`.
+
+        The first call creates the slots. Warns of parts of the step that read or write the whole
+        of a table of 16 MiB or more, and logs which caches have no `prefetch_rows`.
+
+        Args:
+            grads: The gradients, dense or row-sparse.
+            trainable_variables: Their variables.
+
+        Raises:
+            ValueError: A gradient is row-sparse, and an option would need a second whole table:
+                use_ema, or gradient_accumulation_steps for a variable that is not a table.
+        """
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        variables = trainable_variables or self._trainable_variables
+        pairs = zip(grads, variables, strict=False)
+        sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
+        if sparse:
+            self._refuse_whole_tables(sparse)
+            log_missing_prefetch(sparse)
+            for table in sparse:
+                if variable_bytes(table) >= _LARGE:
+                    warn_of_whole_table(table, type(self).__name__)
+        if variables and not self.built and not tf.distribute.has_strategy():
+            # Keras creates slots in the trace of a step, where they take their memory twice.
+            with tf.init_scope():
+                self.build(variables)
+        super().apply(grads, trainable_variables)
+
+    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
+        """Return whether Keras assigns the gradient to the variable; never for a table."""
+        if isinstance(variable, TableVariable):
+            return False
+        return super()._overwrite_variable_with_gradient(variable)
+
+    def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
+        """Raise ValueError if an option of the optimizer needs every row of the tables."""
+        others = [table for table in tables if not getattr(table, "is_table", False)]
+        remedies = {
+            "use_ema": (tables, "leave it out"),
+            "gradient_accumulation_steps": (others, "use RowEmbedding, or leave it out"),
+        }
+        for name, (whole, remedy) in remedies.items():
+            if getattr(self, name) and whole:
+                names = ", ".join(variable_name(table) for table in whole)
+                raise ValueError(
+                    f"{self.name}: {name} would read and write every row of {names} at each step; "
+                    f"{remedy}"
+                )
+
+    def _filter_empty_gradients(
+        self, grads: Sequence[Any], vars: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Drop variables without a gradient, and merge repeated rows of row-sparse gradients.
+
+        A variable with a row-sparse gradient and a row constraint becomes its TensorFlow variable.
+        """
+        grads, variables = super()._filter_empty_gradients(grads, vars)
+        # After the update, Keras applies the constraint of each Keras variable to the whole of it.
+        # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
+        below = [
+            v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
+            for g, v in zip(grads, variables, strict=True)
+        ]
+        return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
+        """Clip as Keras does, with the rows of a table in place of the whole."""
+        dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        clipped = super()._clip_gradients(dense)
+        return [
+            Merged(values, g.indices, g.dense_shape) if isinstance(g, tf.IndexedSlices) else values
+            for g, values in zip(grads, clipped, strict=True)
+        ]
+
+    def _backend_update_step(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
+    ) -> None:
+        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute."""
+        plain = [g.plain() if isinstance(g, Merged) else g for g in grads]
+        super()._backend_update_step(plain, trainable_variables, learning_rate)
+
+    def _backend_apply_gradients(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any]
+    ) -> None:
+        """Apply gradients as `RowAccumulation` does; first note variables with row-sparse ones."""
+        pairs = zip(grads, trainable_variables, strict=True)
+        self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
+        super()._backend_apply_gradients(grads, trainable_variables)
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        """Apply weight decay to variables that Keras updates; rules for rows have their own."""
+        dense = [v for v in variables if self._var_key(v) not in self._tables]
+        super()._apply_weight_decay([v for v in dense if not self._is_always_by_row(v)])
+
+    def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
+        """Update the rows of a row-sparse gradient by the rule, or a whole variable as Keras does.
+
+        The rule includes weight decay, a constraint by row and rounding. With `has_row_state` it
+        also takes dense gradients of tables. Warns of one for a table of 16 MiB or more.
+
+        Args:
+            gradient: The gradient, dense or row-sparse with unique rows.
+            variable: The variable.
+            learning_rate: The learning rate.
+        """
+        if not isinstance(gradient, tf.IndexedSlices):
+            own = self._trainable_variables[self._get_variable_index(variable)]
+            if variable_bytes(own) >= _LARGE:
+                warn_of_dense_gradient(own)
+            if not self._is_always_by_row(variable):
+                super().update_step(gradient, variable, learning_rate)
+                return
+            rows = tf.range(variable.shape[0], dtype=tf.int64)
+            gradient = Merged(tf.cast(gradient, tf.float32), rows, variable.shape)
+        if self._distribution_strategy.num_replicas_in_sync > 1:
+            # Rows are unique in each replica, but can repeat between replicas.
+            gradient = Merged.of(gradient, variable)
+        index = self._get_variable_index(variable)
+        decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
+        rule = self.row_rule(index, decay)
+        if constraint := row_constraint(self._trainable_variables[index]):
+            rule = constrained(rule, constraint)
+        own = self._trainable_variables[index]
+        table = as_table(
+            own if isinstance(own, TableVariable) else variable,
+            self.row_slots(index),
+            self._rounding_seed(index),
+        )
+        update_rows(
+            rule,
+            table,
+            gradient.indices,
+            tf.reshape(gradient.values, (-1, table.columns)),
+            tf.cast(learning_rate, tf.float32),
+            tf.cast(self.iterations, tf.int64) + 1,
+        )
+
+    def _rounding_seed(self, index: int) -> tf.Tensor | None:
+        """Return the seed, (2,) int64, of this update's stochastic rounding, or None for nearest.
+
+        It depends on the index of the variable and the number of the update. Replicas draw alike,
+        and a run that is resumed draws as if it had never stopped.
+        """
+        own = self._trainable_variables[index]
+        is_half_table = getattr(own, "is_table", False) and tf.as_dtype(own.dtype) in _HALF
+        if self.rounding != "stochastic" or not is_half_table:
+            return None
+        return tf.stack([tf.constant(index, tf.int64), tf.cast(self.iterations, tf.int64)])
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the optimizer, `rounding` included."""
+        return super().get_config() | {"rounding": self.rounding}
+
+    def _is_always_by_row(self, variable: Any) -> bool:
+        """Return whether the rule for rows updates this variable even by a dense gradient."""
+        own = self._trainable_variables[self._get_variable_index(variable)]
+        return self.has_row_state and getattr(own, "is_table", False)

@@ -1,0 +1,1 @@
+"""Tables that Keras sees as variables."""

@@ -1,0 +1,171 @@
+"""The memory that the table of a layer takes in each place, and the check that it is free."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from ...system.console import size_text
+from ...system.host_memory import free_bytes
+from ...tables.dynamic.key_memory import key_bytes
+
+# The places of tables. Without a GPU, the memory of the device is that of the host.
+DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
+# The share of the free memory that tables may take. The rest is for memory that no plan counts.
+_SHARE = 0.95
+# In host memory, a cache takes two positions (int32) for each id of the table, and for each of its
+# rows two ids and the last chunk that needed it (int64); see `tables.cached` and `cache_map`.
+_MAP_BYTES, _CACHED_ID_BYTES = 2 * 4, 3 * 8
+_REMEDIES = {
+    "file": "free the disk, or name a table_file on another one",
+    "dynamic": "give a smaller capacity, or a smaller output_dim",
+}
+_REMEDY = "give it table='file' with a table_file, fewer rows, or dtype='bfloat16'"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableMemory:
+    """The memory of one table.
+
+    Attributes:
+        layer: The name of the layer.
+        kind: The value of its argument `table`, or "dynamic".
+        rows: The number of rows, V; of a dynamic table its capacity.
+        columns: The number of columns, D.
+        dtype: The dtype of the rows.
+        rows_bytes: The bytes of all rows.
+        slots_bytes: The bytes of the optimizer state of all rows.
+        cache_bytes: The bytes of the cache of `hot_rows` on the device, optimizer state included.
+        map_bytes: The bytes, in host memory, of the map from ids to cached rows, or from keys to
+            rows. Strings count as 12 bytes long.
+        place: Where the rows and the optimizer state are: `DEVICE`, `HOST` or `FILE`.
+    """
+
+    layer: str
+    kind: str
+    rows: int
+    columns: int
+    dtype: str
+    rows_bytes: int
+    slots_bytes: int
+    cache_bytes: int
+    map_bytes: int
+    place: str
+
+    @property
+    def by_place(self) -> dict[str, int]:
+        """The bytes in each place that is used."""
+        taken: collections.Counter[str] = collections.Counter()
+        taken[self.place] += self.rows_bytes + self.slots_bytes
+        taken[device_place()] += self.cache_bytes
+        taken[HOST] += self.map_bytes
+        return {place: count for place, count in taken.items() if count}
+
+
+def memory_of_rows(layer: Any, slot_bytes: int = 0) -> TableMemory:
+    """Return the memory of the table of an embedding layer, which may not be built yet.
+
+    Args:
+        layer: A `RowEmbedding` or a `keras.layers.Embedding`.
+        slot_bytes: The bytes of the optimizer state of a row.
+    """
+    kind = getattr(layer, "table", "device")
+    rows, dtype = layer.input_dim, tf.as_dtype(layer.variable_dtype)
+    row_bytes = layer.output_dim * dtype.size
+    cached = min(getattr(layer, "hot_rows", None) or 0, rows)
+    return TableMemory(
+        layer=layer.name,
+        kind=kind,
+        rows=rows,
+        columns=layer.output_dim,
+        dtype=dtype.name,
+        rows_bytes=rows * row_bytes,
+        slots_bytes=rows * slot_bytes,
+        cache_bytes=cached * (row_bytes + slot_bytes),
+        map_bytes=rows * _MAP_BYTES + cached * _CACHED_ID_BYTES if cached else 0,
+        place={"host": HOST, "file": FILE}.get(kind) or device_place(),
+    )
+
+
+def memory_of_keys(layer: Any, slot_bytes: int = 0) -> TableMemory:
+    """Return the memory of the table of a `DynamicEmbedding` with all rows in use.
+
+    Args:
+        layer: The layer, which may not be built yet.
+        slot_bytes: The bytes of the optimizer state of a row.
+    """
+    rows = layer.capacity
+    return TableMemory(
+        layer=layer.name,
+        kind="dynamic",
+        rows=rows,
+        columns=layer.output_dim,
+        dtype="float32",
+        rows_bytes=rows * layer.output_dim * tf.float32.size,
+        slots_bytes=rows * slot_bytes,
+        cache_bytes=0,
+        map_bytes=rows * key_bytes(layer.key_dtype, layer.min_count),
+        place=device_place(),
+    )
+
+
+def device_place() -> str:
+    """Return the place of tables of the device: `DEVICE` if there is a GPU, else `HOST`."""
+    return DEVICE if tf.config.list_physical_devices("GPU") else HOST
+
+
+def require_room(memory: TableMemory, table_file: str | None = None) -> None:
+    """Check that a table fits, before it is made. Under a `tf.distribute` strategy do nothing.
+
+    Args:
+        memory: The memory of the table.
+        table_file: The name of the file for a table in a file, which would be replaced.
+
+    Raises:
+        ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
+    """
+    if tf.distribute.has_strategy():
+        return  # the rows may be on other machines
+    path = Path(table_file) if table_file else None
+    replaced = path.stat().st_size if path and path.is_file() else 0
+    remedy = _REMEDIES.get(memory.kind, _REMEDY)
+    needed = memory.by_place
+    if FILE in needed:
+        needed[FILE] -= replaced
+    require_free(needed, f"{memory.layer}: its table", remedy, path)
+
+
+def require_free(
+    needed: Mapping[str, int], taker: str, remedy: str, table_file: Path | None = None
+) -> None:
+    """Check that memory is free.
+
+    Args:
+        needed: The bytes to take in each place.
+        taker: What would take them, with its layer or optimizer, for the message.
+        remedy: The advice for the message.
+        table_file: The file of the table, if `needed` has bytes on the disk.
+
+    Raises:
+        ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
+    """
+    for place, count in needed.items():
+        if place == DEVICE:
+            continue
+        if place == HOST:
+            free = int(_SHARE * free_bytes())
+        else:
+            folder = next(folder for folder in table_file.absolute().parents if folder.exists())
+            free = shutil.disk_usage(folder).free
+        if count > free:
+            where = f"{place} in {folder}" if place == FILE else place
+            raise ValueError(
+                f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
+                f"{size_text(free)} are free; {remedy}"
+            )

@@ -1,0 +1,248 @@
+"""A table that Keras sees as one of its variables."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import contextvars
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ... import __name__ as PACKAGE
+from ...tables.base import Slot, Table
+from ...tables.disk.file import FileTable
+from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
+from ...tables.dynamic.row_store import RowStore
+from ...tables.read_through import ReadThroughTable
+from ...tables.row_reads import row_slices, unique
+from .checkpoint_rows import rows_to_save
+from .exported_rows import current_export, export_rows
+
+_VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
+
+# The variables that were looked up and their ids, while a model is traced for its look-ups only.
+_Recorded = list[tuple["TableVariable", tf.Tensor]]
+_recorded: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("ids", default=None)
+
+
+class TableVariable(keras.Variable):
+    """The rows (V, D) of a table as a Keras variable, wherever the table stores them.
+
+    Keras counts, saves and loads its rows like those of any variable. A step does not read the
+    variable as a whole: `look_up` gathers rows, and their gradient is row-sparse. To TensorFlow the
+    variable is a handle without rows, to which `tf.GradientTape` gives that gradient. Only the
+    optimizers of `app.keras` can apply it, because the rows and their slots are not in the handle.
+
+    Args:
+        table: The table.
+        name: The name of the variable.
+        dtype: The dtype in which the table stores rows.
+
+    Attributes:
+        table: The table.
+        is_table: True: marks the variable for the optimizers of `app.keras`.
+    """
+
+    is_table = True
+
+    def __init__(self, table: Table, name: str, dtype: str = "float32"):
+        super().__init__("zeros", (0, table.columns), dtype, autocast=False, name=name)
+        self.table = table
+        # A look-up gives new keys of a dynamic table no rows; an update does.
+        self._readable = table.known if isinstance(table, DynamicTable) else table
+        # Keras then makes no slots, and calls `assign` with the gradient if the optimizer is not
+        # one of `app.keras`.
+        self.overwrite_with_gradient = True
+        self._export: tuple[types.FrameType | None, tf.Module | None] = None, None
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The shape (V, D); V is the number of rows that were ever in use in a dynamic table."""
+        stored = _stored(self.table)
+        rows = stored.used if isinstance(stored, RowStore) else stored.rows
+        return tf.TensorShape((rows, stored.columns))
+
+    def look_up(self, ids: tf.Tensor) -> tf.Tensor:
+        """Return the rows of the given ids, with a row-sparse gradient.
+
+        Keys of a dynamic table that have no row read as their initial row, and get none. In a block
+        of `record_ids` the ids are recorded, and the rows are zeros. Where a SavedModel is written,
+        the rows are read from a copy for it (see `exported_rows`).
+
+        Args:
+            ids: Ids in range, or keys, of any shape.
+
+        Returns:
+            Rows (..., D), float32.
+
+        Raises:
+            ValueError: The gradient is traced inside a loop.
+        """
+        ids_N = tf.reshape(ids, [-1])
+        shape = tf.concat([tf.shape(ids), [self.table.columns]], axis=0)
+        if (recorded := _recorded.get()) is not None:
+            recorded.append((self, ids_N))
+            return tf.zeros(shape)
+        if export := current_export():
+            return tf.reshape(self._rows_of_export(export)(ids_N), shape)
+
+        @tf.custom_gradient
+        def gather(_: tf.Tensor):
+            """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
+            ids_U, inverse_N = unique(ids_N)
+            rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
+
+            def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
+                """Return the gradient as slices of the table, repeated ids included."""
+                self._refuse_loop()
+                return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
+
+            return rows_ND, gradient
+
+        rows_ND = gather(tf.convert_to_tensor(self.value))
+        return tf.reshape(rows_ND, shape)
+
+    def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
+        """Make optimizer state for each row, and return it as a Keras variable.
+
+        Args:
+            name: The name of the slot.
+            columns: The numbers of a row's state; 0 for as many as the row has.
+            initial: The initial value of each number.
+        """
+        self.table.add_slots({name: Slot(columns, initial)})
+        return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
+
+    def numpy(self) -> np.ndarray:
+        """Return all rows, (V, D), in the dtype of the variable."""
+        rows_VD = np.empty(tuple(self.shape), self._numpy_dtype)
+        for part, rows_ND in self.parts():
+            rows_VD[part] = rows_ND
+        return rows_VD
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Read all rows in order, in parts of about 16 MB; a cache is first written back.
+
+        Yields:
+            The ids of a part as a slice, and its rows (any number, D) in the dtype of the variable.
+        """
+        stored = _stored(self.table)
+        if isinstance(stored, ReadThroughTable):
+            stored.flush()
+            stored = stored.backing
+        slices = row_slices(*self.shape)
+        if isinstance(stored, FileTable):
+            yield from zip(slices, stored.parts(), strict=True)
+            return
+        for part in slices:
+            rows_ND = stored.gather(_ids(part)).numpy()
+            yield part, rows_ND.astype(self._numpy_dtype, copy=False)
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Return all rows as `numpy` does, converted if a dtype is given."""
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        """Raise ValueError always: no step reads the table as a whole."""
+        raise ValueError(
+            f"{self.path} is a table that no step reads as a whole: look its rows up by the layer, "
+            "or read all of them by get_weights()"
+        )
+
+    def assign(self, value: Any) -> None:
+        """Replace all rows, part by part.
+
+        Args:
+            value: An array (V, D), which may be one in a file. For a dynamic table these are rows
+                by row number, at most as many as its capacity.
+
+        Raises:
+            ValueError: The shape is another one, or the value is a gradient, from an optimizer
+                that is not one of `app.keras`.
+        """
+        if isinstance(value, tf.IndexedSlices):
+            raise ValueError(
+                f"{self.path} is a table with its own rows and slots, which this optimizer does "
+                f"not know; compile the model with one of {PACKAGE}.keras, such as LazyAdam, or "
+                "give this variable one by keras.optimizers.MultiOptimizer"
+            )
+        stored = _stored(self.table)
+        fits = value.shape[0] == stored.rows
+        if isinstance(stored, RowStore):  # its keys may be restored after its rows
+            fits = value.shape[0] <= stored.rows
+        if not fits or tuple(value.shape[1:]) != (stored.columns,):
+            raise ValueError(
+                f"{self.path} has shape {self.shape}, not {tuple(value.shape)}; use a layer of the "
+                "size of these rows"
+            )
+        for part in row_slices(*value.shape):
+            stored.assign(_ids(part), tf.cast(value[part], tf.float32))
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+        """Return what TensorFlow saves with the variable: in a SavedModel, its rows."""
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel" and self._export[1] is not None:
+            children["rows"] = self._export[1]
+        return children
+
+    def _rows_of_export(self, export: types.FrameType) -> tf.Module:
+        """Return the rows in the SavedModel that a call writes, the same for all its functions."""
+        if self._export[0] is not export:
+            # Another thread is outside of the function that is traced, which may make no variables.
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                self._export = export, thread.submit(export_rows, self.table).result()
+        return self._export[1]
+
+    @property
+    def _numpy_dtype(self) -> Any:
+        return tf.as_dtype(self.dtype).as_numpy_dtype
+
+    def _refuse_loop(self) -> None:
+        """Raise ValueError if the gradient of a loop is traced, which would be dense."""
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if type(graph).__name__ == "_WhileBodyGradFuncGraph":
+                raise ValueError(
+                    f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
+                    "dense; look up the rows of all passes before the loop, and pass them to it"
+                )
+            graph = getattr(graph, "outer_graph", None)
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows."""
+        if current_export():  # the SavedModel has the rows beside the handle
+            return super()._serialize_to_tensors()
+        return {_VALUE: rows_to_save(_stored(self.table), tf.as_dtype(self.dtype), self.numpy)}
+
+    def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
+        """Replace the rows by those that tf.train.Checkpoint read."""
+        self.assign(restored_tensors[_VALUE])
+
+
+@contextlib.contextmanager
+def record_ids() -> Iterator[list[tuple[TableVariable, tf.Tensor]]]:
+    """Record the ids that are looked up in the block, where the rows of every table read as zeros.
+
+    Yields:
+        The variables that were looked up, each with ids (N,), in order.
+    """
+    token = _recorded.set([])
+    try:
+        yield _recorded.get()
+    finally:
+        _recorded.reset(token)
+
+
+def _stored(table: Table) -> Table:
+    """Return the table by whose ids all rows can be read: by row numbers if it is dynamic."""
+    return table.row_store if isinstance(table, RowsByKey) else table
+
+
+def _ids(part: slice) -> tf.Tensor:
+    """Return the ids from the start to the stop of a slice, int64."""
+    return tf.range(part.start, part.stop, dtype=tf.int64)

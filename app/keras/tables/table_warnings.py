@@ -1,0 +1,187 @@
+"""Warnings about steps that read whole tables, and the name and size of a variable for them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ... import __name__ as PACKAGE
+from ...tables.python_calls import under_xla
+from ...tables.read_through import ReadThroughTable
+from ..constraints import row_constraint
+from .table_variable import TableVariable
+
+# In bytes. A dense gradient of a smaller table costs less than a millisecond.
+LARGE = 16 << 20
+# The function of Keras' optimizers that asks all variables whether they are overwritten by their
+# gradient, once in each step.
+_ASKS = "_overwrite_variables_directly_with_gradients"
+
+
+class StockOptimizerWarning:
+    """False as a bool; warns once if the optimizer that asks writes all rows of a large table.
+
+    It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
+    reads in each step that has a gradient of the variable.
+
+    Args:
+        variable: The table, a Keras variable.
+    """
+
+    def __init__(self, variable: keras.Variable):
+        self._name, self._bytes = variable_name(variable), variable_bytes(variable)
+        self._is_done = self._bytes < LARGE
+
+    def __bool__(self) -> bool:
+        """Return False; warn once, when an optimizer that writes whole tables asks."""
+        if not self._is_done and (optimizer := _asking_optimizer()) is not None:
+            self._is_done = True
+            kind = type(optimizer).__name__
+            warnings.warn(
+                f"keras.optimizers.{kind} reads and writes every row of {self._name} "
+                f"({self._bytes:,} bytes) at each step; compile with an optimizer of "
+                f"{PACKAGE}.keras, such as LazyAdam, which updates the rows of the batch",
+                stacklevel=2,
+            )
+        return False
+
+
+def _asking_optimizer() -> Any:
+    """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
+    frame = inspect.currentframe()
+    while (frame := frame.f_back) and frame.f_code.co_name != _ASKS:
+        pass
+    optimizer = frame and frame.f_locals["self"]
+    if optimizer is None or getattr(optimizer, "updates_rows", False):
+        return None
+    # The scatter of plain SGD changes rows alone where XLA compiles it.
+    is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
+    return None if is_sgd and under_xla() else optimizer
+
+
+def warn_of_whole_table(table: Any, optimizer: str) -> None:
+    """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
+
+    These are whole reads, the loss scaling of Keras, and constraints that are not by row.
+
+    Args:
+        table: The table, a variable of Keras or TensorFlow.
+        optimizer: The name of the class of its optimizer.
+    """
+    warn_of_whole_read(table)
+    if is_scaled_by_keras():
+        warnings.warn(
+            f"keras.optimizers.LossScaleOptimizer looks at every row of {variable_name(table)} at "
+            f"each step; compile with {PACKAGE}.keras.LossScaleOptimizer({optimizer}(...))",
+            stacklevel=2,
+        )
+    constraint = getattr(table, "constraint", None)
+    if constraint is not None and not row_constraint(table):
+        warnings.warn(
+            f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
+            f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+            stacklevel=2,
+        )
+
+
+def warn_of_dense_gradient(variable: Any) -> None:
+    """Warn that the gradient of a variable is dense, if the variable is a table.
+
+    Args:
+        variable: The variable; it is a table if it is marked as one or named `embeddings`.
+    """
+    name = variable_name(variable)
+    if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
+        warnings.warn(
+            f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
+            f"and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+            stacklevel=2,
+        )
+
+
+def warn_of_whole_read(variable: Any) -> None:
+    """Warn if the step being traced has also read the whole of a table that it updates by row.
+
+    Does nothing in eager mode, under XLA and for a `TableVariable`.
+
+    Args:
+        variable: The table.
+    """
+    if tf.executing_eagerly() or isinstance(variable, TableVariable):
+        return  # a `TableVariable` has no rows to copy
+    handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
+    graph, readers = tf.compat.v1.get_default_graph(), set()
+    while graph is not None:  # the update may be in a branch of the step
+        if graph._get_control_flow_context() is not None:
+            return  # under XLA, a read of the whole table does not copy it
+        if isinstance(graph, tf.__internal__.FuncGraph):
+            readers |= {operation.type for operation in graph.capture(handle).consumers()}
+        graph = getattr(graph, "outer_graph", None)
+    if "ReadVariableOp" in readers:
+        warnings.warn(
+            f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
+            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
+            f"{PACKAGE}.keras.RowEmbedding reads the rows of the batch, and "
+            f"{PACKAGE}.keras.audit(model) tells more",
+            stacklevel=2,
+        )
+
+
+def log_missing_prefetch(tables: Iterable[Any]) -> None:
+    """Log in one line which tables have a cache that no `prefetch_rows` fills, once for each table.
+
+    Args:
+        tables: The tables that a step trains, variables of Keras or TensorFlow.
+    """
+    cached = {
+        variable.path: variable.table
+        for variable in tables
+        if isinstance(variable, TableVariable) and isinstance(variable.table, ReadThroughTable)
+    }
+    lacking = [path for path, table in cached.items() if table.lacks_prefetch]
+    for path in lacking:
+        cached[path].lacks_prefetch = False
+    if lacking:
+        logging.getLogger(__name__).warning(
+            "%s: hot_rows is given, but the steps are slower than with %s.keras.prefetch_rows"
+            "(dataset, model), which loads the rows of the next batches into the cache",
+            ", ".join(lacking),
+            PACKAGE,
+        )
+
+
+def is_scaled_by_keras() -> bool:
+    """Return whether the call stack has a LossScaleOptimizer of Keras, which reads whole gradients.
+
+    The LossScaleOptimizer of `app.keras` does not count.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, keras.optimizers.LossScaleOptimizer):
+            return not getattr(owner, "checks_rows", False)
+    return False
+
+
+def variable_name(variable: Any) -> str:
+    """Return the path of a variable.
+
+    Args:
+        variable: A variable of Keras or TensorFlow.
+    """
+    return getattr(variable, "path", variable.name.removesuffix(":0"))
+
+
+def variable_bytes(variable: Any) -> int:
+    """Return the size of a variable in bytes.
+
+    Args:
+        variable: A variable of Keras or TensorFlow.
+    """
+    return variable.shape.num_elements() * tf.as_dtype(variable.dtype).size
