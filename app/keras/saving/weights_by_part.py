@@ -68,8 +68,6 @@ class StoreByPart:
 class StateByPart:
     """Mixin for a Keras optimizer: slots of tables are written and read part by part."""
 
-    variables: list[Any]
-
     def save_own_variables(self, store: Any) -> None:
         """Write the state of the optimizer.
 
@@ -90,7 +88,7 @@ class StateByPart:
         Args:
             store: A store of arrays by name.
         """
-        super().load_own_variables(StoreByPart(store))  # type: ignore[misc]
+        super().load_own_variables(StoreByPart(store))
 
 
 class _StoredRows:
