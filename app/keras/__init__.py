@@ -20,7 +20,7 @@ from .layers.softmax_layers import (
     Softmax,
     output_as_loss,
 )
-from .layers.to_keras import to_keras
+from .layers.stock_layers import to_keras
 from .layers.word_vectors import load_vectors
 from .merged import add_gradients
 from .optimizers.row_optimizers import (
