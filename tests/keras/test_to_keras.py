@@ -6,8 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from app.keras import DynamicEmbedding
-from app.keras.layers import to_keras
+from app.keras import DynamicEmbedding, to_keras
 from tests.keras import table_models as models
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
