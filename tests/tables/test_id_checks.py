@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.id_checks import check_ids
+from app.tables.id_checks import check_ids, failed_check, require
 
 ROWS = 100
 BOTH = pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
@@ -71,3 +71,23 @@ def test_code_compiled_by_xla_checks_nothing_and_takes_the_nearest_row(dtype):
         return tf.gather(values, check_ids(ids, ROWS, "words"))
 
     np.testing.assert_array_equal(read(tf.constant([3, -1, 100], dtype)), [3, 0, 99])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_values_that_fit_a_condition_come_back_as_they_are(graph):
+    def fits(value):
+        return require(value > 2, "words: give more than 2", value)
+
+    way = tf.function(fits, autograph=False) if graph else fits
+    assert way(tf.constant(3)) == 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="words: give more than 2"):
+        way(tf.constant(2))
+
+
+def test_the_message_of_the_check_that_failed():
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        compiled(tf.constant([3, -1, 100]))
+    message = failed_check(raised.value)
+    assert message.startswith("words: ids must be from 0 to 99; the smallest id out of range")
+    assert message.endswith("is -1 and the largest 100")
+    assert failed_check(tf.errors.InvalidArgumentError(None, None, "another [error]")) is None

@@ -200,5 +200,5 @@ def _check_strings(x: Any, model: keras.Model) -> None:
     else:
         pairs = list(zip(tf.nest.flatten(x), symbols, strict=False))
     for value, symbol in pairs:
-        if (value.dtype == tf.string) != (symbol.dtype == "string"):
+        if value is not None and (value.dtype == tf.string) != (symbol.dtype == "string"):
             raise ValueError(f"{symbol.name} is {symbol.dtype}, not {value.dtype.name}")

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ...tables.id_checks import require
 from ...tables.python_calls import under_xla
 from ...tables.row_reads import unique
+from ...types import HOST
 from .embedding import RowEmbedding
 
 COMBINERS = ("sum", "mean", "sqrtn")
@@ -123,7 +124,7 @@ class RowEmbeddingReduce(RowEmbedding):
     def _check_axes(self, inputs: Any) -> None:
         """Raise ValueError if the ids have no last axis, or ragged or sparse ids not two axes."""
         form, rank = _form(inputs), inputs.shape.rank
-        if rank == 0 or (form != "dense" and rank != 2):
+        if rank == 0 or (form != "dense" and rank not in (2, None)):  # None: it is not known yet
             raise ValueError(
                 f"{self.name}: the ids are a {form} tensor of shape {inputs.shape}; the last axis "
                 "is combined: give ragged and sparse ids two axes, and dense ids one or more"
@@ -143,10 +144,11 @@ class RowEmbeddingReduce(RowEmbedding):
                 f"{self.name}: the weights have shape {weights.shape}, the ids have shape "
                 f"{inputs.shape}; give each id one weight"
             )
-        places, others = _places(inputs), _places(weights)
-        count = tf.minimum(tf.shape(places)[0], tf.shape(others)[0])
-        same = tf.shape(places)[0] == tf.shape(others)[0]
-        same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
+        with tf.device(HOST):  # as `check_ids` does
+            places, others = _places(inputs), _places(weights)
+            count = tf.minimum(tf.shape(places)[0], tf.shape(others)[0])
+            same = tf.shape(places)[0] == tf.shape(others)[0]
+            same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
         message = f"{self.name}: the weights are not at the places of the ids; give each id one"
         if form == "dense":
             return require(same, message, weights)
