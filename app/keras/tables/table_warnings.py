@@ -139,19 +139,17 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
     Args:
         tables: The tables that a step trains, variables of Keras or TensorFlow.
     """
-    cached = (
-        variable
-        for variable in tables
-        if isinstance(variable, TableVariable) and isinstance(variable.table, ReadThroughTable)
-    )
-    lacking = [variable for variable in cached if variable.table.lacks_prefetch]
-    for variable in lacking:
-        variable.table.lacks_prefetch = False
+    lacking = {}
+    for variable in tables:
+        table = variable.table if isinstance(variable, TableVariable) else None
+        if isinstance(table, ReadThroughTable) and table.lacks_prefetch:
+            lacking[variable.path] = table
+            table.lacks_prefetch = False
     if lacking:
         logging.getLogger(__name__).warning(
             "%s: hot_rows is given, but the steps are slower than with %s.keras.prefetch_rows"
             "(dataset, model), which loads the rows of the next batches into the cache",
-            ", ".join(variable.path for variable in lacking),
+            ", ".join(lacking),
             PACKAGE,
         )
 
