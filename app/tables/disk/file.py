@@ -18,9 +18,9 @@ from ..id_checks import check_ids
 from ..initial import Initial
 from ..python_calls import call_python
 from ..rounded import RoundedTable
-from .journal import list_journals, list_journals_to_undo, records
+from .journal import generation_of, list_journals, list_journals_to_undo, records
 from .sections import read_header, unreadable
-from .table_file import TableFile, generation_of
+from .table_file import TableFile
 
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 

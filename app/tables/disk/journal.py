@@ -14,7 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import RunError
-from ...system.checked_files import damaged, missing
+from ...system.checked_files import COUNT, damaged, missing, read_json
+from .sections import Header
+
+SNAPSHOT = "file.json"  # names the file and the generation that a snapshot begins
 
 # A record begins with the checksum of its rest, the section, the number of rows, and the bytes of a
 # row. The ids, int64, and the rows follow.
@@ -190,3 +193,22 @@ def _write(descriptor: int, part: memoryview) -> None:
     """Write a whole buffer to a file descriptor: the system writes at most 2 GB in a call."""
     while part:
         part = part[os.write(descriptor, part) :]
+
+
+def generation_of(folder: Path, header: Header) -> int:
+    """Return the number of the generation that begins at a snapshot.
+
+    Args:
+        folder: The folder of the snapshot.
+        header: The header of the file.
+
+    Raises:
+        DamagedError: The snapshot is damaged or missing.
+        RunError: It is a snapshot of another file.
+    """
+    held = read_json(folder / SNAPSHOT, {"identity": str, "generation": COUNT})
+    if held["identity"] != header.identity:
+        raise RunError(
+            f"{folder} is of another file than the one given as --table_file; give that file"
+        )
+    return held["generation"]

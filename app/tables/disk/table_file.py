@@ -24,11 +24,12 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError, UsageError
-from ...system.checked_files import COUNT, read_json
 from ...system.files import replacing
 from ..initial import Constant, Initial
 from .journal import (
+    SNAPSHOT,
     Journal,
+    generation_of,
     journal_path,
     list_journals,
     list_journals_to_undo,
@@ -37,8 +38,6 @@ from .journal import (
 )
 from .mapped_rows import THREADS, MappedRows
 from .sections import Header, Section, fill, read_own_header, reserve
-
-_SNAPSHOT = "file.json"
 
 
 class TableFile:
@@ -75,6 +74,7 @@ class TableFile:
         self._generation = 0
         self._journal: Journal | None = None
         self._lock = threading.Lock()
+        self._is_written = resume  # whether a row was changed, as by training
 
     def section(self, name: str, rows: int, columns: int, initial: Initial, dtype: tf.DType) -> int:
         """Return the number of a section, and make the section if the file is new.
@@ -155,6 +155,7 @@ class TableFile:
                 if len(new_N):
                     self._journal.append(number, new_N, self._mapped[number].take(new_N))
                     journalled_V[new_N] = True
+            self._is_written = True
             self._mapped[number].put(ids_U, rows_U)
 
     def snapshot(self, folder: Path) -> None:
@@ -172,7 +173,7 @@ class TableFile:
             for mapped in self._mapped:
                 mapped.flush()
             held = {"identity": self._header.identity, "generation": self._generation + 1}
-        with open(folder / _SNAPSHOT, "w", encoding="utf-8") as file:
+        with open(folder / SNAPSHOT, "w", encoding="utf-8") as file:
             json.dump(held, file)
             file.flush()
             os.fsync(file.fileno())
@@ -231,12 +232,18 @@ class TableFile:
             self._begin(generation, journalled, end)
 
     def _make(self, section: Section, initial: Initial) -> None:
-        """Add a section with its rows; on a full disk delete the file and raise RunError."""
+        """Add a section with its rows.
+
+        On a full disk raise RunError; a file in which no row was changed is then deleted.
+        """
         try:
             reserve(self.path, section)
         except OSError as error:
             free = shutil.disk_usage(self.path.parent).free
-            self.path.unlink(missing_ok=True)
+            if self._is_written:
+                os.truncate(self.path, self._header.end)
+            else:
+                self.path.unlink(missing_ok=True)
             raise RunError(
                 f"{self.label}{self.path}: {error.strerror}: {section.name!r} takes "
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
@@ -279,22 +286,3 @@ class TableFile:
         """Open the journal of a generation, cut to `end` bytes, and note which rows it has."""
         self._journal = Journal(journal_path(self.path, generation), end)
         self._generation, self._journalled = generation, journalled
-
-
-def generation_of(folder: Path, header: Header) -> int:
-    """Return the number of the generation that begins at a snapshot.
-
-    Args:
-        folder: The folder of the snapshot.
-        header: The header of the file.
-
-    Raises:
-        DamagedError: The snapshot is damaged or missing.
-        RunError: It is a snapshot of another file.
-    """
-    held = read_json(folder / _SNAPSHOT, {"identity": str, "generation": COUNT})
-    if held["identity"] != header.identity:
-        raise RunError(
-            f"{folder} is of another file than the one given as --table_file; give that file"
-        )
-    return held["generation"]

@@ -266,6 +266,16 @@ def test_a_disk_without_room_is_told_before_training(tmp_path):
     assert not (tmp_path / "rows").exists()
 
 
+def test_a_disk_without_room_for_slots_keeps_trained_rows(tmp_path):
+    file = opened(tmp_path / "rows")
+    table = FileTable(file, "words", 6, 2, tf.zeros)
+    table.assign(tf.constant([4]), tf.constant([[7.0, 8.0]]))
+    with pytest.raises(RunError, match="rows: No space left on device: 'more' takes 4,000,"):
+        FileTable(file, "more", 10**9, 10**9, tf.zeros)
+    np.testing.assert_array_equal(table.gather(tf.constant([4])), [[7, 8]])
+    FileTable(file, "few", 6, 2, tf.zeros)
+
+
 def test_all_rows_are_mapped_from_the_file(table):
     rows_VD = table.mapped()
     assert rows_VD.dtype == table.dtype.as_numpy_dtype
