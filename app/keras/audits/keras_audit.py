@@ -76,8 +76,8 @@ def audit(
     tables = whole.taken_by_row(function, variables, least_bytes)
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
     causes = Causes(parts, look_ups_in_loops(function, variables))
-    found = whole.findings(function, variables, least_bytes, tables, causes.explain)
-    return Findings(found, least_bytes, _notes(parts, causes))
+    findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
+    return Findings(findings, least_bytes, _notes(parts, causes))
 
 
 def _arguments(function: Any, data: Any) -> tuple[Any, ...]:

@@ -179,12 +179,12 @@ def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | No
         _check_strings(x, model)
         model(x, training=False)
     except (TypeError, ValueError, KeyError) as error:
-        found = tf.nest.map_structure(lambda t: f"{t.dtype.name} {t.shape}", x)
+        given = tf.nest.map_structure(lambda t: f"{t.dtype.name} {t.shape}", x)
         needed = "those of its method `call`"
         if getattr(model, "inputs", None):
             needed = str([f"{i.name}: {i.dtype} {i.shape}" for i in model.inputs])
         raise ValueError(
-            f"the inputs of {model.name} are {needed}, and the batches have {found}; give inputs=, "
+            f"the inputs of {model.name} are {needed}, and the batches have {given}; give inputs=, "
             f"a function from a batch to the inputs ({error})"
         ) from error
 
