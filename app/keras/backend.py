@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import keras
@@ -17,6 +18,26 @@ _RANDOM = (
     keras.initializers.TruncatedNormal,
     keras.initializers.VarianceScaling,
 )
+
+
+# The functions of Keras that call a subclassed model to build it from shapes, and for the default
+# signature of a SavedModel. They know no dtypes, and call it with float32.
+_GUESSES = (
+    "_build_by_run_for_single_pos_arg",
+    "_build_by_run_for_kwargs",
+    "_list_variables_used_by_fns",
+    "serving_default",
+    "tf__serving_default",  # as autograph names it
+)
+
+
+def is_dtype_guessed() -> bool:
+    """Return whether Keras calls a model now with inputs whose dtype it guessed."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_name in _GUESSES:
+            return frame.f_globals.get("__name__", "").startswith("keras.src.")
+    return False
 
 
 def require_tensorflow() -> None:

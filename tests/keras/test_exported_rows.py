@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import DynamicEmbedding
+from app.keras import DynamicEmbedding, LazyAdam
 from tests.keras import table_models as models
 
 ANSWER = """
@@ -50,3 +53,47 @@ def test_each_export_has_the_rows_of_its_moment(kind, tmp_path):
         model.export(tmp_path / folder, verbose=False)
         loaded = tf.saved_model.load(str(tmp_path / folder))
         np.testing.assert_array_equal(loaded.serve(tf.constant(models.IDS)), model(models.IDS))
+
+
+def test_a_model_that_was_exported_can_be_deleted(tmp_path):
+    layer = models.make_layer("file", tmp_path)
+    model = models.make_model(layer)
+    model.export(tmp_path / "exported", verbose=False)
+    reference = weakref.ref(layer)
+    del layer, model
+    gc.collect()
+    assert reference() is None  # another layer can then have its file
+
+
+@keras.saving.register_keras_serializable()
+class Subclassed(keras.Model):
+    """A model of which Keras knows the shapes of the inputs only, and so guesses their dtypes."""
+
+    def __init__(self, key_dtype, **options):
+        super().__init__(**options)
+        self.key_dtype = key_dtype
+        self.embedding = DynamicEmbedding(models.COLUMNS, key_dtype, capacity=40)
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.dense(self.embedding(inputs["keys"]))
+
+    def get_config(self):
+        return super().get_config() | {"key_dtype": self.key_dtype}
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+def test_a_subclassed_model_is_saved_and_exported(key_dtype, tmp_path):
+    model = Subclassed(key_dtype)
+    model.compile(LazyAdam(0.1), "mse")
+    keys = models.strings() if key_dtype == "string" else models.IDS
+    inputs = {"keys": tf.constant(keys[:, 0])}
+    model.fit(tf.data.Dataset.from_tensors((inputs, tf.ones([len(keys), 1]))), verbose=0)
+    answers = model(inputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), answers)
+    signature = [{"keys": tf.TensorSpec([None], key_dtype)}]
+    model.export(tmp_path / "exported", input_signature=signature, verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "exported")).serve(inputs)
+    np.testing.assert_array_equal(served, answers)

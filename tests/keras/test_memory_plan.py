@@ -38,6 +38,7 @@ OPTIMIZERS = {
     "adam": (lambda: LazyAdam(0.1, amsgrad=True, correct_skipped=True), 3 * COLUMNS + 1),
     "scaled": (lambda: LossScaleOptimizer(LazyAdam(0.1)), 2 * COLUMNS),
 }
+pytestmark = pytest.mark.usefixtures("far_host")
 KINDS = {
     "device": {},
     "host": {},

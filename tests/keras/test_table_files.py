@@ -33,7 +33,7 @@ def test_a_copy_of_a_model_does_not_take_its_file(tmp_path):
         lambda: keras.models.clone_model(model),
         lambda: keras.models.load_model(tmp_path / "model.keras"),
     ):
-        with pytest.raises(ValueError, match="rows0.bin is in use by another layer; name another"):
+        with pytest.raises(ValueError, match="rows0.bin is in use by another layer, of this"):
             copy()
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], models.WEIGHTS)
 
@@ -46,7 +46,7 @@ def test_a_model_of_another_process_does_not_take_the_file(tmp_path):
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
     )
     assert "words: table_file=" in ended.stderr.splitlines()[-1]
-    assert "is in use by another layer; name another file" in ended.stderr.splitlines()[-1]
+    assert "is in use by another layer, of this process or another" in ended.stderr.splitlines()[-1]
     np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
 
 
@@ -76,6 +76,6 @@ def test_names_that_are_no_new_file(tmp_path):
         build(str(tmp_path))
     with pytest.raises(ValueError, match=r"^words: table_file=5; give the name of a file"):
         build(5)
-    with pytest.raises(ValueError, match=r"^words: .* 800,000,000,000,000 bytes"):
+    with pytest.raises(ValueError, match=r"^words: .*800,000,000,000,000 bytes"):
         build(str(tmp_path / "rows.bin"), 10**14)
     assert not (tmp_path / "rows.bin").exists()

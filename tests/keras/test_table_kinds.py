@@ -130,7 +130,7 @@ def test_a_stock_optimizer_for_the_dense_layers(kind, tmp_path):
 def test_a_stock_optimizer_for_the_table_is_refused(kind, eager, tmp_path):
     layer = models.make_layer(kind, tmp_path)
     model = models.make_model(layer, keras.optimizers.Adam(), run_eagerly=eager)
-    with pytest.raises(ValueError, match=r"embeddings is a table .* compile the model with one of"):
+    with pytest.raises(ValueError, match=r"embeddings is a table .* use one of"):
         models.fit(model)
     np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
 

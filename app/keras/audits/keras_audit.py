@@ -12,10 +12,12 @@ import tensorflow as tf
 from ...auditing import whole
 from ...auditing.findings import Findings
 from ...auditing.loops import look_ups_in_loops
+from ...system.console import size_text
 from ...tables.variable import named_variables
 from ..backend import require_tensorflow
 from ..step_parts import StepParts, find_parts, parts_of
 from ..tables.table_variable import TableVariable
+from ..tables.table_warnings import variable_bytes
 from .audit_causes import Causes, is_slot
 
 
@@ -77,7 +79,14 @@ def audit(
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
     causes = Causes(parts, look_ups_in_loops(function, variables))
     findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
-    return Findings(findings, least_bytes, _notes(parts, causes))
+    notes = [*_notes(parts, causes)]
+    known = [v for v in variables.values() if v.shape.is_fully_defined()]
+    largest = max(map(variable_bytes, known), default=0)
+    if largest < least_bytes:
+        notes.append(
+            f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
+        )
+    return Findings(findings, least_bytes, notes)
 
 
 def _arguments(function: Any, data: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from ...tables.dynamic.key_index import LFU, LRU
 from ...tables.dynamic.key_memory import key_bytes
 from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.sketch import MAX_COUNT
-from ..backend import check_xla, refuse_strategy, require_tensorflow
+from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving.saved_keys import KeysInCheckpoint, read_keys, write_keys
 from ..saving.weights_by_part import StoreByPart
 from ..tables.initial_values import by_id
@@ -80,7 +80,10 @@ class DynamicEmbedding(keras.layers.Layer):
         require_tensorflow()
         super().__init__(**kwargs)
         if key_dtype not in ("int64", "string"):
-            raise ValueError(f"{self.name}: key_dtype={key_dtype!r}; give 'int64' or 'string'")
+            raise ValueError(
+                f"{self.name}: key_dtype={key_dtype!r}; give 'int64' or 'string'; the argument "
+                "before it is the number of columns, and that of rows is capacity="
+            )
         if eviction not in (LFU, LRU):
             raise ValueError(f"{self.name}: eviction={eviction!r}; give {LFU!r} or {LRU!r}")
         self.output_dim, self.key_dtype = output_dim, key_dtype
@@ -212,11 +215,17 @@ class DynamicEmbedding(keras.layers.Layer):
         check_xla(self)
         if self.key_dtype == "int64":
             keys = tf.cast(keys, tf.int64)
+        elif keys.dtype != tf.string:  # guessed by Keras
+            keys = tf.strings.as_string(keys)
         return tf.cast(self.embeddings.look_up(keys), self.compute_dtype)
 
     def _check_dtype(self, dtype: tf.DType) -> None:
-        """Raise ValueError if keys of this dtype are not those of the layer."""
-        if not (dtype.is_integer if self.key_dtype == "int64" else dtype == tf.string):
+        """Raise ValueError if keys of this dtype are not those of the layer.
+
+        Any dtype passes where Keras guessed it: to build a model, and to find its variables.
+        """
+        fits = dtype.is_integer if self.key_dtype == "int64" else dtype == tf.string
+        if not fits and not is_dtype_guessed():
             raise ValueError(
                 f"{self.name}: the keys are {dtype.name}, where the layer has {self.key_dtype} "
                 "keys; give these, or another key_dtype"

@@ -14,10 +14,6 @@ _OBJECTS = ("initializer", "dtype")  # fields that can be objects of Keras
 _REQUIRED = ("name", "vocabulary_size", "embedding_dim")  # fields of every table
 
 
-def _default_initializer() -> keras.initializers.Initializer:
-    return keras.initializers.VarianceScaling(mode="fan_out")
-
-
 @dataclasses.dataclass(eq=False)
 class TableConfig:
     """Configuration of an embedding table, which several features can share.
@@ -29,7 +25,8 @@ class TableConfig:
         name: The name of the table, and of the layer that has it.
         vocabulary_size: The number of rows, V.
         embedding_dim: The number of columns, D.
-        initializer: The initializer of the rows.
+        initializer: The initializer of the rows; by default that of `RowEmbedding`. The default of
+            keras_rs, VarianceScaling, makes whole tables, which table="file" refuses.
         optimizer: None or "adam", the default of keras_rs: the optimizer of the model updates the
             table. Other values are refused.
         combiner: How the rows of the ids of an example become one vector: "sum", "mean" or
@@ -46,7 +43,7 @@ class TableConfig:
     name: str
     vocabulary_size: int
     embedding_dim: int
-    initializer: Any = dataclasses.field(default_factory=_default_initializer)
+    initializer: Any = "uniform"
     optimizer: Any = None
     combiner: str | None = "mean"
     placement: str = "auto"

@@ -197,7 +197,8 @@ class FeatureEmbedding(keras.layers.Layer):
             if not fits(shape, feature.input_shape):
                 raise ValueError(
                     f"{self.name}: the ids of feature {feature.name!r} have shape "
-                    f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}"
+                    f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}, "
+                    "where the first is the batch"
                 )
         own_weights = keras.tree.flatten(weights) if weights is not None else [None] * len(ids)
         results = map(function, features, ids, own_weights)
@@ -210,8 +211,8 @@ class FeatureEmbedding(keras.layers.Layer):
         except (ValueError, TypeError) as error:
             names = keras.tree.map_structure(lambda feature: feature.name, self._features)
             raise ValueError(
-                f"{self.name}: the {kind} do not have the structure of the features, {names}: "
-                f"{error}"
+                f"{self.name}: the {kind} do not have the structure of the features, {names}; give "
+                f"None for the weights of a feature that has none ({error})"
             ) from error
 
 

@@ -30,6 +30,18 @@ def current_export() -> types.FrameType | None:
     return outermost
 
 
+def keep_with_graph(rows: tf.Module) -> None:
+    """Keep exported rows as long as the function that is traced now, with all around it.
+
+    Args:
+        rows: The rows.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(outer := getattr(graph, "outer_graph", None), type(graph)):
+        graph = outer
+    graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
+
+
 def export_rows(table: Table) -> tf.Module:
     """Return a callable module from ids or keys (N,) to rows (N, D), of TensorFlow operations only.
 

@@ -124,12 +124,22 @@ def make_table(layer: Any) -> Table:
     if isinstance(stored, StoredRows):
         for part, rows_UD in stored.parts():
             table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
-    if layer.hot_rows and layer.table == "host" and host_is_near():
+    if layer.hot_rows and not has_cache(layer):
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
-        return table
-    if not layer.hot_rows:
+    if not has_cache(layer):
         return table
     return ReadThroughTable(table, tf.zeros([]).device, layer.hot_rows)
+
+
+def has_cache(layer: Any) -> bool:
+    """Return whether the table of a layer has a cache on the device.
+
+    Args:
+        layer: A layer that looks up rows, also one of Keras.
+    """
+    if not getattr(layer, "hot_rows", None):
+        return False
+    return layer.table != "host" or not host_is_near()
 
 
 def host_is_near() -> bool:
@@ -197,12 +207,13 @@ def _check_file(layer: Any, path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ValueError(
-                f"{layer.name}: table_file={path} is in use by another layer; name another file"
+                f"{layer.name}: table_file={path} is in use by another layer, of this process or "
+                "another; make this layer with another file, and load its rows by load_weights"
             ) from error
     if not _is_own(path, layer.table_id):
         raise ValueError(
             f"{layer.name}: table_file={path} exists, and may hold the rows of another layer; "
-            "remove it or name another file"
+            "name another file, or remove it: rows that were saved are in the saved model"
         )
 
 

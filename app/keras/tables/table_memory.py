@@ -14,6 +14,7 @@ import tensorflow as tf
 from ...system.console import size_text
 from ...system.host_memory import free_bytes
 from ...tables.dynamic.key_memory import key_bytes
+from .table_kinds import has_cache
 
 # The places of tables. Without a GPU, the memory of the device is that of the host.
 DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
@@ -78,7 +79,7 @@ def memory_of_rows(layer: Any, slot_bytes: int = 0) -> TableMemory:
     kind = getattr(layer, "table", "device")
     rows, dtype = layer.input_dim, tf.as_dtype(layer.variable_dtype)
     row_bytes = layer.output_dim * dtype.size
-    cached = min(getattr(layer, "hot_rows", None) or 0, rows)
+    cached = min(layer.hot_rows, rows) if has_cache(layer) else 0
     return TableMemory(
         layer=layer.name,
         kind=kind,

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from ...tables.dynamic.row_store import RowStore
 from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, unique
 from .checkpoint_rows import rows_to_save
-from .exported_rows import current_export, export_rows
+from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
 
@@ -58,7 +59,8 @@ class TableVariable(keras.Variable):
         # Keras then makes no slots, and calls `assign` with the gradient if the optimizer is not
         # one of `app.keras`.
         self.overwrite_with_gradient = True
-        self._export: tuple[types.FrameType | None, tf.Module | None] = None, None
+        # The last call that wrote a SavedModel, and its rows. Held here, they would keep the model.
+        self._export: tuple[int, weakref.ref[tf.Module] | None] = 0, None
 
     @property
     def shape(self) -> tf.TensorShape:
@@ -147,6 +149,13 @@ class TableVariable(keras.Variable):
         """Return all rows as `numpy` does, converted if a dtype is given."""
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
+    def __getitem__(self, index: Any) -> None:
+        """Raise ValueError: a part of a Keras variable is no part of the table."""
+        raise ValueError(
+            f"{self.path} is a table, of which no part can be read or assigned by an index; read "
+            "all rows by get_weights(), change them, and give them to set_weights"
+        )
+
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError always: no step reads the table as a whole."""
         raise ValueError(
@@ -168,8 +177,8 @@ class TableVariable(keras.Variable):
         if isinstance(value, tf.IndexedSlices):
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
-                f"not know; compile the model with one of {PACKAGE}.keras, such as LazyAdam, or "
-                "give this variable one by keras.optimizers.MultiOptimizer"
+                f"not know; use one of {PACKAGE}.keras, such as LazyAdam, for all variables, or "
+                "for this one by keras.optimizers.MultiOptimizer"
             )
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -186,17 +195,23 @@ class TableVariable(keras.Variable):
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
         """Return what TensorFlow saves with the variable: in a SavedModel, its rows."""
         children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "savedmodel" and self._export[1] is not None:
-            children["rows"] = self._export[1]
+        _, rows = self._export
+        if save_type == "savedmodel" and rows is not None and rows() is not None:
+            children["rows"] = rows()
         return children
 
     def _rows_of_export(self, export: types.FrameType) -> tf.Module:
         """Return the rows in the SavedModel that a call writes, the same for all its functions."""
-        if self._export[0] is not export:
+        call, reference = self._export
+        rows = reference() if reference is not None and call == id(export) else None
+        if rows is None:
             # Another thread is outside of the function that is traced, which may make no variables.
             with concurrent.futures.ThreadPoolExecutor(1) as thread:
-                self._export = export, thread.submit(export_rows, self.table).result()
-        return self._export[1]
+                rows = thread.submit(export_rows, self.table).result()
+            self._export = id(export), weakref.ref(rows)
+        if not tf.executing_eagerly():
+            keep_with_graph(rows)
+        return rows
 
     @property
     def _numpy_dtype(self) -> Any:
