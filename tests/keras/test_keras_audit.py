@@ -212,6 +212,8 @@ def test_nothing_is_trained_and_nothing_of_the_model_changes():
 def test_smaller_tables_are_left_out():
     model = make(STOCK["adam"]())
     assert audit(model, least_bytes=TABLE + 1) == () == audit(model)
+    assert "the largest variable has" in str(audit(model))
+    assert "the largest variable has" not in str(audit(model, least_bytes=LEAST))
 
 
 def test_sparse_and_ragged_inputs_are_traced_without_data():

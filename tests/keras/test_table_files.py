@@ -56,7 +56,7 @@ def test_a_file_that_was_cut_short_is_not_replaced(tmp_path):
     del layer
     gc.collect()  # which unlocks the file
     os.truncate(config["table_file"], 65_000)
-    with pytest.raises(ValueError, match=r"rows0.bin exists, and may hold .*; remove it or name"):
+    with pytest.raises(ValueError, match=r"rows0.bin exists, and may hold .*; name another file"):
         RowEmbedding.from_config(config).build()
     assert os.path.getsize(config["table_file"]) == 65_000
 

@@ -82,7 +82,7 @@ def audit(
     notes = [*_notes(parts, causes)]
     known = [v for v in variables.values() if v.shape.is_fully_defined()]
     largest = max(map(variable_bytes, known), default=0)
-    if largest < least_bytes:
+    if largest < least_bytes and not notes:  # notes are of tables outside of variables
         notes.append(
             f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
         )
