@@ -99,5 +99,5 @@ def test_a_subclassed_model_is_saved_and_exported(key_dtype, tmp_path):
     np.testing.assert_array_equal(loaded(inputs), answers)
     signature = [{"keys": tf.TensorSpec([None], key_dtype)}]
     model.export(tmp_path / "exported", input_signature=signature, verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "exported")).serve(inputs)
-    np.testing.assert_array_equal(served, answers)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_array_equal(exported.serve(inputs), answers)

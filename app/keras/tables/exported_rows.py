@@ -31,15 +31,15 @@ def current_export() -> types.FrameType | None:
 
 
 def keep_with_graph(rows: tf.Module) -> None:
-    """Keep exported rows as long as the function that is traced now, with all around it.
+    """Keep exported rows as long as the function that is traced now, or one around it.
 
     Args:
         rows: The rows.
     """
     graph = tf.compat.v1.get_default_graph()
-    while isinstance(outer := getattr(graph, "outer_graph", None), type(graph)):
-        graph = outer
-    graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
+    while hasattr(graph, "outer_graph"):  # a function, which another one may call later
+        graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
+        graph = graph.outer_graph
 
 
 def export_rows(table: Table) -> tf.Module:
