@@ -193,3 +193,20 @@ def test_bad_arguments():
     layer = DynamicEmbedding(3, "string", name="users")
     with pytest.raises(ValueError, match="users: the keys are int32, where the layer has string"):
         layer(tf.constant([1]))
+
+
+def test_rows_of_other_keys_are_refused():
+    layer = DynamicEmbedding(models.COLUMNS, capacity=4)
+    model = models.make_model(layer)
+    ids = np.tile(np.arange(4)[:, np.newaxis], models.LENGTH)
+    batch = models.data(np.resize(ids, models.IDS.shape))
+    models.fit(model, batch)
+    weights = layer.get_weights()
+    layer.set_weights(weights)
+    for _ in range(3):  # evicts the keys of all rows
+        models.fit(model, models.data(np.resize(ids + 100, models.IDS.shape)))
+    assert layer.get_weights()[0].shape == weights[0].shape
+    before = layer.get_weights()[0].copy()
+    with pytest.raises(ValueError, match="rows belong to other keys than the layer has now; save"):
+        layer.set_weights(weights)
+    np.testing.assert_array_equal(layer.get_weights()[0], before)
