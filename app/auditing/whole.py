@@ -227,10 +227,12 @@ class _Walk:
         return []
 
     def _compute(self, op: tf.Operation, inputs: list, values: dict, scope: str) -> list[Any]:
-        """Record an operation on tensors as large as a table; return the values of its results.
+        """Record an operation on tensors as large as a table; return the values of its outputs.
 
-        A view, and an operation that gives a shape or a constant, is not recorded. A gather marks
-        the table as read by row. A slice counts as twice its result, and returns nothing.
+        A value is a `_Whole` if the output has a table's shape, even if all inputs are small, or as
+        many elements as a `_Whole` input. Views and shape operations are not recorded. A slice of a
+        `_Whole` counts twice its result, if that has `least_bytes`, and has no value. A gather
+        marks the table as read by row.
         """
         if op.type in VIEWS:
             made = [self._result(tensor, [], _Origin(None), values) for tensor in op.outputs]

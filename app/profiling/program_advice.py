@@ -110,9 +110,12 @@ def _is_python(work: Work) -> bool:
 
 
 def _for_dense_updates(division: Division, work: Work) -> Change | None:
-    """Return the change of an optimizer that reads and writes a large variable, or None.
+    """Propose `RowEmbedding` and a row optimizer where a Keras optimizer writes whole variables.
 
-    It must take a quarter of the operations of a step, and a millisecond a step in its writes.
+    An optimizer of `_ROW_OPTIMIZERS` is recognized by the name scope of its operations. The change
+    is proposed for the first whose operations take a quarter of the time of all operations except
+    those of the input, and whose assignments take a millisecond a step. Sizes are not checked.
+    Return None if there is no such optimizer.
     """
     by_optimizer: dict[str, list] = {}
     for operation in work.operations:

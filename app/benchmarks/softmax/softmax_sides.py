@@ -161,9 +161,10 @@ def _seconds(train: Callable, batches: Iterator, steps: int, enough: float) -> l
 
 
 def _count_traffic(side: Side, batches: Iterator) -> dict[str, float]:
-    """Train up to five steps on tables that count; return the mean rows and bytes of a step.
+    """Train up to five steps on counting tables; return the mean traffic of a step.
 
-    The shift is not counted. The steps train the tables of the side.
+    The result has `rows` (rows written), `read_bytes` and `written_bytes`. No step starts after ten
+    seconds. The steps train the tables of the side. The first batch gives its shape only.
     """
     totals = softmax_traffic.totals()
     tables = {

@@ -58,7 +58,11 @@ class StoreByPart:
             self._store[name] = value
 
     def __getitem__(self, name: str) -> Any:
-        """Return the array of this name, or for one with rows an object that reads its parts."""
+        """Return a variable: a `_StoredRows` if it has two dimensions, otherwise its array.
+
+        Every matrix of an HDF5 file is read by part, also one that is no table. A store that is no
+        single HDF5 file always returns the array.
+        """
         if not self._is_file:
             return self._store[name]
         dataset = safe_get_h5_dataset(self._store._h5_entry_group, name)

@@ -127,14 +127,18 @@ def _split_children(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the log-probabilities of the children of nodes: of inner nodes, then of words.
 
-    Both are by ascending index, which is descending id for words.
+    The nodes are I neighbors at one depth. Their 2 I children are columns by ascending index; inner
+    nodes come before words.
 
     Args:
         code: The code of the vocabulary.
         depth: The depth of the nodes.
-        begin: The index of the first node.
-        above_NI: The log-probabilities of the nodes.
-        scores_NI: The scores of the nodes.
+        begin: The index of the first node at its depth; its children have 2 begin and 2 begin + 1.
+        above_NI: The log-probability of each of I nodes, for each of N hidden vectors.
+        scores_NI: The scores of the nodes; a left child has the probability sigmoid(score).
+
+    Returns:
+        Two arrays with N rows, which have 2 I columns in all; either may have no column.
     """
     # The left child has log sigmoid(s) = -log(1 + e^-s), the right child has log sigmoid(-s).
     left_NI = np.minimum(scores_NI, 0) - np.log1p(np.exp(-np.abs(scores_NI)))

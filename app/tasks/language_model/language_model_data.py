@@ -237,7 +237,10 @@ def _read_heldout(
 
 
 def _count_words(tokens_BL: tf.Tensor, vocabulary: Vocabulary) -> int:
-    """Return how many tokens to predict (all but the first of a row) have an id of their own."""
+    """Return the number of known words to predict in a batch.
+
+    The first token of each row is not predicted. Padding, `UNK` and `EOS` are not counted.
+    """
     decoded = decode(tokens_BL[:, 1:])
     special_ids = [vocabulary.tokens.index(token) for token in (UNK, EOS)]
     return int((decoded.real.numpy() & ~np.isin(decoded.ids.numpy(), special_ids)).sum())

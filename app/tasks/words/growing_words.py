@@ -165,7 +165,11 @@ class WordStream:
         self._weigh(self._keys.capacity)  # resets the weights of rows used since the snapshot
 
     def _whole_batches(self) -> Iterator[tuple[int, tf.Tensor]]:
-        """Yield batches while enough rows wait; drop the rows of a batch once it is trained."""
+        """Yield the epoch's number and a batch (S, B, L) int32, while enough rows wait for one.
+
+        When the next batch is asked for, the rows of the last one are dropped, and it counts as
+        made. A checkpoint before that still has its rows.
+        """
         size = self._config.input.steps_per_call * self._count
         while len(self._waiting_RL) >= size:
             yield self._epoch, self._make_batch(self._waiting_RL[:size])
