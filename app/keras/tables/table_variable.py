@@ -228,7 +228,9 @@ class TableVariable(keras.Variable):
         return rows
 
     def _checksum(self, rows: int) -> int:
-        """Return a checksum of the keys of the first rows of a dynamic table."""
+        """Return a checksum of the keys of the first rows; 0 unless the table is dynamic."""
+        if not isinstance(self.table, DynamicTable):
+            return 0
         return zlib.crc32(self.table.key_map.hashes_V[:rows].tobytes())
 
     @property
