@@ -96,6 +96,7 @@ class FeatureEmbedding(keras.layers.Layer):
         """
 
         def look_up(feature: FeatureConfig, ids: Any, own_weights: Any) -> Any:
+            """Return the vectors of one feature; raise ValueError for weights without combiner."""
             table = self.tables[feature.table.name]
             if own_weights is None:
                 return table(ids)
@@ -117,6 +118,7 @@ class FeatureEmbedding(keras.layers.Layer):
         """
 
         def spec(feature: FeatureConfig, ids: Any, _: Any) -> keras.KerasTensor:
+            """Return the shape and dtype of the result of one feature."""
             return self.tables[feature.table.name].compute_output_spec(ids)
 
         return self._map(spec, inputs, weights)
@@ -142,6 +144,7 @@ class FeatureEmbedding(keras.layers.Layer):
         names = list(self.tables)
 
         def describe(feature: FeatureConfig) -> dict[str, Any]:
+            """Return the fields of a feature, with the position of its table in `names`."""
             config = dataclasses.asdict(dataclasses.replace(feature, table=None))
             return config | {"table": names.index(feature.table.name)}
 
@@ -210,9 +213,10 @@ class FeatureEmbedding(keras.layers.Layer):
             keras.tree.assert_same_structure(self._features, given)
         except (ValueError, TypeError) as error:
             names = keras.tree.map_structure(lambda feature: feature.name, self._features)
+            remedy = "give None for a feature without weights" if kind == "weights" else "give all"
             raise ValueError(
-                f"{self.name}: the {kind} do not have the structure of the features, {names}; give "
-                f"None for the weights of a feature that has none ({error})"
+                f"{self.name}: the {kind} do not have the structure of the features, {names}; "
+                f"{remedy} ({error})"
             ) from error
 
 

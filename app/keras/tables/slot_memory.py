@@ -99,8 +99,10 @@ def _rows(variable: Any) -> int:
 
 
 def _bytes(variable: Any) -> int:
+    """Return the bytes of the rows of a table."""
     return _rows(variable) * variable.shape[1] * tf.as_dtype(variable.dtype).size
 
 
 def _place(device: str) -> str:
+    """Return whose memory a device has, `DEVICE` or `HOST`."""
     return DEVICE if "GPU" in device else HOST
