@@ -9,6 +9,8 @@ import pytest
 
 # Read by TensorFlow when it is imported, so set before any test module is collected. Errors stay.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The same products on every CPU, and those of the commands (see `app.cli.startup`).
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Two test processes share one GPU: neither may take all of its memory at the start.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 # XLA compiles twice as fast; the programs are small.
