@@ -9,7 +9,7 @@ under `tf.device("GPU:0")` tells all of it. The rules are those of TensorFlow's 
   arithmetic on int32 runs on the host. A kernel that is registered for DEFAULT runs on a GPU too.
 * What passes a loop or a condition is in host memory if it is int32, and else on the device
   (`MemoryTypesForNode` in tensorflow/core/framework/memory_types.cc).
-* What XLA compiles has its inputs and outputs on the device.
+* What XLA compiles has its inputs and outputs on the device where it is called.
 
 A tensor in the one memory that is needed in the other is copied. From device to host the step waits
 for all work that was given to the device before.
@@ -162,10 +162,12 @@ class _Walk:
                 *(f.definition if hasattr(f, "definition") else f.function_def for f in functions),
             )
         ):
-            self.compiled[functions[0].name] = functions[0]
+            at = HOST if "CPU" in op.device else DEVICE
+            if at == DEVICE:
+                self.compiled[functions[0].name] = functions[0]
             for value in inputs:
-                self._need(value, DEVICE, "XLA", name, looped)
-            return [Value(f"{name}:{i}", "XLA", t.dtype, DEVICE) for i, t in enumerate(op.outputs)]
+                self._need(value, at, "XLA", name, looped)
+            return [Value(f"{name}:{i}", "XLA", t.dtype, at) for i, t in enumerate(op.outputs)]
         for value in inputs[:skipped]:
             self._need(value, HOST, op.type, name, looped)
         arguments = inputs[skipped:]

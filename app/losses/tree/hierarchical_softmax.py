@@ -12,17 +12,10 @@ from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import HOST, Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock
-from . import huffman, subtrees
-from .paths import PathNodes, Paths
+from . import huffman, path_scores, subtrees
+from .paths import PathNodes, Paths, pad
 
 _TABLE = "output"
-# Nodes at fewer steps from the root are scored with every vector. Up to about 100 nodes a depth,
-# one matrix product takes less time than to gather the one node of a depth that each word needs
-# (measured with 100 and 300 columns on two cores).
-_SHARED = 7
-# Vectors with one word each are put in groups of this size, and each is scored with the nodes of
-# all words of its group: one matrix product takes less time than the few scores that are needed.
-_TOGETHER = 32
 # The most numbers that are gathered at once, 256 MB. If a batch needs more, the depths of the tree
 # are processed some at a time.
 _GATHERED = 64 << 20
@@ -47,11 +40,6 @@ class HierarchicalSoftmax(NormalizedLoss):
     def __init__(self, counts: np.ndarray, columns: int):
         self._code = huffman.canonical_code(counts)
         self._columns = columns
-        self._shared = min(_SHARED, self._code.depth)
-        turns = subtrees.path_turns(self._code, self._shared)
-        self._upper_nodes = turns.shape[1] // 2
-        # A variable, because a graph holds a constant once for each of its steps.
-        self._turns = tf.Variable(turns, trainable=False)
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
@@ -63,52 +51,36 @@ class HierarchicalSoftmax(NormalizedLoss):
         return 0.0, self.exact(predictions, rows)
 
     def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
-        """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.
+        """Return a part, not yet computed, whose losses sum to the weighted -log P.
 
-        There are two if the rows of all depths are too many to be gathered at once: one of the
-        nodes near the root, and one with a tile for every few depths below them. Each gives a loss
-        for each vector and can be differentiated. `rows` is not used.
+        It has a tile for every few depths of the tree if the rows of all depths are too many to be
+        gathered at once. It gives a loss for each vector and can be differentiated. `rows` is not
+        used.
         """
         hidden_ND = tf.reshape(predictions.hidden_GND, (-1, self._columns))
-        targets_GM, weights_GNM = _regroup(predictions)
-        paths = Paths(self._code, targets_GM)
-        depths = self._code.depth - self._shared
-        words = targets_GM.shape.num_elements() or tf.size(targets_GM)
-        depths_at_once = _GATHERED // (words * self._columns)
+        ids_M, pairs = _sorted_pairs(predictions)
+        paths = Paths(self._code, ids_M)
+        depths = max(self._code.depth, 1)
+        words = predictions.targets_GM.shape.num_elements()
+        if words is None:
+            words = tf.maximum(tf.size(predictions.targets_GM), 1)
+            depths_at_once = tf.clip_by_value(_GATHERED // (words * self._columns), 1, depths)
+        else:
+            depths_at_once = min(max(_GATHERED // (max(words, 1) * self._columns), 1), depths)
 
-        def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return the table rows of the nodes near the root, and the turns there as labels."""
-            turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
-            turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
-            turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
-            return tf.range(self._upper_nodes), _Labels(turns_GNK, None)
-
-        def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+        def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
             """Return the table rows of the paths at the depths of a tile, and their labels."""
-            nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
-            return nodes.rows_U, _Labels(None, nodes)
-
-        def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return rows and labels of the nodes near the root, then of those on the paths."""
-            upper_K, (turns_GNK, _) = upper_block(group, tile)
-            lower_U, (_, nodes) = lower_block(group, tile)
-            return tf.concat([upper_K, lower_U], axis=0), _Labels(turns_GNK, nodes)
+            nodes = paths.nodes(tile * depths_at_once, depths_at_once)
+            return nodes.rows_U, _label(nodes, pairs)
 
         def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
             """Return the loss of each vector at the nodes of a block, (N,) float32."""
-            losses_GN = _losses(hidden_ND, weights_GNM, labels, rows_UD)
-            return tf.reshape(losses_GN, [-1])[: tf.shape(hidden_ND)[0]]
+            return _losses(tf.cast(hidden_ND, tf.float32), rows_UD, labels, pairs)
 
-        upper_part = Part(
-            _TABLE, hidden_ND, groups=1, members=None, tiles=None, block=upper_block, loss=loss
-        )
-        if not depths:
-            return [upper_part]
-        if isinstance(depths_at_once, int) and depths_at_once >= depths:
-            return [upper_part._replace(block=all_nodes)]
-        depths_at_once = tf.clip_by_value(depths_at_once, 1, depths)
-        tiles = -(-depths // depths_at_once)
-        return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
+        part = Part(_TABLE, hidden_ND, groups=1, members=None, tiles=None, block=block, loss=loss)
+        if isinstance(depths_at_once, int) and depths_at_once == depths:
+            return [part]
+        return [part._replace(tiles=lambda group: -(-depths // depths_at_once))]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
@@ -123,176 +95,104 @@ class HierarchicalSoftmax(NormalizedLoss):
         return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
 
 
-class _Labels(NamedTuple):
-    """The turns, left or right, that the vectors are to predict at the nodes of a block.
+class _Pairs(NamedTuple):
+    """The pairs of a vector and a word that it is to predict, in the order of the sorted words.
 
     Attributes:
-        turns_GNK: For the K / 2 nodes near the root, the weights with which each vector goes left,
-            followed by the weights with which it goes right, in the dtype of the products. None if
-            the block has no such nodes.
-        nodes: The nodes further from the root. None if the block has none.
+        words_P: The index of each pair's word among the sorted words, int32. None if pair p has
+            word p.
+        owners_P: The index of each pair's vector, int32.
+        weights_P: The weight of each pair, float32.
+        pairs_N: The only pair of each vector, int32. None if a vector may have several.
     """
 
-    turns_GNK: tf.Tensor | None
-    nodes: PathNodes | None
+    words_P: tf.Tensor | None
+    owners_P: tf.Tensor
+    weights_P: tf.Tensor
+    pairs_N: tf.Tensor | None
 
 
-def _regroup(predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the words of each group, (G, M), and the weights, (G, N, M).
+def _sorted_pairs(predictions: Predictions) -> tuple[tf.Tensor, _Pairs]:
+    """Return the words by descending id, (M,), and the pairs in the order of their words.
 
-    Groups of one vector and one word are joined to groups of `_TOGETHER`, the last one padded with
-    weights of 0. A word that no vector is to predict is replaced by word 0, which has the shortest
-    path.
+    Both are padded by words of id -1 and pairs of weight 0.
     """
     hidden_GND, targets_GM, weights_GNM = predictions
-    with tf.device(HOST):  # with the ids
-        if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
-            targets_GM = _in_groups(targets_GM, _TOGETHER)[:, :, 0]
-            weights_GM = _in_groups(weights_GNM[:, 0], _TOGETHER)[:, :, 0]
-            is_target_GM = weights_GM != 0
-        else:
-            weights_GM, is_target_GM = None, tf.reduce_any(weights_GNM != 0, axis=1)
-        targets_GM = tf.where(is_target_GM, targets_GM, 0)
-    if weights_GM is not None:  # word n of a group belongs to vector n
-        weights_GNM = weights_GM[:, tf.newaxis] * tf.eye(_TOGETHER)
-    return targets_GM, weights_GNM
+    vectors, words = hidden_GND.shape[1], targets_GM.shape[1]
+    with tf.device(HOST):
+        weights_MN = tf.reshape(tf.transpose(weights_GNM, (0, 2, 1)), (-1, vectors))
+        is_target_M = tf.reduce_any(weights_MN != 0, axis=1)
+        ids_M = tf.where(is_target_M, tf.reshape(targets_GM, [-1]), -1)
+        order_M = tf.argsort(ids_M, direction="DESCENDING", stable=True)
+        ids_M, weights_MN = pad(tf.gather(ids_M, order_M), -1), tf.gather(weights_MN, order_M)
+        if vectors == words == 1:
+            pairs_N = tf.math.invert_permutation(order_M)
+            return ids_M, _Pairs(None, pad(order_M, 0), pad(weights_MN[:, 0], 0), pairs_N)
+        indices_P2 = tf.where(weights_MN != 0)
+        words_P, vector_P = tf.unstack(tf.cast(indices_P2, tf.int32), axis=1)
+        owners_P = tf.gather(order_M // words * vectors, words_P) + vector_P
+        weights_P = tf.gather_nd(weights_MN, indices_P2)
+        return ids_M, _Pairs(pad(words_P, 0), pad(owners_P, 0), pad(weights_P, 0), None)
 
 
-def _in_groups(values_ND: tf.Tensor, size: int) -> tf.Tensor:
-    """Return the values in at least one group of `size`, (G, size, D), padded with zeros."""
-    count = values_ND.shape[0] or tf.shape(values_ND)[0]
-    groups = -(-(values_ND.shape[0] or tf.maximum(count, 1)) // size)
-    padded_ND = tf.pad(values_ND, [[0, groups * size - count], [0, 0]])
-    return tf.reshape(padded_ND, (-1, size, values_ND.shape[1]))
+class _Labels(NamedTuple):
+    """The nodes of a block on the paths of all pairs, and the turns to predict there.
 
-
-def _losses(
-    hidden_ND: tf.Tensor, weights_GNM: tf.Tensor, labels: _Labels, rows_UD: tf.Tensor
-) -> tf.Tensor:
-    """Return the loss of each vector at the nodes of a block, (G, N) float32, 0 for padding."""
-    hidden_GND = _in_groups(hidden_ND, weights_GNM.shape[1])
-    turns_GNK, nodes = labels
-    if nodes is None:
-        return _upper_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
-    upper_count = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
-    upper_KD, nodes_GKD = _split_rows(rows_UD, upper_count, nodes, hidden_GND.dtype)
-    losses_GN = _lower_losses(hidden_GND, nodes_GKD, nodes, weights_GNM)
-    if turns_GNK is not None:
-        losses_GN += _upper_losses(hidden_GND, upper_KD, turns_GNK)
-    return losses_GN
-
-
-def _split_rows(
-    rows_UD: tf.Tensor, upper_count: int, nodes: PathNodes, dtype: tf.DType
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the rows of the nodes near the root, and a row for each entry of `nodes`.
-
-    The gradients of the entries that share a row are summed in float32.
-
-    Args:
-        rows_UD: The rows of a block, float32.
-        upper_count: The number of rows of nodes near the root, K, which come first.
-        nodes: The nodes further from the root.
-        dtype: The dtype of the result.
-
-    Returns:
-        The first `upper_count` rows, (K, D), and the rows of the entries, (G, K, D), as `dtype`.
+    Attributes:
+        row_PC: The index of each node among the rows of the block, int32; 0 where a path has ended.
+        is_real_PC: Whether the path of the pair reaches the depth.
+        is_left_PC: Whether the path goes left at the node.
+        starts_Q: The result of `path_scores.run_starts`.
     """
 
-    @tf.custom_gradient
-    def split(rows_UD: tf.Tensor):
-        """Return both results, with a gradient by the rows of the block."""
-
-        def gradient(by_upper_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
-            by_entry_ND = tf.reshape(by_entry_GKD, (-1, rows_UD.shape[1]))
-            by_entry_SD = tf.cast(tf.gather(by_entry_ND, nodes.entry_S), tf.float32)
-            by_rows_UD = tf.math.segment_sum(by_entry_SD, nodes.entry_rows_S)
-            return tf.concat([tf.cast(by_upper_KD, tf.float32), by_rows_UD], axis=0)
-
-        values_UD = tf.cast(rows_UD, dtype)
-        return (values_UD[:upper_count], tf.gather(values_UD, upper_count + nodes.row_GK)), gradient
-
-    return split(rows_UD)
+    row_PC: tf.Tensor
+    is_real_PC: tf.Tensor
+    is_left_PC: tf.Tensor
+    starts_Q: tf.Tensor
 
 
-def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
-    """Return the loss of each vector at the nodes near the root, (G, N) float32."""
-    hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
-    scores_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
-    scores_GNK = tf.reshape(scores_NK, (-1, hidden_GND.shape[1], turns_GNK.shape[2] // 2))
-
-    @tf.custom_gradient
-    def losses(scores_GNK: tf.Tensor):
-        """Return the losses (G, N), with a gradient by the scores."""
-
-        def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _upper_gradient(scores_GNK, turns_GNK, upstream_GN)
-
-        left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
-        scores = tf.cast(scores_GNK, tf.float32)
-        terms_GNK = left_GNK * tf.nn.softplus(-scores) + right_GNK * tf.nn.softplus(scores)
-        return tf.reduce_sum(terms_GNK, axis=2), gradient
-
-    return losses(scores_GNK)
+def _label(nodes: PathNodes, pairs: _Pairs) -> _Labels:
+    """Return the labels of a block with the given nodes on the paths of the sorted words."""
+    with tf.device(HOST):
+        row_PC, left_PC = nodes.row_MC, nodes.left_MC
+        if pairs.words_P is not None:
+            row_PC, left_PC = tf.gather(row_PC, pairs.words_P), tf.gather(left_PC, pairs.words_P)
+        is_real_PC, row_PC = row_PC >= 0, tf.maximum(row_PC, 0)
+        starts_Q = path_scores.run_starts(row_PC, is_real_PC)
+        return _Labels(row_PC, is_real_PC, left_PC > 0, starts_Q)
 
 
-@tf.function(jit_compile=True, autograph=False)  # one pass instead of five
-def _upper_gradient(
-    scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
-) -> tf.Tensor:
-    """Return the gradient of `_upper_losses` by the scores, (G, N, K), of their dtype."""
-    left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
-    chance_GNK = tf.sigmoid(tf.cast(scores_GNK, tf.float32))
-    error_GNK = (left_GNK + right_GNK) * chance_GNK - left_GNK
-    return tf.cast(upstream_GN[:, :, tf.newaxis] * error_GNK, scores_GNK.dtype)
-
-
-def _lower_losses(
-    hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, nodes: PathNodes, weights_GNM: tf.Tensor
-) -> tf.Tensor:
-    """Return the loss of each vector at the nodes further from the root, (G, N) float32.
-
-    A vector is scored with the entries of all words of its group, by its weight for each word.
-    """
+def _losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs) -> tf.Tensor:
+    """Return the loss of each vector at the nodes of a block, (N,) float32."""
+    row_PC, is_real_PC, is_left_PC, starts_Q = labels
 
     @tf.custom_gradient
-    def losses(scores_GKN: tf.Tensor):
-        """Return the losses (G, N), with a gradient by the scores."""
+    def losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
+        """Return the losses (N,), with gradients by the vectors and by the rows."""
+        count, columns = tf.shape(hidden_ND)[0], hidden_ND.shape[1]
+        edges = [[0, 0], [0, -columns % path_scores.LANES]]
+        padded_ND, padded_UD = (pad(tf.pad(values, edges), 0) for values in (hidden_ND, rows_UD))
+        parts_PCL = path_scores.partial_scores(padded_ND, pairs.owners_P, padded_UD, row_PC)
 
-        def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _lower_gradient(
-                scores_GKN, weights_GNM, nodes.word_GK, nodes.left_GK, nodes.real_GK, upstream_GN
+        def gradient(upstream_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the gradients by the vectors and by the rows, float32."""
+            weights_P = pairs.weights_P * tf.gather(pad(upstream_N, 0), pairs.owners_P)
+            error_PC = path_scores.errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
+            by_pair_PD = path_scores.by_pair(padded_UD, row_PC, error_PC)
+            if pairs.pairs_N is None:
+                by_hidden_ND = path_scores.by_vector(padded_ND, pairs.owners_P, by_pair_PD)
+            else:
+                by_hidden_ND = tf.gather(by_pair_PD, pairs.pairs_N)
+            by_row_UD = path_scores.by_row(
+                padded_ND, pairs.owners_P, padded_UD, row_PC, error_PC, starts_Q
             )
+            return by_hidden_ND[:count, :columns], by_row_UD[: tf.shape(rows_UD)[0], :columns]
 
-        scores = tf.cast(scores_GKN, tf.float32)
-        weights_GKN = _lower_weights(weights_GNM, nodes.word_GK, nodes.real_GK)
-        left_GK1 = nodes.left_GK[:, :, tf.newaxis] > 0
-        terms_GKN = weights_GKN * tf.nn.softplus(tf.where(left_GK1, -scores, scores))
-        return tf.reduce_sum(terms_GKN, axis=1), gradient
+        # TensorFlow removes this from a graph that does not use the loss.
+        scores_PC = tf.reduce_sum(parts_PCL, axis=2)
+        terms_PC = tf.nn.softplus(tf.where(is_left_PC, -scores_PC, scores_PC))
+        terms_P = pairs.weights_P * tf.reduce_sum(tf.where(is_real_PC, terms_PC, 0), axis=1)
+        losses_N = tf.math.unsorted_segment_sum(terms_P, pairs.owners_P, tf.shape(padded_ND)[0])
+        return losses_N[:count], gradient
 
-    # Scores by node and vector, not by vector and node: this order suits the two products of the
-    # gradient.
-    return losses(tf.matmul(rows_GKD, hidden_GND, transpose_b=True))
-
-
-@tf.function(jit_compile=True, autograph=False)  # one pass instead of seven
-def _lower_gradient(
-    scores_GKN: tf.Tensor,
-    weights_GNM: tf.Tensor,
-    word_GK: tf.Tensor,
-    left_GK: tf.Tensor,
-    real_GK: tf.Tensor,
-    upstream_GN: tf.Tensor,
-) -> tf.Tensor:
-    """Return the gradient of `_lower_losses` by the scores, (G, K, N), of their dtype."""
-    weights_GKN = _lower_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
-    chance_GKN = tf.sigmoid(tf.cast(scores_GKN, tf.float32))
-    error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
-    return tf.cast(error_GKN, scores_GKN.dtype)
-
-
-def _lower_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
-    """Return each vector's weight for the word of each entry, (G, K, N); 0 for padding entries."""
-    weights_GMN = tf.transpose(weights_GNM, (0, 2, 1))
-    weights_GKN = tf.gather(weights_GMN, word_GK, batch_dims=1)
-    return weights_GKN * tf.cast(real_GK, tf.float32)[:, :, tf.newaxis]
+    return losses(hidden_ND, rows_UD)

@@ -4,78 +4,47 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ...types import HOST
 from .huffman import Code
 
-# The number of entries of a group is rounded up to a multiple of this, since oneDNN takes 0.3 ms
-# for the first matrix product of each new shape.
-_STRIDE = 32
+# XLA compiles a function for each shape. So lengths that differ between batches are rounded up to
+# one of these: 256, 512, ... 2,048, 2,304, ... 4,096, 4,608, ... at most an eighth too many.
+_LENGTHS = np.array(
+    [256, 512, 768, 1024, 1280, 1536, 1792]
+    + [parts << power for power in range(8, 28) for parts in range(8, 16)],
+    np.int32,
+)
+# Running sums are matrix products of blocks of this length: tf.cumsum takes 20 ns for a number.
+_BLOCK = 64
 
 
 class PathNodes(NamedTuple):
-    """The nodes on the paths of the words of each group, with the words of a group in order.
-
-    A node has one entry for each path that it is on. Each group has K entries, with padding at the
-    end. S of the G K entries are not padding.
+    """The nodes with children on the paths of M words, at C consecutive depths.
 
     Attributes:
-        rows_U: The unique nodes as rows of the table, ascending, int32.
-        entry_S: The entries by ascending row, as indices into the G K entries, int32.
-        entry_rows_S: The index into `rows_U` of each of these entries, int32.
-        row_GK: The index into `rows_U` of each entry, int32.
-        word_GK: The word of the group whose path each entry is on, int32.
-        left_GK: 1 if the path goes left at the node, else 0, int32.
-        real_GK: 0 if the entry is padding, else 1, int32.
+        rows_U: The unique nodes as rows of the table, by depth, int32.
+        row_MC: The index into `rows_U` of each node on each path, int32; -1 where a path has ended.
+        left_MC: 1 if the path goes left at the node, else 0, int32.
     """
 
     rows_U: tf.Tensor
-    entry_S: tf.Tensor
-    entry_rows_S: tf.Tensor
-    row_GK: tf.Tensor
-    word_GK: tf.Tensor
-    left_GK: tf.Tensor
-    real_GK: tf.Tensor
+    row_MC: tf.Tensor
+    left_MC: tf.Tensor
 
 
 class Paths:
-    """The paths of words in groups; all tensors are on the host.
+    """The paths of words; all tensors are on the host.
 
     Args:
         code: The code of the vocabulary.
-        ids_GM: The ids of the M words of each group, int32; M is static.
+        ids_M: The ids of the words, int32, descending; -1 stands for no word, which has no path.
     """
 
-    def __init__(self, code: Code, ids_GM: tf.Tensor):
-        with tf.device(HOST):
-            self._code = code
-            self._groups, self._words = tf.shape(ids_GM)[0], ids_GM.shape[1]
-            self._ids_P = tf.reshape(ids_GM, [-1])
-            ends_E = tf.constant(code.ends_E, tf.int32)
-            self._lengths_P = tf.searchsorted(ends_E, self._ids_P, side="right")
-            last_P = tf.gather(tf.constant(code.last_E, tf.int32), self._lengths_P)
-            self._indices_P = last_P - self._ids_P
-            # The longest paths first; then the nodes of each depth are in the order of their rows.
-            self._order_P = tf.argsort(self._ids_P, direction="DESCENDING", stable=True)
-
-    def cut(self, depth: int) -> tf.Tensor:
-        """Return the position of each path at one depth, also for paths that end before, (G, M).
-
-        Args:
-            depth: The depth.
-
-        Returns:
-            Numbers (G, M), int32: the index of the path's node if it has children at this depth.
-            For a path that has ended, the number of nodes with children at this depth, plus the id
-            of the path's word.
-        """
-        with tf.device(HOST):
-            further_P = self._lengths_P - depth
-            inner_P = tf.bitwise.right_shift(self._indices_P, tf.maximum(further_P, 0))
-            ended_P = self._ids_P + int(self._code.inner_E[depth])
-            cut_P = tf.where(further_P > 0, inner_P, ended_P)
-            return tf.reshape(cut_P, (self._groups, self._words))
+    def __init__(self, code: Code, ids_M: tf.Tensor):
+        self._code, self._ids_M = code, ids_M
 
     def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> PathNodes:
         """Return the nodes with children on the paths, at the depths start .. start + count - 1.
@@ -84,45 +53,80 @@ class Paths:
             start: The first depth.
             count: The number of depths; those below the tree have no nodes.
         """
+        code = self._code
         with tf.device(HOST):
-            nodes_P = tf.clip_by_value(self._lengths_P - start, 0, count)
-            ends_GM = tf.cumsum(tf.reshape(nodes_P, (self._groups, self._words)), axis=1)
-            entries = -(-tf.reduce_max(ends_GM) // _STRIDE) * _STRIDE
-            ends_GM += tf.range(self._groups)[:, tf.newaxis] * entries
-            begins_P = tf.reshape(ends_GM, [-1]) - nodes_P
-
-            # Entries by depth; of each depth the words whose paths go on, which come first.
-            ends_E = tf.constant(self._code.ends_E, tf.int32)
-            rising_P = tf.gather(self._ids_P, self._order_P[::-1])
-            ended_C = tf.searchsorted(rising_P, ends_E[start : start + count])
-            words_C = self._groups * self._words - ended_C
-            ends_C = tf.cumsum(words_C)
-            number_S = tf.range(ends_C[-1])
-            step_S = tf.searchsorted(ends_C, number_S, side="right")
-            word_S = tf.gather(self._order_P, number_S - tf.gather(ends_C - words_C, step_S))
-
-            further_S = tf.gather(self._lengths_P, word_S) - start - step_S
-            index_S = tf.gather(self._indices_P, word_S)
-            first_S = tf.gather(tf.constant(self._code.rows_E, tf.int32), start + step_S)
-            node_S = first_S + tf.bitwise.right_shift(index_S, further_S)
-            left_S = 1 - (tf.bitwise.right_shift(index_S, further_S - 1) & 1)
-            new_S = tf.not_equal(node_S, tf.concat([[-1], node_S], axis=0)[:-1])
-            row_S = tf.cumsum(tf.cast(new_S, tf.int32)) - 1
-            entry_S = tf.gather(begins_P, word_S) + step_S
-
-            source_N = tf.scatter_nd(entry_S[:, tf.newaxis], number_S + 1, [self._groups * entries])
-            source_GK = tf.reshape(source_N, (self._groups, entries))
-
-            def by_entry(values_S: tf.Tensor) -> tf.Tensor:
-                """Return the value of each entry, (G, K); 0 for padding."""
-                return tf.gather(tf.concat([[0], values_S], axis=0), source_GK)
-
-            return PathNodes(
-                rows_U=tf.boolean_mask(node_S, new_S),
-                entry_S=entry_S,
-                entry_rows_S=row_S,
-                row_GK=by_entry(row_S),
-                word_GK=by_entry(word_S) % self._words,
-                left_GK=by_entry(left_S),
-                real_GK=tf.minimum(source_GK, 1),
+            firsts_C = tf.constant(code.rows_E, tf.int32)[start : start + count]
+            ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
+            node_N, is_new_N, row_MC, left_MC = _walk(
+                self._ids_M, tf.convert_to_tensor(start), firsts_C, ends_E, last_E
             )
+            return PathNodes(tf.boolean_mask(node_N, is_new_N), row_MC, left_MC)
+
+
+def pad(values_N: tf.Tensor, value: int) -> tf.Tensor:
+    """Return a tensor padded along its first dimension to one of few lengths (see `_LENGTHS`).
+
+    Args:
+        values_N: The tensor, of any rank.
+        value: The value of the padding.
+    """
+    count = values_N.shape[0]
+    if count is not None:
+        length = int(_LENGTHS[np.searchsorted(_LENGTHS, count)])
+    else:
+        count = tf.shape(values_N)[0]
+        with tf.device(HOST):
+            length = tf.gather(_LENGTHS, tf.searchsorted(_LENGTHS, count[tf.newaxis])[0])
+    edges = [[0, length - count], *([0, 0] for _ in values_N.shape[1:])]
+    return tf.pad(values_N, edges, constant_values=value)
+
+
+@tf.function(autograph=False, jit_compile=True)  # one pass instead of twenty
+def _walk(
+    ids_M: tf.Tensor, start: tf.Tensor, firsts_C: tf.Tensor, ends_E: tf.Tensor, last_E: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Walk along the paths of words.
+
+    Args:
+        ids_M: The words, as for `Paths`.
+        start: The first depth.
+        firsts_C: The table row of the first node of each depth.
+        ends_E: The field of `Code`.
+        last_E: The field of `Code`.
+
+    Returns:
+        node_N: The table row of the node of each path at each depth, depth by depth, (C M,).
+        is_new_N: Whether the path goes on, and the path before it has another node, bool.
+        row_MC: As in `PathNodes`.
+        left_MC: As in `PathNodes`.
+    """
+    lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
+    indices_M = tf.gather(last_E, lengths_M) - ids_M
+    depth_C1 = start + tf.range(tf.size(firsts_C))[:, tf.newaxis]
+    is_real_CM = lengths_M > depth_C1
+    child_CM = tf.bitwise.right_shift(indices_M, tf.maximum(lengths_M - depth_C1 - 1, 0))
+    node_CM = firsts_C[:, tf.newaxis] + tf.bitwise.right_shift(child_CM, 1)
+    # Words are in descending order, so the paths through a node are neighbors at each depth.
+    before_CM = tf.pad(node_CM[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
+    is_new_CM = is_real_CM & (node_CM != before_CM)
+    row_CM = tf.reshape(_running_sum(tf.reshape(is_new_CM, [-1])), tf.shape(node_CM)) - 1
+    return (
+        tf.reshape(node_CM, [-1]),
+        tf.reshape(is_new_CM, [-1]),
+        tf.transpose(tf.where(is_real_CM, row_CM, -1)),
+        tf.transpose(1 - (child_CM & 1)),
+    )
+
+
+def _running_sum(values_N: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the values up to each one, (N,) int32. Each value is 0 or 1."""
+    count = tf.size(values_N)
+    # A sum within a block is exact in float32.
+    blocks_BK = tf.reshape(
+        tf.pad(tf.cast(values_N, tf.float32), [[0, -count % _BLOCK]]), (-1, _BLOCK)
+    )
+    until_KK = tf.linalg.band_part(tf.ones((_BLOCK, _BLOCK)), 0, -1)
+    within_BK = tf.cast(tf.matmul(blocks_BK, until_KK), tf.int32)
+    sums_B = within_BK[:, -1]
+    before_B = tf.cumsum(sums_B, exclusive=True)
+    return tf.reshape(within_BK + before_B[:, tf.newaxis], [-1])[:count]
