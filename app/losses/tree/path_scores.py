@@ -143,9 +143,3 @@ def _sum_runs(
     """Return the sum of errors times vectors over the runs of each row, (U, D)."""
     by_run_QD = tf.reduce_sum(error_QR[:, :, tf.newaxis] * tf.gather(hidden_ND, owner_QR), axis=1)
     return tf.math.unsorted_segment_sum(by_run_QD, row_Q, tf.shape(rows_UD)[0])
-
-
-@tf.function(autograph=False, jit_compile=True)
-def by_vector(hidden_ND: tf.Tensor, owner_P: tf.Tensor, by_pair_PD: tf.Tensor) -> tf.Tensor:
-    """Return the gradient by the vectors, (N, D), for pairs in any order."""
-    return tf.math.unsorted_segment_sum(by_pair_PD, owner_P, tf.shape(hidden_ND)[0])

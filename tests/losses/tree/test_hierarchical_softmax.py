@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from app.losses import inference
 from app.losses.base import Predictions
-from app.losses.tree import hierarchical_softmax, subtrees
+from app.losses.tree import grouped_loss, hierarchical_softmax, subtrees
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.losses.tree.huffman import canonical_code
 from tests.losses import toy
@@ -24,8 +24,8 @@ COUNTS = {
     "two": np.array([1, 1]),
     "three": np.array([7, 1, 0]),
 }
-# How many numbers are gathered at once.
-WAYS = {"at once": 1 << 20, "tiles": 1}
+# How many depths are scored with every vector of a group, and how many numbers are gathered at once.
+WAYS = {"at once": (7, 1 << 20), "all shared": (40, 1 << 20), "deep": (2, 1 << 20), "tiles": (2, 1)}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 every_tree = pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
 
@@ -40,7 +40,8 @@ def on_the_cpu():
 @pytest.fixture
 def make(monkeypatch):
     def make(counts, way=WAYS["at once"], columns=DIM):
-        monkeypatch.setattr(hierarchical_softmax, "_GATHERED", way)
+        monkeypatch.setattr(grouped_loss, "_SHARED", way[0])
+        monkeypatch.setattr(hierarchical_softmax, "_GATHERED", way[1])
         loss = HierarchicalSoftmax(counts, columns)
         return loss, toy.make_tables(loss)
 
@@ -87,7 +88,7 @@ def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch
 
 
 @every_tree
-@every_way
+@pytest.mark.parametrize("way", [WAYS["at once"], WAYS["tiles"]], ids=["at once", "tiles"])
 def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
     loss, tables = make(counts, way)
     words, hidden_ND = len(counts), toy.hidden(count=40)
@@ -167,7 +168,7 @@ def test_gradients_of_a_long_batch_equal_dense_autodiff(grouped, make):
 
 
 def test_products_in_bfloat16_come_close(make):
-    loss, tables = make(COUNTS["zipf"], columns=32)
+    loss, tables = make(COUNTS["zipf"], (2, 1 << 20), columns=32)
     random = np.random.default_rng(0)
     hidden_GND = tf.constant(random.normal(size=(3, 4, 32)), tf.bfloat16)
     targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
@@ -210,7 +211,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
 
 
 def test_the_number_of_predictions_need_not_be_known(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["at once"])
+    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
 
     @tf.function(autograph=False)
     def of_some(hidden_ND, targets_N):
@@ -234,7 +235,7 @@ def test_a_single_word_is_certain_and_teaches_nothing(make):
 
 
 def test_a_vector_that_predicts_nothing_changes_nothing(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["at once"])
+    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
     weights_N = tf.zeros(toy.VECTORS)
     predictions = toy.singly(toy.hidden(), toy.targets(WORDS), weights_N)
     total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)

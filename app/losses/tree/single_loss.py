@@ -1,0 +1,145 @@
+"""The loss of hierarchical softmax for vectors that predict one word each, node by node."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ...types import HOST
+from ..base import Part, Predictions
+from . import path_scores
+from .huffman import Code
+from .paths import PathNodes, Paths, pad
+
+
+def make_part(code: Code, predictions: Predictions, table: str, gathered: int) -> Part:
+    """Return a part, not yet computed, whose losses are the weighted -log P of the words.
+
+    It has a tile for every few depths of the tree if the rows of all depths are too many to be
+    gathered at once.
+
+    Args:
+        code: The code of the vocabulary.
+        predictions: Groups of one vector and one word.
+        table: The name of the table of nodes.
+        gathered: The most numbers that are gathered at once.
+    """
+    columns = predictions.hidden_GND.shape[2]
+    hidden_ND = tf.reshape(predictions.hidden_GND, (-1, columns))
+    ids_M, pairs = _sort(predictions)
+    paths = Paths(code, ids_M)
+    depths = max(code.depth, 1)
+    words = predictions.targets_GM.shape.num_elements()
+    if words is None:
+        words = tf.maximum(tf.size(predictions.targets_GM), 1)
+        depths_at_once = tf.clip_by_value(gathered // (words * columns), 1, depths)
+    else:
+        depths_at_once = min(max(gathered // (max(words, 1) * columns), 1), depths)
+
+    def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+        """Return the table rows of the paths at the depths of a tile, and their labels."""
+        nodes = paths.nodes(tile * depths_at_once, depths_at_once)
+        return nodes.rows_U, _label(nodes)
+
+    def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
+        """Return the loss of each vector at the nodes of a block, (N,) float32."""
+        return _losses(tf.cast(hidden_ND, tf.float32), rows_UD, labels, pairs)
+
+    tiles = -(-depths // depths_at_once)
+    is_one_tile = isinstance(tiles, int) and tiles == 1
+    return Part(
+        *(table, hidden_ND),
+        groups=1,
+        members=None,
+        tiles=None if is_one_tile else lambda group: tiles,
+        block=block,
+        loss=loss,
+    )
+
+
+class _Pairs(NamedTuple):
+    """The pairs of a vector and its word, in the order of the sorted words.
+
+    Attributes:
+        owners_P: The index of each pair's vector, int32.
+        weights_P: The weight of each pair, float32.
+        pairs_N: The pair of each vector, int32.
+    """
+
+    owners_P: tf.Tensor
+    weights_P: tf.Tensor
+    pairs_N: tf.Tensor
+
+
+def _sort(predictions: Predictions) -> tuple[tf.Tensor, _Pairs]:
+    """Return the words by descending id, (P,), and the pairs in the order of their words.
+
+    Both are padded by words of id -1 and pairs of weight 0. A word of weight 0 has the id -1 too.
+    """
+    with tf.device(HOST):
+        weights_N = tf.reshape(predictions.weights_GNM, [-1])
+        ids_N = tf.where(weights_N != 0, tf.reshape(predictions.targets_GM, [-1]), -1)
+        order_P = tf.argsort(ids_N, direction="DESCENDING", stable=True)
+        pairs = _Pairs(
+            pad(order_P, 0),
+            pad(tf.gather(weights_N, order_P), 0),
+            tf.math.invert_permutation(order_P),
+        )
+        return pad(tf.gather(ids_N, order_P), -1), pairs
+
+
+class _Labels(NamedTuple):
+    """The nodes of a block on the paths of all pairs, and the turns to predict there.
+
+    Attributes:
+        row_PC: The index of each node among the rows of the block, int32; 0 where a path has ended.
+        is_real_PC: Whether the path of the pair reaches the depth.
+        is_left_PC: Whether the path goes left at the node.
+        starts_Q: The result of `path_scores.run_starts`.
+    """
+
+    row_PC: tf.Tensor
+    is_real_PC: tf.Tensor
+    is_left_PC: tf.Tensor
+    starts_Q: tf.Tensor
+
+
+def _label(nodes: PathNodes) -> _Labels:
+    """Return the labels of a block with the given nodes on the paths of the sorted words."""
+    with tf.device(HOST):
+        is_real_PC, row_PC = nodes.row_MC >= 0, tf.maximum(nodes.row_MC, 0)
+        starts_Q = path_scores.run_starts(row_PC, is_real_PC)
+        return _Labels(row_PC, is_real_PC, nodes.left_MC > 0, starts_Q)
+
+
+def _losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs) -> tf.Tensor:
+    """Return the loss of each vector at the nodes of a block, (N,) float32."""
+    row_PC, is_real_PC, is_left_PC, starts_Q = labels
+
+    @tf.custom_gradient
+    def losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
+        """Return the losses (N,), with gradients by the vectors and by the rows."""
+        columns = hidden_ND.shape[1]
+        edges = [[0, 0], [0, -columns % path_scores.LANES]]
+        padded_ND, padded_UD = (pad(tf.pad(values, edges), 0) for values in (hidden_ND, rows_UD))
+        parts_PCL = path_scores.partial_scores(padded_ND, pairs.owners_P, padded_UD, row_PC)
+
+        def gradient(upstream_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the gradients by the vectors and by the rows, float32."""
+            weights_P = pairs.weights_P * tf.gather(pad(upstream_N, 0), pairs.owners_P)
+            error_PC = path_scores.errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
+            by_pair_PD = path_scores.by_pair(padded_UD, row_PC, error_PC)
+            by_row_UD = path_scores.by_row(
+                padded_ND, pairs.owners_P, padded_UD, row_PC, error_PC, starts_Q
+            )
+            by_hidden_ND = tf.gather(by_pair_PD, pairs.pairs_N)
+            return by_hidden_ND[:, :columns], by_row_UD[: tf.shape(rows_UD)[0], :columns]
+
+        # TensorFlow removes this from a graph that does not use the loss.
+        scores_PC = tf.reduce_sum(parts_PCL, axis=2)
+        terms_PC = tf.nn.softplus(tf.where(is_left_PC, -scores_PC, scores_PC))
+        terms_P = pairs.weights_P * tf.reduce_sum(tf.where(is_real_PC, terms_PC, 0), axis=1)
+        return tf.gather(terms_P, pairs.pairs_N), gradient
+
+    return losses(hidden_ND, rows_UD)
