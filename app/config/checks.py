@@ -162,8 +162,7 @@ def _check_table_and_input(config: Config) -> None:
 def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
     """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
 
-    The default of the task is always allowed, and so are earlier defaults where they have no
-    effect. A choice of another task raises NoEffectError.
+    Defaults, also earlier ones, are always allowed. A choice of another task raises NoEffectError.
     """
     value, task = values[name], values["task"]
     usual = default(field, task)
