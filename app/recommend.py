@@ -1,8 +1,10 @@
 """Print the best items of users.
 
     python -m app.recommend --workdir=DIR USER…
+    python -m app.recommend --workdir=DIR --items=ITEM,ITEM…
 
-Without users on the command line it reads them from standard input, one a line.
+Without users or items on the command line it reads users from standard input, one a line. With
+items it answers for a user who was not in training and chose these items.
 """
 
 from __future__ import annotations
@@ -30,23 +32,35 @@ def main(users: Sequence[str]) -> None:
     Items that the user has in the training pairs are left out, unless --include_known is given.
 
     Args:
-        users: The names of users; if there are none, they are read from standard input.
+        users: The names of users; if there are none, they are read from standard input, unless
+            --items or --items_file is given.
 
     Raises:
-        UsageError: The workdir has no recommender, or at the end: some users are unknown.
+        UsageError: The workdir has no recommender, or the items of a new user cannot be used, or at
+            the end: some users are unknown.
         RunError: There is no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
+    new_items = _new_items(users)
     stored = flags.stored_in(values.workdir)
     if stored.get("task") != "recommend":
         raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
     run = startup.start_run(values.workdir, stored)
-    from .tasks.recommend import recommend_model
+    from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 
     trained = recommend_model.load_recommender(*run)
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
     ranker = Ranker(trained.model, trained.tables, values.k)
+    if new_items is not None:
+        flag = "--items_file" if values.items_file else "--items"
+        path = f"{values.workdir}/items.tsv"
+        chosen = new_users.parse_items(new_items, trained.items, flag, path)
+        rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen)
+        excluded = None if values.include_known else chosen
+        for _, ids_MK, scores_MK in ranker.rows_blocks(rows_MD, excluded):
+            _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
+        return
     known = None if values.include_known else trained.known
     asked = iter(users) if users else _lines(sys.stdin.buffer)
     unknown = 0
@@ -54,9 +68,9 @@ def main(users: Sequence[str]) -> None:
     while group := list(itertools.islice(asked, _USERS)):
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
-            for user, ids_K, scores in zip(users_M, ids_MK, scores_MK.tolist(), strict=True):
-                items = [trained.items.tokens[number] for number in ids_K if number >= 0]
-                _print(trained.users.tokens[user], items, scores[: len(items)])
+            for user, ids_K, scores_K in zip(users_M, ids_MK, scores_MK, strict=True):
+                named = _named(trained.items.tokens, ids_K, scores_K)
+                _print(trained.users.tokens[user], *named)
         others = [user for user in group if user not in ids]
         unknown += len(others)
         shown = [*shown, *others][:_SHOWN]
@@ -65,26 +79,59 @@ def main(users: Sequence[str]) -> None:
         raise UsageError(f"{unknown} user(s) not in {values.workdir}/users.tsv: {names}")
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """Yield the users that a file names, a line each; skip blank lines.
+def _new_items(users: Sequence[str]) -> list[str] | None:
+    """Return the items of --items or --items_file; None if neither is given.
+
+    Raises:
+        UsageError: Both are given, or one of them beside users, or the file cannot be read.
+    """
+    values = absl_flags.FLAGS
+    if values.items is None and not values.items_file:
+        return None
+    if users or (values.items is not None and values.items_file):
+        raise UsageError("--items: give users, or --items, or --items_file; only one of them")
+    if values.items is not None:
+        return [name.strip() for name in values.items.split(",") if name.strip()]
+    try:
+        with open(values.items_file, "rb") as file:
+            return list(_lines(file, f"--items_file={values.items_file}", "items"))
+    except OSError as error:
+        message = f"--items_file={values.items_file}: {error.strerror}; name a file of items"
+        raise UsageError(message) from error
+
+
+def _named(
+    tokens: Sequence[str], ids_K: np.ndarray, scores_K: np.ndarray
+) -> tuple[list[str], list[float]]:
+    """Return the names of the items that were found, and their scores; an id of -1 is left out."""
+    items = [tokens[number] for number in ids_K if number >= 0]
+    return items, scores_K.tolist()[: len(items)]
+
+
+def _lines(file: BinaryIO, path: str = "standard input", content: str = "users") -> Iterator[str]:
+    """Yield the users or items that a file names, a line each; skip blank lines.
 
     Bytes that are no UTF-8 become U+FFFD. Of a name only the line end is cut.
 
     Raises:
         UsageError: A line is longer than any name.
     """
-    for _, line in bounded_lines(file, "standard input", "users, one in each line"):
-        user = line.decode(errors="replace").rstrip("\r\n")
-        if user.strip():
-            yield user
+    for _, line in bounded_lines(file, path, f"{content}, one in each line"):
+        name = line.decode(errors="replace").rstrip("\r\n")
+        if name.strip():
+            yield name
 
 
-def _print(user: str, items: list[str], scores: list[float]) -> None:
-    """Print a user and the items with their scores, as text or (--json) as one JSON object."""
+def _print(user: str | None, items: list[str], scores: list[float]) -> None:
+    """Print a user and the items with their scores, as text or (--json) as one JSON object.
+
+    The user is None if it is new; text has no line for it.
+    """
     if absl_flags.FLAGS.json:
         print(json.dumps({"user": user, "items": items, "scores": scores}))
         return
-    print(user)
+    if user is not None:
+        print(user)
     for item, score in zip(items, scores, strict=True):
         print(f"  {score:.3f}  {item}")
 
@@ -93,6 +140,11 @@ def define() -> None:
     """Define the flags of this command."""
     absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a run of --task=recommend.")
     absl_flags.DEFINE(flags.count(1), "k", 10, "The number of items to print for each user.")
+    absl_flags.DEFINE_string(
+        "items", None, "Items, with commas between them, of a user who was not in training."
+    )
+    text = "The file of the items of a user who was not in training, one in each line."
+    absl_flags.DEFINE(flags.Paths(), "items_file", "", text)
     text = "Print items that the user has in the training pairs as well."
     absl_flags.DEFINE_bool("include_known", False, text)
     absl_flags.DEFINE_bool("json", False, "Print a JSON object a line instead of text.")

@@ -66,13 +66,25 @@ class LocatedData(NamedTuple):
     rows: Mapping[str, Any]
 
 
+class UniqueIds(NamedTuple):
+    """Ids to look up that are known to be unique, padded to a static size.
+
+    Attributes:
+        ids_N: Unique ids, then padding.
+        count: The number of unique ids, U, an int32 scalar.
+    """
+
+    ids_N: Any
+    count: Any
+
+
 class Rows(NamedTuple):
     """The rows of the N ids that a model looks up, each row once.
 
     Attributes:
         values_UD: The rows of the unique ids, float32.
         inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
-            `values_UD[inverse_N[n]]`.
+            `values_UD[inverse_N[n]]`. None for `UniqueIds`.
         ids_U: The unique ids; None where no model needs them.
     """
 

@@ -21,6 +21,8 @@ from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
 from ..losses.sampled.nce import Nce
 from ..losses.sampled.sampled_softmax import SampledSoftmax
+from ..losses.sampled.samplers import Unigram
+from ..losses.sampled_items import SampledItems
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
 from ..system import devices
@@ -147,10 +149,27 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
 
 
+def _temperature(config: Config) -> float:
+    """Return the temperature of a softmax over items: 1 unless scores are cosines."""
+    has_cosines = config.ratings.cosine and config.model.model == "mf"
+    return config.ratings.temperature if has_cosines else 1.0
+
+
+def _sampled_items(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
+    """Return the softmax of an item against samples; see `_in_batch_softmax`."""
+    settings, device = config.model, devices.name(config.run)
+    with tf.device(device):
+        return SampledItems(
+            Unigram(counts_V, settings.samples),
+            tf.Variable(np.log(np.maximum(counts_V, 1)).astype(np.float32), trainable=False),
+            config.ratings.user_pairs,
+            _temperature(config),
+            devices.compute_dtype(settings, device),
+        )
+
+
 def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
     """Return the in-batch softmax loss, with its item probabilities on the device of the run.
-
-    The temperature is 1 unless the scores are cosines (--cosine with --model=mf).
 
     Args:
         config: The settings of the run.
@@ -158,13 +177,12 @@ def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) 
             log-probability of each item to be in a micro-batch (see `log_expected`).
         mean: Not used; every loss of `PAIR_LOSSES` is made with it.
     """
-    settings, device = config.ratings, devices.name(config.run)
-    has_cosines = settings.cosine and config.model.model == "mf"
+    device = devices.name(config.run)
     with tf.device(device):  # a variable, as it may be too large for a constant of the graph
         expected_V = log_expected(counts_V, config.input.micro_tokens)
         return InBatchSoftmax(
             tf.Variable(expected_V, trainable=False),
-            settings.temperature if has_cosines else 1.0,
+            _temperature(config),
             devices.compute_dtype(config.model, device),
         )
 
@@ -181,6 +199,7 @@ def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> 
 # The losses of --task=recommend. Each takes the settings, the number of pairs of each item, and the
 # mean rating, which is None if the pairs have no ratings.
 PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], UserItemLoss]] = {
+    "sampled_items": _sampled_items,
     "in_batch_softmax": _in_batch_softmax,
     "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),
     "squared_error": _squared_error,

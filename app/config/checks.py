@@ -61,7 +61,9 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.run.task == "classify":
         _check_classify(config)
     if config.run.task == "recommend":
-        _check_recommend(config, values["temperature"] != fields()["temperature"].default)
+        temperature = fields()["temperature"]
+        defaults = temperature.default, *temperature.metadata["former"]
+        _check_recommend(config, values["temperature"] not in defaults)
     _check_table_and_input(config)
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
@@ -160,7 +162,7 @@ def _check_table_and_input(config: Config) -> None:
 def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
     """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
 
-    The default of the task is always allowed. A choice of another task raises NoEffectError.
+    Defaults, also earlier ones, are always allowed. A choice of another task raises NoEffectError.
     """
     value, task = values[name], values["task"]
     usual = default(field, task)
@@ -171,7 +173,7 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
     if known and value not in known:
         message = f"--{name}={value}: not one of {', '.join(known)} for --task={task}"
         raise NoEffectError(name, "task", message)
-    if field.metadata["only"] and value != usual:
+    if field.metadata["only"] and value not in (usual, *field.metadata["former"]):
         other, *known = field.metadata["only"]
         if task not in tasks_of(field):  # although the other flag may have its default there
             other, known = "task", tasks_of(field)

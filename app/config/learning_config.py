@@ -19,7 +19,6 @@ _WORD_LOSSES = (
 _language_model = functools.partial(setting, fixed=True, only=("task", "language_model"))
 _loss = functools.partial(setting, fixed=True, subject="loss")
 _negatives = functools.partial(_loss, only=("loss", "negative_sampling"))
-_sampled = functools.partial(_loss, only=("loss", "sampled_softmax", "nce"))
 _classes = functools.partial(_loss, only=("loss", "class_softmax"))
 
 
@@ -48,7 +47,7 @@ class ModelConfig:
                 "class_softmax",
                 "sampled_softmax",
             ),
-            "recommend": ("in_batch_softmax", "bpr", "squared_error"),
+            "recommend": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),
         },
     )
     dim: int = setting(
@@ -79,14 +78,18 @@ class ModelConfig:
     negative_power: float = _negatives(
         0.75, "Negative samples are drawn in proportion to count ** negative_power.", bounds=(0, 10)
     )
-    samples: int = _sampled(
-        1024, "Negative samples drawn in each step, shared by all targets.", bounds=(1, 2**24)
+    samples: int = _loss(
+        1024,
+        "Negative samples drawn in each step, shared by all targets.",
+        bounds=(1, 2**24),
+        only=("loss", "sampled_softmax", "nce", "sampled_items"),
     )
-    sampler: str = _sampled(
+    sampler: str = _loss(
         "log_uniform",
         "The distribution of the samples: `log_uniform` over the ids (Zipf's law), or `unigram` "
         "(count ** 0.75).",
         choices=("log_uniform", "unigram"),
+        only=("loss", "sampled_softmax", "nce"),
     )
     class_levels: int = _classes(
         2, "2: classes of words. 3: classes of classes of words.", bounds=(2, 3)

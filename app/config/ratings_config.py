@@ -10,7 +10,7 @@ from .setting import setting
 _RECOMMEND = ("task", "recommend")
 _ratings = functools.partial(setting, fixed=True, only=_RECOMMEND)
 _loss = functools.partial(setting, fixed=True, subject="loss")
-_in_batch = functools.partial(_loss, only=("loss", "in_batch_softmax"))
+_softmax = functools.partial(_loss, only=("loss", "sampled_items", "in_batch_softmax"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RatingsConfig:
         False,
         "Use the rating as the weight of the pair.",
         fixed=True,
-        only=("loss", "in_batch_softmax", "bpr"),
+        only=("loss", "sampled_items", "in_batch_softmax", "bpr"),
     )
     split: str = _ratings(
         "random",
@@ -58,13 +58,29 @@ class RatingsConfig:
         numbers=int,
         subject="model",
     )
-    cosine: bool = _in_batch(
+    cosine: bool = _softmax(
         True,
         "Score by the cosine of user and item divided by --temperature, not by their product. A "
         "bias of the item is added to either. This is for --model=mf.",
     )
-    temperature: float = _in_batch(
-        0.15, "The number that cosines are divided by.", bounds=(1e-6, 1e3)
+    temperature: float = _softmax(
+        0.12,
+        "The number that cosines are divided by.",
+        bounds=(1e-6, 1e3),
+        former=(0.15,),
+    )
+    user_pairs: int = _loss(
+        4,
+        "Pairs of a user that come together in a batch. The samples are scored once for all of "
+        "them. More pairs: faster epochs, of fewer changes of each user's row.",
+        bounds=(1, 2**24),
+        only=("loss", "sampled_items"),
+    )
+    start: str = _softmax(
+        "spectral",
+        "Where vectors start. `spectral`: at singular vectors of the matrix of pairs, which takes "
+        "about as long as half an epoch and saves several. `random`: at random numbers.",
+        choices=("spectral", "random"),
     )
     row_l2: float = setting(
         0.0,

@@ -28,7 +28,7 @@ class RunConfig:
         fixed=True,
     )
     epochs: int = setting(
-        5, "Passes over the training data.", bounds=(1, 1_000_000), by_task={"recommend": 16}
+        5, "Passes over the training data.", bounds=(1, 1_000_000), by_task={"recommend": 4}
     )
     patience: int = setting(
         0,

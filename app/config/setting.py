@@ -24,6 +24,7 @@ def setting(
     path: bool = False,
     numbers: type | None = None,
     subject: str = "",
+    former: tuple[Any, ...] = (),
 ) -> Any:
     """Return a dataclass field that is also a flag, with the rules of its value as metadata.
 
@@ -46,6 +47,8 @@ def setting(
         numbers: `int` or `float` if the text lists such numbers between commas, at most 100 of
             them. The list may be empty if it is by default.
         subject: The group of the flag in `--help`; empty for the group of its section.
+        former: Earlier defaults, which the flags of older workdirs have. They are allowed where
+            they have no effect.
     """
     if of_task:
         choices = tuple(dict.fromkeys(choice for known in of_task.values() for choice in known))
@@ -62,6 +65,7 @@ def setting(
         "path": path,
         "numbers": numbers,
         "subject": subject,
+        "former": former,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

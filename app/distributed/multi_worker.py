@@ -193,7 +193,8 @@ class Workers(Replicas):
         """
         digest = self._digest
         if not self._is_shared:  # every process has the whole batch
-            digest = zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
+            parts = (t.numpy().tobytes() for t in tf.nest.flatten(data))
+            digest ^= zlib.crc32(b"".join(parts))
         starts_R2 = self._gather(tf.stack([first, tf.constant(digest, tf.int64)]))
         steps, digests = set(starts_R2[:, 0].tolist()), set(starts_R2[:, 1].tolist())
         if len(steps) > 1:
@@ -205,7 +206,7 @@ class Workers(Replicas):
         if len(digests) > 1:
             raise RunError(
                 "--corpus: the processes have different data or vocabularies; give all of them "
-                "files with the same content"
+                "files with the same content, and with --start=spectral processors of one kind"
             )
 
 

@@ -2,72 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import functools
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
-from ..text.blocks import map_in_order, without_autograph, without_tuning_thread
+from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
+from .bag_packing import Bags, Packing, encode, pack_call
 from .features import Features
 from .labelled import Examples
-from .token_rows import block_seed
 
 _LABEL = 13  # a stream of random numbers (see `input.token_rows`)
 # A step has space for this many times the average number of bags.
 _BAGS_SLACK = 1.25
 # An epoch has about this many steps or more: with fewer, 5 epochs of few texts learn nothing.
 _MIN_STEPS = 50
+# Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
+# waiting, as calls are made one after the other.
+_AHEAD = 4
 # Approximate share of a step that is not padding, if texts are short.
 _FILLED = 0.99
-
-
-class Bags(NamedTuple):
-    """The batch of a step: N features of B texts.
-
-    Attributes:
-        ids_N: Ids of words and n-grams, int32.
-        owners_N: Text number of each feature, int32, not descending; B for the padding at the end.
-        labels_BM: Labels of each text, int32; 0 for padding.
-        weights_BM: Weight of each label, float32; 0 for padding.
-    """
-
-    ids_N: Any
-    owners_N: Any
-    labels_BM: Any
-    weights_BM: Any
-
-
-class Packing(NamedTuple):
-    """Static shapes of the batch of one call: S steps of B bags with M labels each, and N features.
-
-    If a training step has several micro-batches, each of them counts as a step here.
-
-    Attributes:
-        steps: S, a multiple of `micro`.
-        features: N, of all B bags together.
-        bags: B.
-        labels: M.
-        micro: Number of micro-batches of a training step.
-    """
-
-    steps: int
-    features: int
-    bags: int
-    labels: int
-    micro: int = 1
-
-    def spec(self) -> Bags:
-        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
-        features, labels = [self.features], [self.bags, self.labels]
-        return Bags(
-            tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec(labels, tf.int32),
-            tf.TensorSpec(labels, tf.float32),
-        )
 
 
 def make_packing(
@@ -154,105 +112,79 @@ def make_batches(
         settings: Parallelism.
         seed: Seed of the run.
     """
-    sizes_E = features.sizes(examples.lengths_E, shape.features)
-    make_bags = _make_packer(examples, features, shape, weights_C, seed)
+    texts = encode(examples, features, shape.features)
+    pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
+    specs = shape.call_spec()
 
     @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         """Return a dataset of (epoch, `Bags` with a first dimension S), for each call."""
+        plan = _Plan(texts.sizes_E, shape, seed, epochs, first)
 
-        def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
-            """Return a dataset of (epoch, number of the call, its examples (S, B))."""
-            planned = tf.numpy_function(
-                lambda epoch: plan_epoch(sizes_E, shape, seed, int(epoch)), [epoch], tf.int32
-            )
-            calls = tf.data.Dataset.from_tensor_slices(
-                tf.ensure_shape(planned, [None, shape.steps, shape.bags])
-            )
-            skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
-            numbered = calls.enumerate().skip(skipped)
-            return numbered.map(lambda number, examples_SB: (epoch, number, examples_SB))
+        def make(index: np.ndarray) -> list[np.ndarray]:
+            """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
+            epoch, number, examples_SB = plan.call(int(index))
+            draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
+            return [np.int64(epoch), *pack(examples_SB, draw)]
 
-        numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
-        calls = numbers.flat_map(epoch_calls, name="epochs")
-        bags = map_in_order(
-            calls, lambda epoch, *call: (epoch, make_bags(epoch, *call)), settings, "bags"
-        )
-        return without_tuning_thread(bags.prefetch(settings.prefetch, name="ahead"))
+        def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
+            dtypes = [tf.int64, *(spec.dtype for spec in specs)]
+            epoch, *parts = tf.numpy_function(make, [index], dtypes)
+            shaped = (tf.ensure_shape(p, s.shape) for p, s in zip(parts, specs, strict=True))
+            return tf.ensure_shape(epoch, []), *shaped
+
+        indices = tf.data.Dataset.counter(name="epochs")
+        # Not in parallel: Python's threads would wait for one another.
+        calls = indices.map(make_call, name="bags")
+        calls = calls.take_while(lambda epoch, *bags: epoch >= 0)
+        ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
+        return without_tuning_thread(calls.prefetch(ahead, name="ahead"))
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
         """Yield the batches of epochs, without the `first` of the first one."""
-        for epoch, bags in dataset(epochs, first):
-            yield int(epoch), Bags(*(_by_micro_batch(part, shape) for part in bags))
+        for epoch, *parts in dataset(epochs, first):
+            yield int(epoch), Bags(*parts)
 
     return epoch_batches
 
 
-def _by_micro_batch(tensor: tf.Tensor, shape: Packing) -> tf.Tensor:
-    """Return a tensor (S, N, ...) in the shape (S / micro, micro N, ...)."""
-    _, size, *rest = tensor.shape
-    return tf.reshape(tensor, (shape.steps // shape.micro, shape.micro * size, *rest))
+class _Plan:
+    """The calls of several epochs by index, planned epoch by epoch as they are needed.
 
-
-def _make_packer(
-    examples: Examples, features: Features, shape: Packing, weights_C: np.ndarray, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Bags]:
-    """Return a function (epoch, number of a call, its examples (S, B)) -> `Bags` of S steps.
-
-    If M is 1, one label of each text is drawn at random for the epoch; else all are taken.
+    Args:
+        sizes_E: Number of features of each example (see `plan_epoch`).
+        shape: Shapes of a call.
+        seed: Seed of the run.
+        epochs: The epochs.
+        first: Number of calls of the first epoch to skip.
     """
-    with tf.device("CPU"):
-        tokens_M, starts_E = tf.constant(examples.tokens_M), tf.constant(examples.starts_E)
-        longest = features.longest(shape.features)
-        lengths_E = tf.constant(np.minimum(examples.lengths_E, longest))
-        labels_N = tf.constant(examples.labels_N)
-        label_starts_E = tf.constant(examples.label_starts_E)
-        weights_C = tf.constant(weights_C, tf.float32)
-    steps, size, bags = shape.steps, shape.features, shape.bags
 
-    def by_step(values_F: tf.Tensor, counts_S: tf.Tensor, padding: int = 0) -> tf.Tensor:
-        """Return the values of each step, (S, N), padded at the end."""
-        ragged = tf.RaggedTensor.from_row_lengths(values_F, counts_S, validate=False)
-        return ragged.to_tensor(padding, shape=(steps, size))
+    def __init__(self, sizes_E: np.ndarray, shape: Packing, seed: int, epochs: range, first: int):
+        self._plan = functools.partial(plan_epoch, sizes_E, shape, seed)
+        self._empty = np.full((shape.steps, shape.bags), -1, np.int32)
+        self._left, self._lock = iter(epochs), threading.Lock()
+        # Epoch, index of its first call, and calls of the epochs that may still be asked for.
+        self._planned: list[tuple[int, int, np.ndarray]] = []
+        self._end, self._skipped = 0, first
 
-    def labels(examples_K: tf.Tensor, positions_K: tf.Tensor, seed: tf.Tensor):
-        """Return label ids and weights, (S, B, M) each, of examples at positions of S x B."""
-        starts_K1 = tf.gather(label_starts_E, examples_K)[:, tf.newaxis]
-        counts_K1 = tf.gather(label_starts_E, examples_K + 1)[:, tf.newaxis] - starts_K1
-        if shape.labels == 1:
-            drawn_K1 = tf.random.stateless_uniform(tf.shape(counts_K1), seed, dtype=tf.float64)
-            chosen_KM = tf.cast(drawn_K1 * tf.cast(counts_K1, tf.float64), tf.int64)
-        else:
-            chosen_KM = tf.range(shape.labels, dtype=tf.int64)[tf.newaxis] + 0 * starts_K1
-        is_label_KM = chosen_KM < counts_K1
-        labels_KM = tf.gather(labels_N, tf.where(is_label_KM, starts_K1 + chosen_KM, 0))
-        weights_KM = tf.where(is_label_KM, tf.gather(weights_C, labels_KM), 0.0)
-        labels_KM = tf.where(is_label_KM, labels_KM, 0)
-        return tuple(
-            tf.reshape(
-                tf.scatter_nd(positions_K[:, tf.newaxis], values_KM, (steps * bags, shape.labels)),
-                (steps, bags, shape.labels),
-            )
-            for values_KM in (labels_KM, weights_KM)
-        )
+    def call(self, index: int) -> tuple[int, int, np.ndarray]:
+        """Return the epoch of a call, its number in the epoch, and its examples (S, B).
 
-    def pack(epoch: tf.Tensor, number: tf.Tensor, examples_SB: tf.Tensor) -> Bags:
-        """Return the `Bags` of a call, (S, N) and (S, B, M), padded to N features a step."""
-        flat = tf.reshape(examples_SB, [-1])
-        positions_K = tf.cast(tf.where(flat >= 0)[:, 0], tf.int32)
-        examples_K = tf.gather(flat, positions_K)
-        starts_K, lengths_K = tf.gather(starts_E, examples_K), tf.gather(lengths_E, examples_K)
-        index_M = tf.ragged.range(starts_K, starts_K + lengths_K).flat_values
-        ids_F, owners_F = features.extract(
-            tf.gather(tokens_M, index_M), tf.repeat(positions_K, lengths_K)
-        )
-        ones_F = tf.ones_like(owners_F)
-        counts_P = tf.math.unsorted_segment_sum(ones_F, owners_F, steps * bags)
-        counts_S = tf.reduce_sum(tf.reshape(counts_P, (steps, bags)), axis=1)
-        return Bags(
-            by_step(ids_F, counts_S),
-            by_step(owners_F % bags, counts_S, bags),
-            *labels(examples_K, positions_K, block_seed(seed, _LABEL, epoch, number)),
-        )
+        Calls are asked for about in order: each epoch is forgotten two epochs later. After the last
+        epoch the result is -1, 0 and no examples.
 
-    return pack
+        Args:
+            index: The number of calls before this one, without those that were skipped.
+        """
+        with self._lock:
+            while index >= self._end:
+                epoch = next(self._left, None)
+                if epoch is None:
+                    return -1, 0, self._empty
+                calls, start = self._plan(epoch), self._end - self._skipped
+                self._planned = [*self._planned[-1:], (epoch, start, calls)]
+                self._end, self._skipped = start + len(calls), 0
+            planned = next(one for one in reversed(self._planned) if index >= one[1])
+        epoch, start, calls = planned
+        return epoch, index - start, calls[index - start]

@@ -1,20 +1,16 @@
-"""Split pairs of a user and an item into training and held-out pairs, and make batches of them."""
+"""Split pairs of a user and an item into training and held-out pairs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from ..config import Config, InputConfig
+from ..config import Config
 from ..errors import UsageError
-from ..text.blocks import without_autograph, without_tuning_thread
 from ..text.names import count_names
 from ..text.vocabulary import Vocabulary
-from ..types import Batches
 from .layouts import is_number
 from .ratings import Ratings
 
@@ -144,69 +140,6 @@ def group_by_user(pairs: Ratings, users: int) -> KnownItems:
     order_N = np.lexsort((pairs.items_N, pairs.users_N))
     starts_U = np.searchsorted(pairs.users_N[order_N], np.arange(users + 1))
     return KnownItems(starts_U, pairs.items_N[order_N])
-
-
-def make_batches(pairs: Ratings, weighted: bool, seed: int, settings: InputConfig) -> Batches:
-    """Return the batches of a run: `UserItemPairs` of (S, B), in a new random order each epoch.
-
-    Args:
-        pairs: The training pairs. Without ratings, each pair has the rating 1.
-        weighted: Whether the weight of a pair is its rating, which it must have; else it is 1.
-        seed: Seed of the run.
-        settings: Batch size and steps per call.
-    """
-    steps, size = settings.steps_per_call, settings.batch_tokens
-    count = len(pairs.users_N)
-    ones_N = np.ones(count, np.float32)
-    columns = UserItemPairs(
-        pairs.users_N,
-        pairs.items_N,
-        ones_N if pairs.ratings_N is None else pairs.ratings_N,
-        pairs.ratings_N if weighted else ones_N,
-    )
-
-    def shuffle(epoch: np.ndarray) -> np.ndarray:
-        return np.random.default_rng((seed, int(epoch))).permutation(count).astype(np.int32)
-
-    @without_autograph
-    def dataset(epochs: range, first: int) -> tf.data.Dataset:
-        with tf.device("CPU:0"):
-            tensors = UserItemPairs(*map(tf.constant, columns))
-
-        def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
-            order_N = tf.ensure_shape(tf.numpy_function(shuffle, [epoch], tf.int32), [count])
-
-            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, UserItemPairs]:
-                positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
-                chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
-                batch = UserItemPairs(*(tf.gather(tensor, chosen) for tensor in tensors))
-                weights = tf.where(positions < count, batch.weights, 0.0)
-                batch = batch._replace(weights=weights)
-                return epoch, UserItemPairs(*(tf.reshape(part, (steps, size)) for part in batch))
-
-            skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
-            numbers = tf.data.Dataset.range(skipped, count_batches(count, settings))
-            return numbers.map(make_call, name="pairs")
-
-        numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
-        calls = numbers.flat_map(epoch_calls, name="epochs")
-        return without_tuning_thread(calls.prefetch(settings.prefetch, name="ahead"))
-
-    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, UserItemPairs]]:
-        for epoch, data in dataset(epochs, first):
-            yield int(epoch), data
-
-    return epoch_batches
-
-
-def count_batches(pairs: int, settings: InputConfig) -> int:
-    """Return the number of batches, of S steps each, of an epoch, rounded up.
-
-    Args:
-        pairs: Number of training pairs.
-        settings: Batch size and steps per call.
-    """
-    return -(-pairs // (settings.steps_per_call * settings.batch_tokens))
 
 
 def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:

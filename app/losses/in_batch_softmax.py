@@ -32,7 +32,7 @@ class InBatchSoftmax(UserItemLoss):
     initial_biases_V: tf.Variable
     temperature: float = 1.0
     dtype: tf.DType = tf.float32
-    is_in_batch = True
+    is_softmax = True
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the sum of the losses of all pairs, a float32 scalar.

@@ -7,13 +7,12 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
-from ..tables.row_reads import take
+from ..tables.row_reads import take_parts
 from ..tables.variable import host_variable
 from ..types import Rows
 from . import sampling
 from .base import Loss, Part, Predictions
-from .candidate_scores import score_words
-from .logistic import logistic
+from .logistic import logistic, logistic_of_pairs
 
 
 class NegativeSampling(Loss):
@@ -69,20 +68,25 @@ class NegativeSampling(Loss):
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Draw K samples for each pool, and return the words to predict, then the samples, flat."""
         pools = vectors // self._sharing
-        drawn = sampling.draw_stratified(self._cumulative_V, pools, self._samples, seed)
-        ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn, [-1])]
+        drawn_PK = sampling.draw_stratified(self._cumulative_V, pools, self._samples, seed)
+        ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_PK, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
         """Return the weighted logistic loss of the words and of the samples, and no parts."""
         hidden_GND, targets_GM, weights_GNM = predictions
         columns = self._spec.columns
-        words_PD, samples_KD = tf.split(
-            take(rows["output"], hidden_GND.dtype), [targets_GM.shape.num_elements(), -1]
+        words_PD, samples_KD = take_parts(
+            rows["output"], [targets_GM.shape.num_elements()], hidden_GND.dtype
         )
-        words_GMD = tf.reshape(words_PD, (*targets_GM.shape, columns))
-        total = logistic(score_words(hidden_GND, words_GMD), weights_GNM, observed=True)
-
+        if weights_GNM.shape[1:] == (1, 1):
+            # A matrix product for each single score costs more than the score.
+            hidden_ND = tf.reshape(hidden_GND, (-1, columns))
+            total = logistic_of_pairs(hidden_ND, words_PD, tf.reshape(weights_GNM, (-1, 1)))
+        else:
+            words_GMD = tf.reshape(words_PD, (*targets_GM.shape, columns))
+            scores_GNM = tf.matmul(hidden_GND, words_GMD, transpose_b=True)
+            total = logistic(scores_GNM, weights_GNM, observed=True)
         scores = tf.matmul(
             tf.reshape(hidden_GND, (-1, self._sharing, columns)),
             tf.reshape(samples_KD, (-1, self._samples, columns)),

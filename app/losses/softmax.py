@@ -8,6 +8,7 @@ shares of all tiles sum to the loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -149,11 +150,16 @@ def _loss_and_gradients(
     block_UD = tf.cast(rows_UD, hidden_MD.dtype)
     scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
     loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels)
+    loss = tf.reduce_sum(loss_M * labels.weights_M)
+    if (rows_UD.shape[0] or math.inf) <= rows_UD.shape[1]:
+        error_MU = tf.cast(error_MU * labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
+        by_rows_UD = tf.matmul(error_MU, hidden_MD, transpose_a=True)
+        return loss, tf.cast(by_rows_UD, tf.float32), tf.matmul(error_MU, block_UD)
     error_MU = tf.cast(error_MU, hidden_MD.dtype)
     # Vectors are multiplied by the weights, since scores are more numerous.
     weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
     return (
-        tf.reduce_sum(loss_M * labels.weights_M),
+        loss,
         tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
         weights_M1 * tf.matmul(error_MU, block_UD),
     )

@@ -21,8 +21,9 @@ class UserItemBatch(NamedTuple):
 
     Attributes:
         users_BE: The code of each pair's user, float32.
-        items: The rows of the B items, followed by the rows of B drawn items for each of the K
-            negatives.
+        users_UE: The codes of the unique users, float32.
+        user_positions_B: The index of each pair's user among the unique users, int32.
+        items: The rows of the B items, followed by the rows of the items of `UserItemLoss.draw`.
         ratings_B: The ratings, float32.
         weights_B: The weights, float32.
         encode: From rows of items (N, D) to their codes (N, E), float32.
@@ -30,6 +31,8 @@ class UserItemBatch(NamedTuple):
     """
 
     users_BE: tf.Tensor
+    users_UE: tf.Tensor
+    user_positions_B: tf.Tensor
     items: Rows
     ratings_B: tf.Tensor
     weights_B: tf.Tensor
@@ -41,9 +44,10 @@ class UserItemLoss:
     """The base class of losses of pairs.
 
     Attributes:
-        is_in_batch: Whether each user is scored with all items of the batch, so that a score must
-            be an inner product of codes.
+        is_softmax: Whether each user is scored with many items at once, so that a score must be an
+            inner product of codes.
         negatives: The number K of items that are drawn for each pair.
+        user_pairs: The number of pairs of a user that come together in a batch.
         predicts_ratings: Whether scores predict ratings.
         mean: The mean rating, to be added to scores that predict ratings; 0 for other scores.
         temperature: The number by which the loss divides scores.
@@ -51,13 +55,29 @@ class UserItemLoss:
         dtype: The dtype of the matrix products.
     """
 
-    is_in_batch: bool = False
+    is_softmax: bool = False
     negatives: int = 0
+    user_pairs: int = 1
     predicts_ratings: bool = False
     mean: float = 0.0
     temperature: float = 1.0
     initial_biases_V: tf.Variable | None = None
     dtype: tf.DType = tf.float32
+
+    def draw(self, pairs: int, items: int, seed: tf.Tensor) -> tf.Tensor | None:
+        """Return the ids of the items that are drawn for a batch, (N,) int32, or None.
+
+        By default they are K items for each pair, each of them any item with the same probability.
+
+        Args:
+            pairs: The number of pairs of the batch, B.
+            items: The number of all items.
+            seed: (2,) int64; the draw is a function of it.
+        """
+        if not self.negatives:
+            return None
+        count = pairs * self.negatives
+        return tf.random.stateless_uniform((count,), seed, 0, items, tf.int32)
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar.

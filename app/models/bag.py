@@ -6,11 +6,11 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.bags import Bags
+from ..input.bag_packing import Bags
 from ..losses.base import Loss, Predictions
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
-from ..types import HOST, Batch, Rows
+from ..types import HOST, Batch, Rows, UniqueIds
 from .base import Outcome, apply_loss
 from .seeds import draw_seed, initial_seed
 
@@ -40,12 +40,13 @@ class Bag:
         spec = TableSpec(self.size, self.dim, initial, by_frequency=True, grows=True)
         return {"input": spec, **self.output.tables()}
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds]:
         """Return the ids of the features, and the ids that the loss needs."""
         bags: Bags = batch.data
         labels_BM = bags.labels_BM
         seed = draw_seed(batch, "negatives")
-        return {"input": bags.ids_N, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
+        ids = UniqueIds(bags.ids_N, bags.count_1[0])
+        return {"input": ids, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the weighted loss of all labels, and the number of texts without padding.
@@ -53,40 +54,43 @@ class Bag:
         A text whose first label has the weight 0 is padding.
         """
         bags: Bags = batch.data
-        hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)
+        hidden_BD = tf.cast(mean(rows["input"].values_UD, bags), self.dtype)
         with tf.device(HOST):  # with the labels
-            weights_B1M = bags.weights_BM[:, tf.newaxis]
-        predictions = Predictions(hidden_BD[:, tf.newaxis], bags.labels_BM, weights_B1M)
+            weights_B1M = tf.expand_dims(bags.weights_BM, 1)
+        # Not a slice, whose gradient copies.
+        predictions = Predictions(tf.expand_dims(hidden_BD, 1), bags.labels_BM, weights_B1M)
         real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
         return apply_loss(self.output, predictions, rows, tf.reduce_sum(real_B))
 
 
-def mean(rows: Rows, bags: Bags) -> tf.Tensor:
+def mean(rows_UD: tf.Tensor, bags: Bags) -> tf.Tensor:
     """Return the mean of the rows of each text's features, (B, D) float32; 0 without features.
 
+    The mean and its gradient are products with a sparse matrix. On a CPU that takes a quarter of
+    the time of TensorFlow's SparseSegmentMean and its gradient.
+
     Args:
-        rows: The unique rows of the features, and the index of each feature's row among them.
-        bags: The features of B texts. Padding features have the text number B and are left out.
+        rows_UD: The rows of the unique features.
+        bags: The features of B texts.
     """
-    segments = {"indices": rows.inverse_N, "segment_ids": bags.owners_N}
-    count = bags.labels_BM.shape[0]
+    count, columns = bags.labels_BM.shape[0], rows_UD.shape[1]
+    with tf.device(HOST):
+        shape = tf.cast(tf.stack([bags.count_1[0], count]), tf.int64)
+    shares_UB = tf.raw_ops.SparseTensorToCSRSparseMatrix(
+        indices=tf.cast(bags.entries_N2, tf.int64),
+        values=bags.shares_N,
+        dense_shape=shape,
+    )
+    shares_BU = tf.raw_ops.SparseMatrixTranspose(input=shares_UB, type=tf.float32)
 
     @tf.custom_gradient
-    def means(values_UD: tf.Tensor):
+    def means(rows_UD: tf.Tensor):
         """Return the means (B, D), with a gradient by the unique rows."""
 
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
-            # TensorFlow's own gradient would sort the rows first.
-            return tf.raw_ops.SparseSegmentMeanGrad(
-                grad=tf.pad(upstream_BD, [[0, 1], [0, 0]]),
-                output_dim0=tf.shape(values_UD)[0],
-                **segments,
-            )
+            return tf.raw_ops.SparseMatrixMatMul(a=shares_UB, b=upstream_BD)
 
-        # This reads the rows in place and takes half the time of a gather, which copies them. The
-        # last segment is that of the padding.
-        return tf.sparse.segment_mean(values_UD, **segments, num_segments=count + 1)[
-            :count
-        ], gradient
+        hidden_BD = tf.raw_ops.SparseMatrixMatMul(a=shares_BU, b=rows_UD)
+        return tf.ensure_shape(hidden_BD, (count, columns)), gradient
 
-    return means(rows.values_UD)
+    return means(rows_UD)

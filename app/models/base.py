@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..losses.base import Loss, Part, Predictions
 from ..tables.base import TableSpec
-from ..types import Batch, Rows
+from ..types import Batch, Rows, UniqueIds
 
 
 class Outcome(NamedTuple):
@@ -43,14 +43,15 @@ class Model(Protocol):
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the model and of its loss, by name."""
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds]:
         """Return the ids that the batch needs, by name of the table.
 
         Args:
             batch: The data of one step, or of one micro-batch of it.
 
         Returns:
-            Integer ids of any shape, N in all; an id may occur several times.
+            Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
+            input pipeline has found the unique ids.
         """
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:

@@ -38,13 +38,12 @@ class Cbow(WordModel):
         size, length = batch.data.shape
         tokens = decode(batch.data)
         contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
-        context_sizes_BT1 = tf.reduce_sum(contexts_BTL, axis=2, keepdims=True)
-        mean_BTL = tf.cast(tf.math.divide_no_nan(contexts_BTL, context_sizes_BT1), self.dtype)
+        mean_BTL, weights_BT1 = _divide_by_size(contexts_BTL)
 
         contexts_ND = take(rows["input"], self.dtype)
-        hidden_BTD = tf.matmul(mean_BTL, tf.reshape(contexts_ND, (size, length, self.dim)))
-        # A centre without a context has no mean to be predicted from.
-        weights_BT1 = tf.cast(context_sizes_BT1 > 0, tf.float32)
+        hidden_BTD = tf.matmul(
+            tf.cast(mean_BTL, self.dtype), tf.reshape(contexts_ND, (size, length, self.dim))
+        )
         predictions = Predictions(
             tf.reshape(hidden_BTD, (-1, 1, self.dim)),
             self._centres(tokens.ids),
@@ -55,3 +54,19 @@ class Cbow(WordModel):
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         """Return the ids in the middle of each row, without `window` on both sides, (B T, 1)."""
         return tf.reshape(ids_BL[:, self.window : -self.window], (-1, 1))
+
+
+@tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of three
+def _divide_by_size(contexts_BTL: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the shares of the words in the mean of each context, and the weight of each centre.
+
+    A centre without a context has no mean to be predicted from: its weight is 0.
+
+    Args:
+        contexts_BTL: 1 for each word of a centre's context, else 0, float32.
+
+    Returns:
+        Shares (B, T, L), all 0 for an empty context, and weights (B, T, 1), 0 or 1, float32.
+    """
+    sizes_BT1 = tf.reduce_sum(contexts_BTL, axis=2, keepdims=True)
+    return contexts_BTL / tf.maximum(sizes_BT1, 1.0), tf.minimum(sizes_BT1, 1.0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from ..input.user_item_pairs import UserItemPairs
 from ..losses.user_item_losses import UserItemBatch, UserItemLoss
 from ..tables.base import TableSpec
-from ..tables.initial import LastColumn, Uniform
+from ..tables.initial import FirstColumns, LastColumn, Uniform
 from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome
@@ -31,11 +33,12 @@ class Recommender:
         users: The rows of the table of users.
         items: The rows of the table of items.
         scorer: Scores a user and an item.
-        pair_loss: The loss of the pairs. Its negatives are drawn uniformly from all items, so an
-            item that the user knows may be among them.
+        pair_loss: The loss of the pairs. The items that it draws may be items that the user knows.
         seed: The seed of the run.
         row_l2: The strength of a penalty: half the sum of squares of the rows of each pair, each
             time the pair occurs (Rendle et al. 2009, section 4.3).
+        start: By name of the table, a function that returns vectors to start from, (U, K) or (V, K)
+            float32 with K at most D. By default all numbers are random.
     """
 
     users: int
@@ -44,6 +47,7 @@ class Recommender:
     pair_loss: UserItemLoss
     seed: int
     row_l2: float = 0.0
+    start: Mapping[str, Callable[[], tf.Tensor]] = dataclasses.field(default_factory=dict)
 
     @property
     def dtype(self) -> tf.DType:
@@ -61,13 +65,12 @@ class Recommender:
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the users of the pairs, their items followed by drawn items, and all kernel rows.
 
-        K items are drawn for each pair, by a seed of the step, if the loss has K negatives.
+        Which items are drawn is up to the loss, and a function of the seed of the step.
         """
         pairs: UserItemPairs = batch.data
         items = pairs.items
-        if self.pair_loss.negatives:
-            count, seed = items.shape[0] * self.pair_loss.negatives, draw_seed(batch, "negatives")
-            drawn = tf.random.stateless_uniform((count,), seed, 0, self.items, items.dtype)
+        drawn = self.pair_loss.draw(items.shape[0], self.items, draw_seed(batch, "negatives"))
+        if drawn is not None:
             items = tf.concat([items, drawn], axis=0)
         kernels = {
             name: tf.range(spec.rows) for name, spec in self.scorer.kernels(self.seed).items()
@@ -87,6 +90,8 @@ class Recommender:
         users_BD = take(rows["users"], tf.float32)
         pair_batch = UserItemBatch(
             self.scorer.encode_users(users_BD, kernels),
+            self.scorer.encode_users(rows["users"].values_UD, kernels),
+            rows["users"].inverse_N,
             rows["items"],
             pairs.ratings,
             pairs.weights,
@@ -99,16 +104,17 @@ class Recommender:
         return Outcome(total, tf.reduce_sum(pairs.weights))
 
     def _penalty(self, users_BD: tf.Tensor, items: Rows, weights_B: tf.Tensor) -> tf.Tensor:
-        """Return the penalty of `row_l2`, of the users and of the items of pairs and of draws.
+        """Return the penalty of `row_l2`, of users and items of pairs, and of a pair's negatives.
 
-        A pair of weight 0 has no penalty. Nor has the bias of an item that starts at a given value.
+        A pair of weight 0 has no penalty. Nor has the bias of an item that starts at a given value,
+        nor an item that is drawn for all pairs of the batch.
 
         Args:
             users_BD: The rows of the pairs' users.
-            items: The rows of the B items of the pairs, then of B drawn items for each negative.
+            items: The rows of the B items of the pairs, then of the drawn items.
             weights_B: The weights of the pairs.
         """
-        items_ND = take(items, tf.float32)
+        items_ND = take(items, tf.float32)[: users_BD.shape[0] * (1 + self.pair_loss.negatives)]
         if self._starts_biased:  # a penalty would draw the bias to 0, away from its start
             items_ND = items_ND[:, :-1]
         items_N = tf.reduce_sum(tf.square(items_ND), axis=1)
@@ -122,10 +128,12 @@ class Recommender:
         return self.scorer.biased and self.pair_loss.initial_biases_V is not None
 
     def _uniform(self, name: str, rows: int, columns: int) -> TableSpec:
-        """Return a table that starts as uniform numbers, with rows of length about `_LENGTH`."""
+        """Return a table that starts as `start`, or as random rows of length `_LENGTH`."""
         # A uniform distribution with this limit has a variance of _LENGTH^2 / columns.
         limit = _LENGTH * math.sqrt(3 / columns)
-        initial = Uniform(limit, initial_seed(name, self.seed))
+        initial: Any = Uniform(limit, initial_seed(name, self.seed))
+        if name in self.start:
+            initial = FirstColumns(self.start[name], initial)
         return TableSpec(rows, columns, initial, by_frequency=True, grows=True)
 
     def _with_biases(self, spec: TableSpec) -> TableSpec:

@@ -24,7 +24,7 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     ) -> tuple[tf.Tensor, State]:
         """Return the change by Adagrad, and the accumulators with g^2 added."""
         accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
-        change_UD = -rate * gradients_UD * tf.math.rsqrt(accumulator_UD + epsilon)
+        change_UD = -rate * gradients_UD * _inverse_root(accumulator_UD, epsilon)
         return change_UD, {"accumulator": accumulator_UD}
 
     return Optimizer(rule, {"accumulator": Slot(0, initial)}, learning_rate=0.2)
@@ -49,7 +49,12 @@ def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
         """Return the change, and the accumulators (U, 1) with the mean of g^2 added."""
         mean_U1 = tf.reduce_mean(tf.square(gradients_UD), axis=1, keepdims=True)
         accumulator_U1 = state["accumulator"] + mean_U1
-        change_UD = -rate * tf.math.rsqrt(accumulator_U1 + epsilon) * gradients_UD
+        change_UD = -rate * _inverse_root(accumulator_U1, epsilon) * gradients_UD
         return change_UD, {"accumulator": accumulator_U1}
 
     return Optimizer(rule, {"accumulator": Slot(1, initial)}, learning_rate=0.3)
+
+
+def _inverse_root(accumulator: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return 1 / sqrt(accumulator + epsilon), without the addition if epsilon is 0."""
+    return tf.math.rsqrt(accumulator + epsilon if epsilon else accumulator)

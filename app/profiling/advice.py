@@ -17,7 +17,7 @@ from .stages import Stage
 # Stages before the cache of --cache, which run in the first epoch only.
 _CACHED = ("tokenize", "read")
 # Stages that --map_parallelism runs in parallel, and that a data service runs on its workers.
-_PARALLEL = ("tokenize", "rows", "bags")
+_PARALLEL = ("tokenize", "rows")
 _LEAST_SPEEDUP = 1.05  # smaller ones are not reported
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 

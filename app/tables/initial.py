@@ -77,12 +77,12 @@ class LastColumn:
     """Initial values with a given last column, such as the biases of items.
 
     Attributes:
-        others: The values of all other columns.
+        others: The values of all other columns, which have a method `rows`.
         last_V: The last column, (V,) float32. It must not be a variable: XLA reads only variables
             of the device of the table.
     """
 
-    others: Uniform
+    others: Any
     last_V: tf.Tensor
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
@@ -93,6 +93,31 @@ class LastColumn:
         """Return the values of some rows; ids must be indices of `last_V`; see `Uniform.rows`."""
         last_U1 = tf.gather(self.last_V, ids_U)[:, tf.newaxis]
         return tf.concat([self.others.rows(ids_U, columns - 1), last_U1], axis=1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FirstColumns:
+    """Initial values with given first columns, such as vectors that were computed before.
+
+    Attributes:
+        first: A function that returns the first K columns, (V, K) float32. It is called when values
+            are made for the first time. The result must not be a variable; see `LastColumn`.
+        others: The values of all other columns, which have a method `rows`.
+    """
+
+    first: Callable[[], tf.Tensor]
+    others: Any
+
+    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
+        """Return the values of a whole table, (V, D) float32."""
+        return all_rows(self, shape, tf.float32)
+
+    def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
+        """Return the values of some rows; ids must be rows of `first()`; see `Uniform.rows`."""
+        with tf.init_scope():  # the function may compute numbers, also while a graph is traced
+            first_VK = self.first()
+        first_UK = tf.gather(first_VK, ids_U)
+        return tf.concat([first_UK, self.others.rows(ids_U, columns)[:, first_UK.shape[1] :]], 1)
 
 
 class Unwritten:

@@ -46,7 +46,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         nonlocal most
         batch = Batch(data, tf.zeros([2], tf.int64))
         # A size that the graph does not know is estimated from the largest lookup.
-        most = max(ids.shape.num_elements() or 0 for ids in model.lookups(batch).values())
+        lookups = tf.nest.flatten(model.lookups(batch))
+        most = max(ids.shape.num_elements() or 0 for ids in lookups)
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number)[0]
 

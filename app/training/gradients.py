@@ -16,7 +16,7 @@ from ..losses.base import Gather, Part
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
 from ..tables.row_reads import unique
-from ..types import HOST, PHASES, Batch, Rows
+from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
 
 class Lookup(NamedTuple):
@@ -25,12 +25,12 @@ class Lookup(NamedTuple):
     Attributes:
         rows_U: The ids to read the rows by: the row numbers where `Batch.rows` has them, otherwise
             `ids_U`; `training.step` locates them (see `Table.locate`).
-        inverse_N: For each id of the batch its index in `rows_U`, int32.
+        inverse_N: For each id of the batch its index in `rows_U`, int32; None for `UniqueIds`.
         ids_U: The ids of the rows, as the model names them.
     """
 
     rows_U: tf.Tensor
-    inverse_N: tf.Tensor
+    inverse_N: tf.Tensor | None
     ids_U: tf.Tensor
 
 
@@ -98,8 +98,12 @@ def make_lookups(model: Model, batch: Batch) -> Lookups:
         }
 
 
-def _make_lookup(ids_N: tf.Tensor, rows_N: tf.Tensor | None) -> Lookup:
+def _make_lookup(ids_N: tf.Tensor | UniqueIds, rows_N: tf.Tensor | None) -> Lookup:
     """Return the lookup of the given ids; `rows_N` are their row numbers if known, else None."""
+    if isinstance(ids_N, UniqueIds):
+        ids_N, count = ids_N
+        ids_U = ids_N[:count]
+        return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U)
     if rows_N is None:
         ids_U, inverse_N = unique(ids_N)
         return Lookup(ids_U, inverse_N, ids_U)

@@ -31,8 +31,9 @@ class TrainingData:
         depends_on_micro_batches: Whether the batches of an epoch depend on the number of
             micro-batches, so that an epoch should end with the number that it was begun with.
         digest: A checksum of everything that gives the ids their meaning. The workers of
-            --strategy=multi_worker compare theirs. 0 where every worker reads the whole data.
+            --strategy=multi_worker compare theirs.
         summary: Lines for the banner: a title and a text each.
+        start_seconds: The seconds in which the values to start training from were computed.
         record: Writes the files to the workdir that give the ids their meaning. Called before
             the first step of a run, also of a resumed one.
     """
@@ -46,6 +47,7 @@ class TrainingData:
     empty: Any = None
     depends_on_micro_batches: bool = True
     digest: int = 0
+    start_seconds: float = 0.0
     summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None
 

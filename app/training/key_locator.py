@@ -26,7 +26,8 @@ class KeyLocator(InPlace):
     """Gives each batch the row numbers of its ids in dynamic tables; other tables are unchanged.
 
     All ids of a call are counted before the call, so that no row of the call is evicted for
-    another one. The key map counts an id once for each lookup in a training step.
+    another one. The key map counts an id once for each lookup in a training step;
+    padding counts, too.
 
     Args:
         model: Looks up rows of dynamic tables by id, and streams none of them.
@@ -43,7 +44,7 @@ class KeyLocator(InPlace):
         super().__init__(
             {**tables, **{name: table.row_store for name, table in self._dynamic.items()}}
         )
-        lookups = lookup_function(model, seed, micro_batches)
+        lookups = lookup_function(model, seed, micro_batches, is_padded=True)
 
         @tf.function(autograph=False)
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:

@@ -60,7 +60,8 @@ def train(
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
-    position = checkpoints.restore(rename_damaged=runner.chief) or Position()
+    position = checkpoints.restore(rename_damaged=runner.chief)
+    position = position or Position(seconds=job.data.start_seconds)
     if position.step:
         logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
     if runner.chief:

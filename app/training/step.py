@@ -15,7 +15,7 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..tables.base import Table
-from ..types import HOST, Batch, LocatedData
+from ..types import HOST, Batch, LocatedData, UniqueIds
 from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
@@ -150,7 +150,7 @@ def train_function(
 
 
 def lookup_function(
-    model: Model, seed: int, micro_batches: int = 1
+    model: Model, seed: int, micro_batches: int = 1, is_padded: bool = False
 ) -> Callable[..., dict[str, tf.Tensor]]:
     """Return a compiled function that returns the ids of all lookups of S steps.
 
@@ -161,7 +161,15 @@ def lookup_function(
         model: Gives the lookups.
         seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
+        is_padded: Whether the result has the padding of `UniqueIds`, too, so that all steps look up
+            the same number of ids.
     """
+
+    def flat(ids: tf.Tensor | UniqueIds) -> tf.Tensor:
+        """Return the ids of one lookup, (N,)."""
+        if isinstance(ids, UniqueIds):
+            return ids.ids_N if is_padded else ids.ids_N[: ids.count]
+        return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)
     def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -171,7 +179,7 @@ def lookup_function(
             for batch in batches:
                 with tf.device(HOST):
                     for name, ids in model.lookups(batch).items():
-                        ids_by_table.setdefault(name, []).append(tf.reshape(ids, [-1]))
+                        ids_by_table.setdefault(name, []).append(flat(ids))
         with tf.device(HOST):
             return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
 

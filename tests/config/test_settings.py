@@ -247,3 +247,11 @@ def test_hot_rows_that_cannot_be(hot_rows):
 def test_steps_of_a_profile_that_no_run_has():
     with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
         settings.windows("5," + "9" * 5000)
+
+
+def test_an_earlier_default_is_allowed_where_it_has_no_effect():
+    """The flags of an older workdir have it."""
+    given = RECOMMEND | {"loss": "bpr"}
+    checks.check(settings.from_names(GIVEN | given | {"temperature": 0.15}))
+    with pytest.raises(UsageError, match="^--temperature=0.3 means nothing to --loss=bpr"):
+        checks.check(settings.from_names(GIVEN | given | {"temperature": 0.3}))

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from app.config import InputConfig
 from app.input import bags
-from app.input.bags import Packing
+from app.input.bag_packing import Bags, Packing, encode
 from app.input.features import Features
 from app.input.labelled import Examples
 
@@ -87,24 +87,28 @@ def steps_of(batches, epochs, first=0):
     """Each step of each epoch as numpy."""
     for epoch, data in batches(epochs, first):
         for step in zip(*(part.numpy() for part in data), strict=True):
-            yield epoch, bags.Bags(*step)
+            yield epoch, Bags(*step)
 
 
 def bags_of(step):
-    """The texts of a step, as their features and (label, weight) pairs."""
-    count = len(step.labels_BM)
+    """The texts of a step, as their sorted features and (label, weight) pairs."""
+    count, (unique,) = len(step.labels_BM), step.count_1
+    ids, is_real = step.ids_N[:unique], step.shares_N > 0
+    assert (np.diff(ids) > 0).all() and not step.ids_N[unique:].any()
+    assert (np.diff(step.entries_N2[:, 0]) >= 0).all() and not np.diff(
+        is_real.astype(int)
+    ).max() > 0
+    assert set(step.entries_N2[:, 0]) == {*range(unique)}
     for bag in range(count):
-        inside = step.owners_N == bag
-        ids = step.ids_N[inside].tolist()
-        if not ids:
+        inside = is_real & (step.entries_N2[:, 1] == bag)
+        if not inside.any():
             assert not step.weights_BM[bag].any() and not step.labels_BM[bag].any()
             continue
+        np.testing.assert_allclose(step.shares_N[inside], 1 / inside.sum(), rtol=1e-6)
         real = step.weights_BM[bag] > 0
         labels = step.labels_BM[bag][real].tolist()
-        yield ids, [*zip(labels, step.weights_BM[bag][real].tolist(), strict=True)]
-    padding = step.owners_N == count
-    assert not step.ids_N[padding].any()
-    assert (np.diff(step.owners_N) >= 0).all()
+        weights = step.weights_BM[bag][real].tolist()
+        yield ids[step.entries_N2[inside, 0]].tolist(), [*zip(labels, weights, strict=True)]
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
@@ -116,7 +120,7 @@ def test_every_example_comes_once_an_epoch(ngrams):
         for start, stop in zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
     ]
     expected = [
-        (features_of(text, ngrams), some)
+        (sorted(features_of(text, ngrams)), some)
         for text, some in zip(texts_of(examples), labels, strict=True)
     ]
     found = collections.defaultdict(list)
@@ -170,7 +174,9 @@ def test_long_texts_are_cut():
     longest = Features(WORDS, 2, BUCKETS).longest(30)
     _, batches = make(examples)
     found = [ids for _, step in steps_of(batches, range(1)) for ids, _ in bags_of(step)]
-    assert sorted(found) == sorted(features_of(text, 2) for text in texts_of(examples, longest))
+    assert sorted(found) == sorted(
+        sorted(features_of(text, 2)) for text in texts_of(examples, longest)
+    )
 
 
 def test_steps_are_filled():
@@ -191,3 +197,44 @@ def test_the_number_of_batches_is_about_as_expected():
     shape = bags.make_packing(examples, features, InputConfig(batch_tokens=300), all_labels=False)
     calls = len(bags.plan_epoch(features.sizes(examples.lengths_E, 300), shape, seed=1, epoch=0))
     assert abs(calls - bags.estimate_batches(examples, features, shape)) <= 1
+
+
+def test_features_are_encoded_once_in_blocks(monkeypatch):
+    monkeypatch.setattr("app.input.bag_packing._WORDS_AT_ONCE", 50)
+    examples = make_examples(longest=60)
+    for ngrams in (1, 3):
+        texts = encode(examples, features := Features(WORDS, ngrams, BUCKETS), 30)
+        expected = [features_of(t, ngrams) for t in texts_of(examples, features.longest(30))]
+        for start, size, text in zip(texts.starts_E, texts.sizes_E, expected, strict=True):
+            assert texts.ids_F[start : start + size].tolist() == text
+
+
+def test_long_ids_are_sorted_alike():
+    # With many rows an id and a text do not fit 32 bits together.
+    examples = make_examples()
+    shape = Packing(steps=2, features=30, bags=9, labels=1)
+    steps = []
+    for buckets in (BUCKETS, 2**30):
+        batches = bags.make_batches(
+            examples, Features(WORDS, 2, buckets), shape, np.ones(LABELS), InputConfig(), 7
+        )
+        steps.append([step for _, step in steps_of(batches, range(1))])
+    for short, long in zip(*steps, strict=True):
+        np.testing.assert_array_equal(short.labels_BM, long.labels_BM)
+        words = [
+            [sorted(i for i in ids if i < WORDS) for ids, _ in bags_of(s)] for s in (short, long)
+        ]
+        assert words[0] == words[1]
+
+
+def test_a_step_with_micro_batches_has_them_side_by_side():
+    examples, features = make_examples(), Features(WORDS, 1, BUCKETS)
+    found = []
+    for micro in (1, 2):
+        shape = Packing(steps=4, features=30, bags=9, labels=1, micro=micro)
+        batches = bags.make_batches(examples, features, shape, np.ones(LABELS), InputConfig(), 7)
+        found.append([data for _, data in batches(range(1), 0)])
+    for one, two in zip(*found, strict=True):
+        for whole, halves, spec in zip(one, two, shape.spec(), strict=True):
+            assert halves.shape == (2, 2 * spec.shape[0], *spec.shape[1:])
+            np.testing.assert_array_equal(whole, np.reshape(halves, whole.shape))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import tensorflow as tf
 from app.config import Config, InputConfig
 from app.config.ratings_config import RatingsConfig
 from app.errors import UsageError
+from app.input.pair_batches import count_batches, make_batches
 from app.input.ratings import Ratings
-from app.input.user_item_pairs import count_batches, filter_by_rating, make_batches, split_pairs
+from app.input.user_item_pairs import filter_by_rating, split_pairs
 
 SETTINGS = InputConfig(batch_tokens=4, steps_per_call=3)
 
@@ -156,6 +158,23 @@ def test_an_epoch_has_every_pair_once():
     ):
         assert epoch == other_epoch
         np.testing.assert_array_equal(one, other)
+
+
+def test_pairs_of_a_user_come_together():
+    rows = [(f"u{n % 3}", f"i{n}") for n in range(23)]  # 8, 8 and 7 pairs
+    given = split_pairs(ratings(rows), None, config()).train
+    orders = []
+    for _, (users, items, _, weights) in found_in(
+        make_batches(given, False, 3, SETTINGS, user_pairs=4), range(2)
+    ):
+        orders.append(list(zip(users.ravel(), items.ravel(), weights.ravel(), strict=True)))
+    for order in (orders[0] + orders[1], orders[2] + orders[3]):
+        real = [(user, item) for user, item, weight in order if weight]
+        assert sorted(real) == sorted(zip(given.users_N, given.items_N, strict=True))
+        runs = [len(list(run)) for _, run in itertools.groupby(real, lambda pair: pair[0])]
+        assert sum(size % 4 for size in runs) in (3, 3 + 4) and len(runs) <= 6
+    groups = [{frozenset(p[1] for p in o[n : n + 4]) for n in (0, 4)} for o in orders[::2]]
+    assert groups[0] != groups[1]  # drawn anew each epoch
 
 
 def test_the_rating_may_be_the_weight():

@@ -92,6 +92,13 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=4")
     answers = [json.loads(line) for line in done(tmp_path, *ask, "user7", "user0").out.splitlines()]
     assert [answer["user"] for answer in answers] == ["user7", "user0"]
+    (tmp_path / "chosen").write_text("item1\nitem5\n")
+    new = [
+        json.loads(done(tmp_path, *ask, f"--items{given}").out)
+        for given in ("=item5,item1", f"_file={tmp_path}/chosen")
+    ]
+    assert new[0] == new[1] and new[0]["user"] is None and len(new[0]["items"]) == 4
+    assert not {"item1", "item5"} & set(new[0]["items"])
     given = done(tmp_path, *ask[:2], "--include_known", "--k=99", stdin="user0\n").out
     assert len(given.splitlines()) == 1 + len((trained / "items.tsv").read_text().splitlines())
     output = tmp_path / "vectors"
@@ -115,6 +122,8 @@ def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
     assert ended.code == 2 and len(ended.out.splitlines()) == 3
     assert ended.err.splitlines()[-1].endswith("users.tsv: 'nobody'")
+    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "--items=item1,unheard")
+    assert "--items: 1 item(s) not in" in refusal(ended) and refusal(ended).endswith("'unheard'")
     ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
     assert "no run of --task=recommend there" in refusal(ended)
 

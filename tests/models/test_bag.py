@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.bags import Bags
+from app.input.bag_packing import Bags
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.one_vs_all import OneVsAll
 from app.models.bag import Bag
@@ -28,15 +28,19 @@ def on_the_cpu():
 
 def make_bags(texts, size=12, count=5):
     """A call of one step; the rest of it is padding."""
-    ids, owners = np.zeros(size, np.int32), np.full(size, count)
-    labels, weights = np.zeros((count, 1), np.int32), np.zeros((count, 1))
-    place = 0
-    for bag, (text, label) in enumerate(texts):
-        inside = slice(place, place := place + len(text))
-        ids[inside], owners[inside] = text, bag
+    ids, entries, shares = np.zeros(size), np.zeros((size, 2)), np.zeros(size)
+    labels, weights = np.zeros((count, 1)), np.zeros((count, 1))
+    unique = sorted({word for text, _ in texts for word in text})
+    ids[: len(unique)] = unique
+    pairs = sorted((unique.index(w), bag) for bag, (text, _) in enumerate(texts) for w in text)
+    entries[:, 0], entries[:, 1] = max(len(unique) - 1, 0), count - 1
+    for place, (row, bag) in enumerate(pairs):
+        entries[place], shares[place] = (row, bag), 1 / len(texts[bag][0])
+    for bag, (_, label) in enumerate(texts):
         labels[bag], weights[bag] = label, 1
-    parts = ids, owners.astype(np.int32), labels
-    return Bags(*(tf.constant(x)[None] for x in (*parts, weights.astype(np.float32))))
+    parts = ids, np.array([max(len(unique), 1)]), entries, shares, labels, weights
+    dtypes = np.int32, np.int32, np.int32, np.float32, np.int32, np.float32
+    return Bags(*(tf.constant(x.astype(d))[None] for x, d in zip(parts, dtypes, strict=True)))
 
 
 def trained(output, data, optimizer, steps=1):

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from app.input.user_item_pairs import UserItemPairs
 from app.losses.in_batch_softmax import InBatchSoftmax, log_expected
+from app.losses.sampled.samplers import Unigram
+from app.losses.sampled_items import SampledItems
 from app.losses.user_item_losses import Bpr, SquaredError
 from app.models.factorization import ItemBiased, MatrixFactorization
 from app.models.neural_filtering import Gmf, Mlp, NeuMf
@@ -19,6 +21,7 @@ from app.training.step import train_step
 from app.types import Batch, Rows
 
 USERS, ITEMS, DIM = 7, 9, 4
+COUNTS = np.arange(ITEMS, 0, -1)
 SCORERS = {
     "mf": MatrixFactorization(DIM),
     "products": ItemBiased(DIM, False, 0.5),
@@ -42,9 +45,10 @@ def on_the_cpu():
 
 
 def recommender(name, loss, row_l2=0.0):
-    expected = tf.Variable(log_expected(np.arange(ITEMS, 0, -1), len(PAIRS.users)))
+    expected = tf.Variable(log_expected(COUNTS, len(PAIRS.users)))
     losses = {
         "in_batch_softmax": InBatchSoftmax(expected, temperature=0.5),
+        "sampled_items": SampledItems(Unigram(COUNTS, 5), expected, 2, temperature=0.5),
         "bpr": Bpr(negatives=2),
         "squared_error": SquaredError(mean=0.5),
     }
@@ -115,6 +119,13 @@ def plain_loss(name, loss, model, tables):
     elif loss == "bpr":
         drawn = model.lookups(batch())["items"].numpy()[6:].reshape(2, 6)
         losses = np.log1p(np.exp(scores[PAIRS.users, drawn] - own)).mean(axis=0)
+    elif loss == "sampled_items":
+        samples = model.lookups(batch())["items"][len(PAIRS.users) :]
+        scores = scores / model.pair_loss.temperature
+        expected = 5 * COUNTS**0.75 / (COUNTS**0.75).sum()
+        others = (np.exp(scores) / expected)[:, samples.numpy()].sum(axis=1)[PAIRS.users]
+        own = scores[PAIRS.users, PAIRS.items]
+        losses = np.log(np.exp(own) + others) - own
     else:
         share = np.arange(ITEMS, 0, -1) / (ITEMS * (ITEMS + 1) / 2)
         scores = scores / model.pair_loss.temperature - np.log(1 - (1 - share) ** 6)
@@ -139,6 +150,7 @@ def plain_loss(name, loss, model, tables):
     [
         *(("mf", "squared_error"), ("mf", "bpr"), ("gmf", "bpr")),
         *((name, "in_batch_softmax") for name in ("products", "cosine", "gmf")),
+        *((name, "sampled_items") for name in ("products", "cosine", "gmf")),
         *(("mlp", "bpr"), ("neumf", "bpr"), ("neumf", "squared_error")),
     ],
 )
@@ -172,9 +184,11 @@ def test_every_pair_scores_as_in_a_matrix_of_all(name):
     np.testing.assert_allclose(pairs, np.diag(expected), 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "bpr", "in_batch_softmax"])
+@pytest.mark.parametrize("loss", ["squared_error", "bpr", "in_batch_softmax", "sampled_items"])
 def test_a_row_of_padding_alone_stays_as_it_is(loss):
-    model = recommender("cosine" if loss == "in_batch_softmax" else "mf", loss, row_l2=0.1)
+    model = recommender(
+        "cosine" if loss in ("in_batch_softmax", "sampled_items") else "mf", loss, row_l2=0.1
+    )
     tables = {
         name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=lazy_adam().slots)
         for name, spec in model.tables().items()

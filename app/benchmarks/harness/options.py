@@ -229,7 +229,7 @@ class ClassifyOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class RecommendOptions(Options):
-    """Items for users, beside implicit."""
+    """Items for users, beside implicit, EASE and cosines of items."""
 
     corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.", path=True)
     heldout: str = setting("", "Pairs to score on.", path=True)
@@ -238,6 +238,9 @@ class RecommendOptions(Options):
         10.0,
         "The confidence of ALS in a pair. Its default of 1 scores badly; Hu et al. 2008 use 40.",
         bounds=(0, 1e6),
+    )
+    regularization: float = setting(
+        250.0, "The L2 penalty of EASE, a number of users.", bounds=(1e-3, 1e9)
     )
     top: str = _numbers("10,20", "Comma-separated lengths k of the scored lists.", required=True)
     peers: str = _peers("als,bpr")

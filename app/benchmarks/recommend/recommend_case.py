@@ -1,8 +1,10 @@
-"""Compare app.train --task=recommend with implicit's ALS and BPR on the same pairs.
+"""Compare app.train --task=recommend with implicit's ALS and BPR, EASE and cosines of items.
 
 Every run is a process of its own, one at a time. Lexrow reads the files; implicit gets the same
 pairs as arrays, which is not timed. Each side trains with its own settings, but for the columns and
-the confidence of ALS (--alpha), and saves the vectors of users and items. The figures of a side:
+the confidence of ALS (--alpha), and saves the vectors of users and items. EASE and cosines of items
+have a matrix of items and items instead, and save the lists of all users (see `closed_form`). The
+figures of a side:
 
 - recall, NDCG, hit rate, MRR and coverage over all items but the training items of a user,
   by `app.tasks.recommend.ranking_metrics` from the saved vectors;
@@ -54,6 +56,8 @@ class Job(NamedTuple):
         data: The pairs to train on and to score.
         dim: Columns of a vector.
         alpha: The confidence of ALS in a pair.
+        regularization: The L2 penalty of EASE.
+        k: The length of the longest list.
         seed: The seed of the side.
         train_flags: Further flags of app.train.
     """
@@ -62,6 +66,8 @@ class Job(NamedTuple):
     data: Data
     dim: int
     alpha: float
+    regularization: float
+    k: int
     seed: int
     train_flags: list[str]
 
@@ -92,7 +98,8 @@ def run(options: RecommendOptions) -> Result:
             """Train a side with seed `repeat + 1`, and return its figures with the metrics."""
             folder = Path(options.keep or scratch) / f"{side}-{repeat + 1}"
             folder.mkdir(exist_ok=True)
-            job = Job(folder, data, options.dim, options.alpha, repeat + 1, train_flags)
+            strengths = options.alpha, options.regularization
+            job = Job(folder, data, options.dim, *strengths, max(tops), repeat + 1, train_flags)
             values = SIDES[side](job)
             above = values["peak_bytes"] - bare[side].peak_bytes
             speed = values.pop("pairs") / values["train_seconds"]
@@ -193,9 +200,33 @@ def _implicit(model: str, job: Job, **settings: Any) -> dict[str, Any]:
     return values | {"total_seconds": usage.seconds, "peak_bytes": usage.peak_bytes}
 
 
+def _closed_form(model: str, job: Job) -> dict[str, Any]:
+    """Solve for a model of items and items in its own process, which saves the lists of all users.
+
+    Returns the figures that `_lexrow` returns; the end-to-end time includes the ranking.
+    """
+    spec = {
+        "model": model,
+        "pairs": str(job.data.arrays),
+        "regularization": job.regularization,
+        "k": job.k,
+        "folder": str(job.folder),
+    }
+    log = job.folder / "train.log"
+    values, usage = programs.run(model, "recommend.closed_form", spec, log)
+    return values | {"total_seconds": usage.seconds, "peak_bytes": usage.peak_bytes}
+
+
 SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {
     OURS: _lexrow,
     "als": lambda job: _implicit("als", job, alpha=job.alpha),
     "bpr": lambda job: _implicit("bpr", job),
+    "ease": lambda job: _closed_form("ease", job),
+    "cosine": lambda job: _closed_form("cosine", job),
 }
-_PEERS = {"als": Peer("implicit", "implicit"), "bpr": Peer("implicit", "implicit")}
+_PEERS = {
+    "als": Peer("implicit", "implicit"),
+    "bpr": Peer("implicit", "implicit"),
+    "ease": Peer("scipy", "scipy"),
+    "cosine": Peer("scipy", "scipy"),
+}

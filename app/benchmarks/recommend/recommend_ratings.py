@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -62,16 +62,37 @@ def read(train: str, heldout: str, arrays: Path) -> Data:
     return Data(",".join(sources), split, known, arrays)
 
 
+class _SavedLists:
+    """Lists of items that a peer has ranked, in place of a `Ranker`.
+
+    Args:
+        ids_UK: The best items of all users, -1 where there are fewer.
+        items: The number of all items.
+    """
+
+    def __init__(self, ids_UK: np.ndarray, items: int):
+        self._ids_UK, self.k, self.items = ids_UK, ids_UK.shape[1], items
+
+    def blocks(
+        self, users_N: np.ndarray, known: KnownItems | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield the lists of all users at once; see `Ranker.blocks`. There are no scores."""
+        yield users_N, self._ids_UK[users_N], np.zeros((len(users_N), self.k), np.float32)
+
+
 def score(folder: Path, data: Data, tops: Sequence[int]) -> dict[str, float]:
-    """Return the metrics of saved vectors, whose inner products rank the items.
+    """Return the metrics of saved vectors, whose inner products rank the items, or of saved lists.
 
     The names are like recall@10. Items that a user has in training are not ranked for the user.
 
     Args:
-        folder: The folder with users.npy and items.npy.
+        folder: The folder with users.npy and items.npy, or with ids.npy.
         data: The pairs.
         tops: The lengths of the lists.
     """
+    if (folder / "ids.npy").exists():
+        lists: Any = _SavedLists(np.load(folder / "ids.npy"), len(data.split.items.tokens))
+        return ranking_metrics.score(lists, data.split.known, data.heldout, tops)
     matrices = {name: np.load(folder / f"{name}.npy") for name in ("users", "items")}
     users, items = matrices.values()
     inner = MatrixFactorization(users.shape[1], biased=False)

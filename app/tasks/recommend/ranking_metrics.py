@@ -70,17 +70,43 @@ class Ranker:
             Users (M,), their items (M, k) int32, and the scores (M, k) float32, the mean rating
             included. M differs.
         """
-        kernels = self._kernels()
-        items_VE = self._encode_rows("items", self.items, self._model.scorer.encode_items, kernels)
+        yield from self._rank(users_N, self._tables["users"].gather, known)
+
+    def rows_blocks(
+        self, rows_ND: np.ndarray, known: KnownItems | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield the best items for given rows of users; see `blocks`.
+
+        Args:
+            rows_ND: Rows of users, float32, which need not be in the table.
+            known: Items to leave out for each row, or None.
+
+        Yields:
+            The numbers of the rows (M,), then as `blocks`.
+        """
+        numbers_N = np.arange(len(rows_ND), dtype=np.int32)
+        yield from self._rank(numbers_N, lambda numbers: tf.gather(rows_ND, numbers), known)
+
+    def _rank(
+        self, users_N: np.ndarray, gather: Callable, known: KnownItems | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield what `blocks` yields, for users whose rows the function `gather` returns."""
+        kernels, items_VE = self.item_codes()
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             missing = self._users - len(users_M)
-            rows_MD = self._tables["users"].gather(tf.constant(np.pad(users_M, (0, missing))))
+            rows_MD = gather(tf.constant(np.pad(users_M, (0, missing))))
             excluded_N2 = _known_positions(users_M, known)
             scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, tf.constant(excluded_N2))
             scores_MK = scores_MK[: len(users_M)].numpy()
             ids_MK = ids_MK[: len(users_M)].numpy()
             yield users_M, np.where(np.isneginf(scores_MK), -1, ids_MK), scores_MK
+
+    def item_codes(self) -> tuple[Kernels, tf.Tensor]:
+        """Return the weights of the scorer's layers by name, and the codes of all items (V, E)."""
+        kernels = self._kernels()
+        code = self._model.scorer.encode_items
+        return kernels, self._encode_rows("items", self.items, code, kernels)
 
     def ratings(self, users_N: np.ndarray, items_N: np.ndarray) -> np.ndarray:
         """Return the score of each pair, (N,) float32, with the mean rating added.

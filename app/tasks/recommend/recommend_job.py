@@ -11,25 +11,27 @@ import tensorflow as tf
 
 from ... import __name__ as PACKAGE
 from ...build import placing, storage
+from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...config import Config, CorpusConfig
 from ...errors import UsageError
+from ...input.pair_batches import count_batches, make_batches
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import (
     KnownItems,
+    Split,
     UserItemPairs,
-    count_batches,
     filter_by_rating,
     group_by_user,
-    make_batches,
     select_scorable,
 )
 from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from .. import recorded_corpus
-from . import ranking_metrics, recommend_data
+from . import ranking_metrics, recommend_data, spectral_start
 from .ranking_metrics import Ranker
 from .recommend_model import CORPUS_SHAPE, load_recommender, make_model, parse_top
+from .spectral_start import SpectralStart, spectral_vectors
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
@@ -55,14 +57,20 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
-    model = make_model(config, split.users, split.items, mean)
-    batches = make_batches(train, config.ratings.weighted, config.run.seed, config.input)
+    start = _make_start(config, split, workdir)
+    model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
+    weighted, user_pairs = config.ratings.weighted, model.pair_loss.user_pairs
+    batches = make_batches(train, weighted, config.run.seed, config.input, user_pairs)
     size = [config.input.micro_tokens]
     spec = UserItemPairs(
         *(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2)
     )
-    pairs_memory = recommend_data.memory_item(train, heldout)
-    placed = placing.place_tables(model, batches, spec, config, workdir, others=[pairs_memory])
+    others = [recommend_data.memory_item(train, heldout)]
+    if start and model.start:
+        others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
+    placed = placing.place_tables(model, batches, spec, config, workdir, others=others)
+    if start and model.start and not config.run.plan_only:
+        start.vectors()
     data = TrainingData(
         batches=batches,
         expected_batches=count_batches(len(train.users_N), config.input),
@@ -71,6 +79,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         unit="pairs",
         batch_unit="pairs",
         depends_on_micro_batches=False,
+        digest=start.digest if start else 0,
+        start_seconds=start.seconds if start else 0.0,
         summary=recommend_data.about(split, sources),
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
@@ -84,6 +94,25 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         )
     finish = functools.partial(_closing, model.scorer.inner)
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
+
+
+def _make_start(config: Config, split: Split, workdir: Workdir) -> SpectralStart | None:
+    """Return the vectors to start from, not yet computed; None if the run starts at random.
+
+    A resumed run needs none, unless a dynamic table gives rows to ids that are still to come.
+    """
+    is_resumed = bool(checkpoint.list_checkpoints(workdir.checkpoints))
+    if config.ratings.start != "spectral" or (is_resumed and config.table.table != "dynamic"):
+        return None
+    return SpectralStart(
+        lambda: spectral_vectors(
+            split.train,
+            (len(split.users.tokens), len(split.items.tokens)),
+            config.ratings.weighted,
+            config.model.dim,
+            config.run.seed,
+        )
+    )
 
 
 def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:

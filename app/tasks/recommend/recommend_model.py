@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from ... import __name__ as PACKAGE
 from ...build import outputs, storage
@@ -87,7 +88,11 @@ def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
 
 
 def make_model(
-    config: Config, users: Vocabulary, items: Vocabulary, mean: float | None
+    config: Config,
+    users: Vocabulary,
+    items: Vocabulary,
+    mean: float | None,
+    start: Mapping[str, Callable[[], tf.Tensor]] = {},
 ) -> Recommender:
     """Return the model of the configuration, without tables.
 
@@ -96,16 +101,17 @@ def make_model(
         users: Names of the user ids.
         items: Names of the item ids, with their counts.
         mean: The mean rating; None if the pairs have no ratings.
+        start: See `Recommender`.
 
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
     loss = outputs.PAIR_LOSSES[config.model.loss](config, items.counts, mean)
     scorer = _make_scorer(config, loss)
-    if loss.is_in_batch and not scorer.inner:
+    if loss.is_softmax and not scorer.inner:
         raise UsageError(
             f"--model={config.model.model} scores each pair by its layers, which is too much for "
-            "all pairs of a batch; give --loss=bpr, or --model=mf or gmf"
+            f"--loss={config.model.loss}; give --loss=bpr, or --model=mf or gmf"
         )
     return Recommender(
         users=len(users.tokens),
@@ -114,18 +120,19 @@ def make_model(
         pair_loss=loss,
         seed=config.run.seed,
         row_l2=config.ratings.row_l2,
+        start=start if loss.is_softmax else {},
     )
 
 
 def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
     """Return the scorer of --model.
 
-    `mf` has biases of users and items. With a loss over the batch it has biases of items only, each
+    `mf` has biases of users and items. With a softmax over items it has biases of items only, each
     times the temperature of the loss, and with --cosine it scores by the cosine of user and item.
     The loss and --cosine do not change the other scorers.
     """
     dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
-    if loss.is_in_batch:
+    if loss.is_softmax:
         mf = ItemBiased(dim, config.ratings.cosine, loss.temperature)
     mlp = Mlp(dim, tuple(numbers(config.ratings.layers)))
     scorers = {"mf": mf, "gmf": Gmf(dim), "mlp": mlp, "neumf": NeuMf(Gmf(dim), mlp)}

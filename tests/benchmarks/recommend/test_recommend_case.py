@@ -99,7 +99,9 @@ def test_what_cannot_be_is_refused_before_any_work(files, jobs, options, message
 
 def job(files, tmp_path):
     data = recommend_ratings.read(files["corpus"], files["heldout"], tmp_path / "pairs.npz")
-    return recommend_case.Job(tmp_path, data, dim=4, alpha=10.0, seed=1, train_flags=[])
+    return recommend_case.Job(
+        tmp_path, data, dim=4, alpha=10.0, regularization=250.0, k=5, seed=1, train_flags=[]
+    )
 
 
 def check(values, given):

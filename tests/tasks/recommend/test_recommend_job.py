@@ -67,13 +67,15 @@ def blocks():
 @pytest.mark.parametrize(
     "values",
     [
-        {"loss": "in_batch_softmax", "learning_rate": 0.05},
+        {"loss": "in_batch_softmax", "learning_rate": 0.05, "start": "random"},
+        {"loss": "sampled_items", "learning_rate": 0.05, "start": "random"},
+        {"loss": "sampled_items", "epochs": 1},
         {"loss": "bpr", "pair_negatives": 2},
         {"loss": "bpr", "model": "neumf", "layers": "16,8", "learning_rate": 0.05},
     ],
 )
 def test_blocks_are_found(tmp_path, values):
-    found = trained(config_of(tmp_path, blocks(), epochs=25, **values))
+    found = trained(config_of(tmp_path, blocks(), **{"epochs": 25} | values))
     assert found["recall@9"] == 1 and found["ndcg@9"] > 0.99, found
 
 

@@ -1,0 +1,125 @@
+"""The softmax of an item against samples of all items, for recommenders."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from ..tables.row_reads import sum_rows
+from ..types import HOST
+from .sampled.samplers import Unigram
+from .user_item_losses import UserItemBatch, UserItemLoss
+
+# Users are padded to a multiple of this number: oneDNN prepares a kernel for each new shape.
+_USERS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledItems(UserItemLoss):
+    """The sum of -log P of each pair's item, P being a softmax over all items, which is estimated.
+
+    The sum over all items is estimated by the pair's item and K samples, which all pairs of the
+    batch share. Each sample is divided by how often it is expected (Bengio & Senecal 2008). The
+    samples are scored once for each user of the batch, and not for each pair. So pairs of the same
+    user cost little if they are in the same batch.
+
+    Attributes:
+        sampler: The distribution of the samples.
+        initial_biases_V: The logarithm of the number of pairs of each item. The biases of items, if
+            there are any, start at it, so that the shares of items need not be learned.
+        user_pairs: The number of pairs of a user that come together in a batch.
+        temperature: The number by which scores are divided.
+        dtype: The dtype of the products with the samples.
+    """
+
+    sampler: Unigram
+    initial_biases_V: tf.Variable
+    user_pairs: int = 1
+    temperature: float = 1.0
+    dtype: tf.DType = tf.float32
+    is_softmax = True
+
+    def draw(self, pairs: int, items: int, seed: tf.Tensor) -> tf.Tensor:
+        """Return the K samples of the batch, (K,) int32."""
+        return self.sampler.draw(seed)
+
+    def loss(self, batch: UserItemBatch) -> tf.Tensor:
+        """Return the sum of the losses of all pairs, a float32 scalar."""
+        _, positions_N, ids_U = batch.items
+        pairs = batch.weights_B.shape[0]
+        with tf.device(HOST):
+            samples_K = tf.gather(ids_U, positions_N[pairs:])
+        return sampled_items_softmax(
+            batch.users_UE / self.temperature,
+            batch.encode(batch.items.values_UD),
+            batch.user_positions_B,
+            positions_N,
+            self.sampler.log_expected(samples_K),
+            batch.weights_B,
+            self.dtype,
+        )
+
+
+def sampled_items_softmax(
+    users_UE: tf.Tensor,
+    items_CE: tf.Tensor,
+    user_positions_B: tf.Tensor,
+    item_positions_N: tf.Tensor,
+    log_expected_K: tf.Tensor,
+    weights_B: tf.Tensor,
+    dtype: tf.DType = tf.float32,
+) -> tf.Tensor:
+    """Return the sum of -log P of each pair's item (see `SampledItems`), a float32 scalar.
+
+    Memory holds U x K numbers twice. The gradient is a formula of its own, as products of samples
+    are scored and differentiated by user.
+
+    Args:
+        users_UE: The codes of the unique users, float32.
+        items_CE: The codes of the unique items of pairs and samples, float32.
+        user_positions_B: The index of each pair's user in `users_UE`, int32.
+        item_positions_N: The index in `items_CE` of each of the B pairs' items, and then of each of
+            the K samples, int32.
+        log_expected_K: The logarithm of how often each sample is expected, float32.
+        weights_B: The weights of the pairs, float32.
+        dtype: The dtype of the products with the samples.
+    """
+    pairs, samples = weights_B.shape[0], log_expected_K.shape[0]
+
+    @tf.custom_gradient
+    def loss(users_UE: tf.Tensor, items_CE: tf.Tensor):
+        """Return the sum, with gradients by the users and by the items."""
+        count, columns = tf.shape(users_UE)[0], users_UE.shape[1]
+        missing = tf.math.floormod(-count, _USERS)
+        users_ME = tf.pad(users_UE, [[0, missing], [0, 0]])
+        items_NE = tf.gather(items_CE, item_positions_N)
+        items_BE = tf.ensure_shape(items_NE[:pairs], (pairs, columns))
+        samples_KE = tf.cast(tf.ensure_shape(items_NE[pairs:], (samples, columns)), dtype)
+        scores_MK = tf.matmul(tf.cast(users_ME, dtype), samples_KE, transpose_b=True)
+        scores_MK = tf.cast(scores_MK, tf.float32) - log_expected_K
+        log_sum_M1 = tf.reduce_logsumexp(scores_MK, axis=1, keepdims=True)
+        users_BE = tf.gather(users_UE, user_positions_B)
+        own_B = tf.reduce_sum(users_BE * items_BE, axis=1)
+        margin_B = own_B - tf.gather(log_sum_M1[:, 0], user_positions_B)
+        value = tf.reduce_sum(weights_B * tf.nn.softplus(-margin_B))
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            slope_B = upstream * weights_B * tf.sigmoid(-margin_B)
+            slope_M = tf.math.unsorted_segment_sum(slope_B, user_positions_B, count + missing)
+            by_score_MK = slope_M[:, tf.newaxis] * tf.exp(scores_MK - log_sum_M1)
+            by_score_MK = tf.cast(by_score_MK, dtype)
+            by_user_ME = tf.cast(tf.matmul(by_score_MK, samples_KE), tf.float32)
+            by_sample_KE = tf.matmul(by_score_MK, tf.cast(users_ME, dtype), transpose_a=True)
+            slope_B1 = slope_B[:, tf.newaxis]
+            by_item_NE = tf.concat(
+                [-slope_B1 * users_BE, tf.cast(by_sample_KE, tf.float32)], axis=0
+            )
+            return (
+                by_user_ME[:count] - sum_rows(slope_B1 * items_BE, user_positions_B, count),
+                sum_rows(by_item_NE, item_positions_N, tf.shape(items_CE)[0]),
+            )
+
+        return value, gradient
+
+    return loss(users_UE, items_CE)

@@ -1,0 +1,119 @@
+"""Solve for the rows of users who were not in training, by their items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import UsageError
+from ...input.user_item_pairs import KnownItems
+from ...models.recommender import Recommender
+from ...tables.base import Table
+from ...text.vocabulary import Vocabulary
+from .ranking_metrics import Ranker
+
+_SCORES = 1 << 24  # scores that are computed at a time: 64 MB, and twice that for gradients
+# Steps of Adam, whose rate falls from a share of the length of a row to 0. With them 1,500 users of
+# Gowalla have the recall of their trained rows (data/benchmarks/README.md).
+_STEPS, _RATE = 100, 0.1
+_BETA_1, _BETA_2, _TINY = 0.9, 0.9, 1e-12  # a small beta_2 follows gradients that shrink
+_SHOWN = 5  # of the items that are not known
+_USERS = 1000  # trained users whose rows tell how long a row is
+
+
+def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -> KnownItems:
+    """Return the items that a new user names, as those of a single user.
+
+    Args:
+        names: Names of items.
+        items: Names of the item ids.
+        flag: The flag that names them, for messages.
+        path: The file of all names, for messages.
+
+    Raises:
+        UsageError: There is no name, a name comes twice, or an item is not known.
+    """
+    if not names:
+        raise UsageError(f"{flag} names no item; give some that the user chose, as --items=A,B")
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise UsageError(f"{flag} names {twice!r} twice; give each item once")
+    ids = {token: number for number, token in enumerate(items.tokens)}
+    unknown = [name for name in names if name not in ids]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:_SHOWN])) + ", …" * (len(unknown) > _SHOWN)
+        raise UsageError(f"{flag}: {len(unknown)} item(s) not in {path}: {shown}")
+    items_N = np.sort(np.array([ids[name] for name in names], np.int32))
+    return KnownItems(np.array([0, len(items_N)]), items_N)
+
+
+def solve_rows(
+    model: Recommender, tables: Mapping[str, Table], ranker: Ranker, chosen: KnownItems
+) -> np.ndarray:
+    """Return rows for new users, with all other rows as they are, (M, D) float32.
+
+    A row minimizes the mean of -log P of the user's items, P being the softmax of the scores of all
+    items. Training minimizes an estimate of this sum, or (`bpr`) another loss of ranks. The items
+    are all scored, so nothing is drawn, and the same items give the same row.
+
+    Args:
+        model: The recommender.
+        tables: Its tables by name.
+        ranker: Ranks the items of the model.
+        chosen: The items of each new user, at least one.
+
+    Raises:
+        UsageError: The scores predict ratings, so they do not say which items are chosen.
+    """
+    if model.pair_loss.predicts_ratings:
+        raise UsageError(
+            "--items: this model predicts ratings, and ratings of new users are not known; train "
+            "with --loss=sampled_items, in_batch_softmax or bpr"
+        )
+    scorer, (kernels, items_VE) = model.scorer, ranker.item_codes()
+    columns = scorer.columns[0]
+    sample = tables["users"].gather(tf.range(min(_USERS, model.users)))
+    length = tf.reduce_mean(tf.norm(sample, axis=1))
+
+    def gradient(rows_MD: tf.Tensor, pairs_N2: tf.Tensor, weights_N: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of the loss of pairs (row, item) by the rows, (M, D)."""
+        with tf.GradientTape() as tape:
+            tape.watch(rows_MD)
+            scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
+            log_p_MV = tf.nn.log_softmax(scores_MV / model.pair_loss.temperature)
+            loss = -tf.reduce_sum(weights_N * tf.gather_nd(log_p_MV, pairs_N2))
+        return tf.convert_to_tensor(tape.gradient(loss, rows_MD))
+
+    def solve(items_N: tf.Tensor, owners_N: tf.Tensor, counts_M: tf.Tensor) -> tf.Tensor:
+        """Return rows (M, D) for the items of M users; each item has an owner."""
+        rows_ND = tables["items"].gather(items_N)[:, :columns]
+        rows_ND = tf.pad(rows_ND, [[0, 0], [0, columns - rows_ND.shape[1]]])
+        start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, len(counts_M))
+        rows_MD = length * tf.math.l2_normalize(start_MD, axis=1)
+        first_MD, second_MD = tf.zeros_like(rows_MD), tf.zeros_like(rows_MD)
+        pairs_N2 = tf.stack([owners_N, items_N], axis=1)
+        weights_N = tf.gather(1 / counts_M, owners_N)
+        for step in range(1, _STEPS + 1):
+            gradient_MD = gradient(rows_MD, pairs_N2, weights_N)
+            first_MD += (1 - _BETA_1) * (gradient_MD - first_MD)
+            second_MD += (1 - _BETA_2) * (gradient_MD**2 - second_MD)
+            bias = np.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
+            rate = length * (_RATE * bias * (1 - (step - 1) / _STEPS))
+            rows_MD -= rate * first_MD / (tf.sqrt(second_MD) + _TINY)
+        return rows_MD
+
+    block, parts = max(1, _SCORES // model.items), []
+    for start in range(0, len(chosen.starts_U) - 1, block):
+        starts_M = chosen.starts_U[start : start + block + 1]
+        counts_M = np.diff(starts_M)
+        parts.append(
+            solve(
+                tf.constant(chosen.items_N[starts_M[0] : starts_M[-1]], tf.int32),
+                tf.constant(np.repeat(np.arange(len(counts_M)), counts_M), tf.int32),
+                tf.constant(counts_M, tf.float32),
+            ).numpy()
+        )
+    return np.concatenate(parts)

@@ -1,0 +1,158 @@
+"""Compute vectors of users and items to start from: singular vectors of the matrix of pairs."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from ...input.ratings import Ratings
+from ...training import memory_plan
+from ...types import HOST
+
+# Further columns of the search, and rounds of it (Halko, Martinsson & Tropp 2011, section 4.5: five
+# or ten columns, and one or two rounds; a round takes 0.2 s for 810,000 pairs).
+_MORE_COLUMNS = 16
+_ROUNDS = 3
+_COPIES = 3  # of the vectors of the search that are in memory at once
+# The smallest share of the largest singular value that is told from 0.
+_LEAST = 1e-3
+
+
+class SpectralStart:
+    """The vectors of `spectral_vectors`, computed when they are first needed.
+
+    So memory is planned before it is used.
+
+    Args:
+        compute: Returns the vectors of users and items.
+
+    Attributes:
+        seconds: The time that the vectors took; 0 as long as they are not computed.
+        digest: A checksum of the vectors. Processors of different kinds may round differently.
+    """
+
+    def __init__(self, compute: Callable[[], tuple[np.ndarray, np.ndarray]]):
+        self._compute = compute
+        self._vectors: dict[str, tf.Tensor] = {}
+        self.seconds, self.digest = 0.0, 0
+
+    def vectors(self) -> dict[str, tf.Tensor]:
+        """Return the vectors of the tables `users` and `items`, by name."""
+        if not self._vectors:
+            began = time.perf_counter()
+            users_UK, items_VK = self._compute()
+            self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))
+            with tf.device(HOST):
+                self._vectors = {"users": tf.constant(users_UK), "items": tf.constant(items_VK)}
+            self.seconds = time.perf_counter() - began
+        return self._vectors
+
+    def initial(self) -> dict[str, Callable[[], tf.Tensor]]:
+        """Return for each table a function that returns its vectors, by name."""
+        return {
+            "users": lambda: self.vectors()["users"],
+            "items": lambda: self.vectors()["items"],
+        }
+
+
+def spectral_vectors(
+    pairs: Ratings, shape: tuple[int, int], weighted: bool, columns: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors of users and items whose inner products approximate the matrix of pairs.
+
+    The matrix has the weight of each pair, divided by the roots of the sums of weights of its user
+    and of its item. Its largest singular vectors are found by randomized subspace iteration (Halko,
+    Martinsson & Tropp 2011, algorithm 4.4), in time and memory linear in pairs, users and items.
+
+    Args:
+        pairs: The training pairs. Each user and item has a pair.
+        shape: The number of users U and of items V.
+        weighted: Whether the weight of a pair is its rating; else it is 1.
+        columns: The number of columns of a vector, D.
+        seed: The seed of the run.
+
+    Returns:
+        The vectors of users (U, K) and of items (V, K), float32, with K = min(D, U, V). Their
+        length is 1.
+    """
+    users_N, items_N = pairs.users_N, pairs.items_N
+    weights_N = pairs.ratings_N if weighted else np.ones(len(users_N), np.float32)
+    sums_U = np.bincount(users_N, weights_N, shape[0])
+    sums_V = np.bincount(items_N, weights_N, shape[1])
+    shares_N = (weights_N / np.sqrt(sums_U[users_N] * sums_V[items_N])).astype(np.float32)
+    by_user = _sum_function(items_N, users_N, shares_N, shape[0])
+    by_item = _sum_function(users_N, items_N, shares_N, shape[1])
+    width = min(columns + _MORE_COLUMNS, *shape)
+    basis_VM = np.random.default_rng(seed).standard_normal((shape[1], width), np.float32)
+    for _ in range(_ROUNDS):
+        basis_VM = _orthonormal(by_item(_orthonormal(by_user(basis_VM))))
+    images_UM = by_user(basis_VM)
+    squares_M, rotation_MM = np.linalg.eigh((images_UM.T @ images_UM).astype(np.float64))
+    largest = slice(None, -min(columns, width) - 1, -1)  # eigenvalues ascend
+    values_K = np.sqrt(np.maximum(squares_M[largest], squares_M[-1] * _LEAST**2))
+    rotation_MK = rotation_MM[:, largest]
+    users_UK = images_UM @ (rotation_MK / np.sqrt(values_K)).astype(np.float32)
+    items_VK = basis_VM @ (rotation_MK * np.sqrt(values_K)).astype(np.float32)
+    return _normalized(users_UK), _normalized(items_VK)
+
+
+def memory_item(users: int, items: int, columns: int) -> memory_plan.Item:
+    """Return the host memory that the search for the vectors takes.
+
+    Args:
+        users: The number of users.
+        items: The number of items.
+        columns: The number of columns of a vector.
+    """
+    count = _COPIES * 4 * (users + items) * (columns + _MORE_COLUMNS)
+    return memory_plan.Item("vectors to start from", "", memory_plan.HOST, count)
+
+
+def _sum_function(
+    from_N: np.ndarray, to_N: np.ndarray, shares_N: np.ndarray, count: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from rows (M, K) to sums (count, K) of shares of these, float32.
+
+    Args:
+        from_N: The row of each pair.
+        to_N: The sum that each pair is in.
+        shares_N: The factor of each pair's row.
+        count: The number of sums.
+    """
+
+    # XLA makes one loop of this, 4 times as fast as tf.sparse.sparse_dense_matmul.
+    @tf.function(autograph=False, jit_compile=True)
+    def sums(rows_MK, from_N, to_N, shares_N):
+        """Return the sums (count, K)."""
+        return tf.math.unsorted_segment_sum(
+            tf.gather(rows_MK, from_N) * shares_N[:, tf.newaxis], to_N, count
+        )
+
+    with tf.device(HOST):
+        arguments = [tf.constant(array) for array in (from_N, to_N, shares_N)]
+
+    def call(rows_MK: np.ndarray) -> np.ndarray:
+        """Return the sums (count, K)."""
+        with tf.device(HOST):
+            return sums(tf.constant(rows_MK), *arguments).numpy()
+
+    return call
+
+
+def _orthonormal(vectors_NK: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the columns, (N, K); columns of zeros where they depend."""
+    squares_K, rotation_KK = np.linalg.eigh((vectors_NK.T @ vectors_NK).astype(np.float64))
+    is_kept_K = squares_K > squares_K[-1] * _LEAST**2
+    scale_K = np.where(is_kept_K, 1 / np.sqrt(np.where(is_kept_K, squares_K, 1)), 0)
+    return vectors_NK @ (rotation_KK * scale_K).astype(np.float32)
+
+
+def _normalized(vectors_NK: np.ndarray) -> np.ndarray:
+    """Return the vectors scaled to length 1; zeros are replaced by equal numbers."""
+    lengths_N1 = np.linalg.norm(vectors_NK, axis=1, keepdims=True)
+    equal = np.float32(vectors_NK.shape[1] ** -0.5)
+    return np.where(lengths_N1 > 0, vectors_NK / np.where(lengths_N1 > 0, lengths_N1, 1), equal)
