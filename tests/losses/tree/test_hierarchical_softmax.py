@@ -24,7 +24,7 @@ COUNTS = {
     "two": np.array([1, 1]),
     "three": np.array([7, 1, 0]),
 }
-# How many depths are scored with every vector of a group, and how many numbers are gathered at once.
+# How many depths are scored with every vector of a group, and how many numbers are gathered.
 WAYS = {"at once": (7, 1 << 20), "all shared": (40, 1 << 20), "deep": (2, 1 << 20), "tiles": (2, 1)}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 every_tree = pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
