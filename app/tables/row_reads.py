@@ -132,18 +132,23 @@ def _sum_parts(
         count: The number of unique ids, U.
     """
     if all(values_ND.shape.is_fully_defined() for values_ND in parts):
-        return _sum_static(list(parts), list(inverses))[:count]
+        return _sum_static(*parts, *inverses)[:count]
     values_ND = tf.concat([tf.cast(values_ND, tf.float32) for values_ND in parts], axis=0)
     return tf.math.unsorted_segment_sum(values_ND, tf.concat(inverses, axis=0), count)
 
 
 @tf.function(autograph=False, jit_compile=True)
-def _sum_static(parts: list[tf.Tensor], inverses: list[tf.Tensor]) -> tf.Tensor:
+def _sum_static(*parts_and_inverses: tf.Tensor) -> tf.Tensor:
     """Return the sum of the values of each unique id, (N, D): zeros follow the U sums.
 
     XLA's loop takes 20 ns for a row of 100 columns, tf.math.unsorted_segment_sum 130 ns on a CPU.
     XLA compiles for static shapes, so the caller cuts the result to U rows.
+
+    Args:
+        *parts_and_inverses: The parts, then the inverse of each part (see `_sum_parts`).
     """
+    half = len(parts_and_inverses) // 2
+    parts, inverses = parts_and_inverses[:half], parts_and_inverses[half:]
     sums_ND = tf.zeros((sum(values_ND.shape[0] for values_ND in parts), parts[0].shape[1]))
     for values_ND, inverse_N in zip(parts, inverses, strict=True):  # a loop each, in place
         values_ND = tf.cast(values_ND, tf.float32)

@@ -19,9 +19,9 @@ SCALED = {("All", "If"), ("Equal", "If")}
 # Keras looks for numbers that are not finite in gradients of whole tables, for which TensorFlow has
 # no kernel; `app.keras.LossScaleOptimizer` looks at rows, and a warning says so for large tables.
 WHOLE = ("TensorScatterUpdate", ("bool", "int32", "bool", "bool"))
-# Under a mask, which words of a group of the tree are real, and what flows back to each.
-WEIGHTS = {("OnesLike", "StridedSlice")}
-BACK = {("StridedSlice", "StridedSlice"), ("TensorListConcatV2", "ConcatV2")}
+# Under a mask, which words of the tree are real, how many they are, and the loss of each.
+WEIGHTS = {("OnesLike", "Reshape")}
+BACK = {("StridedSlice", "Reshape"), ("If", "Reshape")}
 SEED = ("Mul", "StatelessRandomGetKeyCounter")  # Keras keeps its seed on the device
 # The shape of the gradient of words that a mask chooses.
 CHOSEN = ("DynamicStitch", "Reshape")
