@@ -27,7 +27,8 @@ def batch(items, ratings=WEIGHTS):
     """Pairs whose score is the one number of the item's row."""
     rows = Rows(items[:, tf.newaxis], tf.range(len(items)))
     return UserItemBatch(
-        *(tf.ones((6, 1)), rows, tf.constant(ratings), tf.constant(WEIGHTS)),
+        *(tf.ones((6, 1)), tf.ones((1, 1)), tf.zeros(6, tf.int32), rows),
+        *(tf.constant(ratings), tf.constant(WEIGHTS)),
         encode=lambda rows_ND: rows_ND,
         score=lambda users_NE, items_NE: tf.reduce_sum(users_NE * items_NE, axis=1),
     )
