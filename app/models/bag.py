@@ -66,8 +66,9 @@ class Bag:
 def mean(rows_UD: tf.Tensor, bags: Bags) -> tf.Tensor:
     """Return the mean of the rows of each text's features, (B, D) float32; 0 without features.
 
-    The mean and its gradient are products with a sparse matrix. On a CPU that takes a quarter of
-    the time of TensorFlow's SparseSegmentMean and its gradient.
+    The mean and its gradient are products with a sparse matrix. On a CPU without
+    AVX-512 that takes about a quarter of the time of TensorFlow's SparseSegmentMean and its
+    gradient (data/benchmarks/README.md).
 
     Args:
         rows_UD: The rows of the unique features.
