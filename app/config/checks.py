@@ -149,7 +149,7 @@ def _check_table_and_input(config: Config) -> None:
         )
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
-    if service_address(config.input.data_service) and config.input.cache != "none":
+    if service_address(config.input.data_service) and config.input.cache in ("memory", "disk"):
         raise NoEffectError(
             "cache",
             "data_service",
@@ -277,14 +277,14 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 
 def _check_dynamic(values: dict[str, Any]) -> None:
     """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
-    for name, allowed in (
+    for name, allowed, *also in (
         ("task", "words"),
         ("loss", "negative_sampling"),
         ("vocab", ""),
-        ("cache", "none"),
+        ("cache", "none", "auto"),
         ("data_service", ""),
     ):
-        if values[name] != allowed:
+        if values[name] not in (allowed, *also):
             message = (
                 f"--{name}={values[name]} needs a vocabulary, and --table=dynamic has none; "
                 f"give --{name}={allowed}, or another --table"

@@ -139,11 +139,13 @@ class InputConfig:
         by_task={"classify": 0.1, "recommend": 0.1},
     )
     cache: str = setting(
-        "none",
+        "auto",
         "Where token ids are kept between epochs, so that text is tokenised only once: `memory`, "
-        "`disk` (in the workdir) or `none`.",
-        choices=("none", "memory", "disk"),
+        "`disk` (in the workdir) or `none`. `auto`: in memory if they take at most 1 GiB and the "
+        "run has several epochs.",
+        choices=("auto", "none", "memory", "disk"),
         only=_TEXT,
+        former=("none",),
     )
     block_bytes: int = _tokens(
         2 << 20,

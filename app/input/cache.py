@@ -1,14 +1,14 @@
 """Keep token ids between epochs, so that text is read and tokenized once (--cache).
 
-Both functions take the blocks of tokens of a corpus, (M,) int32 each, and return a dataset of the
-same blocks. Only a complete pass without errors is kept. Iterate inside
+`cache_in_memory` and `cache_on_disk` take the blocks of tokens of a corpus, (M,) int32 each, and
+return a dataset of the same blocks. Only a complete pass without errors is kept. Iterate inside
 `text.blocks.raise_read_errors(progress)`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,22 @@ from ..text.blocks import without_tuning_thread
 from ..text.reading import Progress
 
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
+# The most bytes of token ids that --cache=auto keeps in memory: 268 million tokens.
+_AUTO_BYTES = 1 << 30
+
+
+def choose(kind: str, epochs: int, tokens: int) -> str:
+    """Return the kind of cache, a key of `CACHES`.
+
+    Args:
+        kind: The value of --cache. For `auto`, ids are kept in memory if they are read more than
+            once and take at most 1 GiB.
+        epochs: The number of epochs of the run.
+        tokens: The number of tokens of the text.
+    """
+    if kind != "auto":
+        return kind
+    return "memory" if epochs > 1 and 4 * tokens <= _AUTO_BYTES else "none"
 
 
 def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
@@ -154,3 +170,12 @@ def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
                 yield block
     except (OSError, ValueError) as error:  # ValueError: the file ends inside a number
         logging.warning("--cache=disk: cannot read %s: %s", path, error)
+
+
+# A function (blocks, progress, path) by kind, which returns the blocks with the cache. `path`
+# returns the file of a cache on disk.
+CACHES: dict[str, Callable[[tf.data.Dataset, Progress, Callable[[], Path]], tf.data.Dataset]] = {
+    "none": lambda blocks, progress, path: blocks,
+    "memory": lambda blocks, progress, path: cache_in_memory(blocks, progress),
+    "disk": lambda blocks, progress, path: cache_on_disk(blocks, path(), progress),
+}

@@ -92,10 +92,10 @@ def _for_input(division: Division, stage: Stage | None, config: Config, cores: i
             why = "text is tokenised in the first epoch only, so later epochs are faster"
             changes.append(_change("cache", "memory", most, why))
         elif not changes:
-            why = "the cache was being filled; record steps of a later epoch"
+            why = "the cache was being filled (`auto`: of at most 1 GiB); record a later epoch"
             return [Change("--profile_steps=START,STOP", most, why)]
     if not changes and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
-        cache = " --cache=none" if settings.cache != "none" else ""
+        cache = " --cache=none" if settings.cache in ("memory", "disk") else ""
         why = (
             "other machines make the batches; run there: "
             f"python -m {PACKAGE}.cluster --data_workers=N"

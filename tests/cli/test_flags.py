@@ -274,7 +274,7 @@ def test_what_a_flagfile_has_no_use_for_is_left_out(parse, tmp_path, monkeypatch
     path = tmp_path / "a.cfg"
     path.write_text("--task=words\n--cache=memory\n--model=cbow\n--window=3\n")
     settings = parse(f"--flagfile={path}", "--table=dynamic", "--workdir=x")
-    assert (settings.input.cache, settings.model.window) == ("none", 3)
+    assert (settings.input.cache, settings.model.window) == ("auto", 3)
     assert notes == [
         "--cache=memory of a flagfile is ignored: it has no effect with --table=dynamic"
     ]

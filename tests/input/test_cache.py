@@ -173,3 +173,17 @@ def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
         found.append(block.tolist())
     assert found == blocks
     assert "tokens is damaged; the text is read again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "epochs", "tokens", "expected"),
+    [
+        ("auto", 2, 1 << 28, "memory"),
+        ("auto", 2, (1 << 28) + 1, "none"),
+        ("auto", 1, 10, "none"),
+        ("disk", 1, 10, "disk"),
+        ("none", 9, 10, "none"),
+    ],
+)
+def test_auto_keeps_small_texts_that_are_read_again(kind, epochs, tokens, expected):
+    assert cache.choose(kind, epochs, tokens) == expected

@@ -44,7 +44,7 @@ WAITING = divided(input=0.75, device_compute=0.25)
     ("given", "epochs", "slowest", "expected"),
     [
         # Text is tokenised again in each epoch.
-        ({}, 5, stage(), [("--cache=memory", 4.0)]),
+        ({"cache": "none"}, 5, stage(), [("--cache=memory", 4.0)]),
         # Only one epoch, and all cores at work: other machines.
         ({}, 1, stage(), [("--data_service=HOST:PORT", 4.0)]),
         # What a cache keeps is not what takes long.
@@ -58,6 +58,7 @@ WAITING = divided(input=0.75, device_compute=0.25)
         ),
         # The cache was being filled.
         ({"cache": "memory"}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
+        ({}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
         # What no other process and no other thread makes.
         ({}, 5, stage("fill", "Map", 0), []),
         ({"map_parallelism": 1}, 1, stage("", "ParallelInterleaveV4", 1), []),
@@ -65,7 +66,7 @@ WAITING = divided(input=0.75, device_compute=0.25)
         ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
         ({"data_service": "a:1"}, 1, stage("rows"), [("app.cluster --data_workers=N", 4.0)]),
         (
-            {"map_parallelism": 1, "prefetch": 0},
+            {"map_parallelism": 1, "prefetch": 0, "cache": "none"},
             3,
             stage(parallelism=1),
             [("--cache=memory", 4.0), ("--map_parallelism=-1", 2.0), ("--prefetch=-1", 4 / 3)],

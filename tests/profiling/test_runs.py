@@ -34,7 +34,9 @@ def config(tmp_path):
     return Config(
         corpus=CorpusConfig(corpus=str(write_corpus(tmp_path / "a.txt", lines=1200))),
         vocabulary=VocabularyConfig(min_count=2),
-        input=InputConfig(batch_tokens=1024, steps_per_call=1, block_bytes=1024, subsample=0.0),
+        input=InputConfig(
+            batch_tokens=1024, steps_per_call=1, block_bytes=1024, subsample=0.0, cache="none"
+        ),
         model=ModelConfig(dim=64, compute_dtype="float32"),
         run=RunConfig(workdir=str(tmp_path / "run"), epochs=4, audit=False, profile_steps="14,34"),
     )

@@ -9,13 +9,14 @@ import tensorflow as tf
 from app.build import outputs, storage, updates
 from app.config import OptimizerConfig
 from app.config.settings import fields
+from app.input import cache
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tasks import all_tasks
 from app.tasks.language_model import language_model_job
-from app.tasks.words import words_data, words_job
+from app.tasks.words import words_job
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from app.tasks.words import words_data, words_job
         ("cell", language_model_job.CELLS),
         ("optimizer", updates.OPTIMIZERS),
         ("table", storage.TABLES),
-        ("cache", words_data.CACHES),
+        ("cache", {"auto", *cache.CACHES}),
     ],
 )
 def test_every_choice_has_a_class(name, classes):

@@ -5,8 +5,8 @@ most 1,000 words, which both sides read; this is not timed. The figures of a sid
 
 - raw words/s: words of the text x epochs / seconds of the training loop (`train_seconds` of
   metrics.jsonl, with TensorFlow's compilation; `Word2Vec.train` of gensim). Both loops read and
-  tokenize the text: gensim in every epoch, Lexrow too unless --cache keeps the token ids of the
-  first epoch, as in configs/words.cfg;
+  tokenize the text: gensim in every epoch, Lexrow in the first, after which --cache keeps the token
+  ids in memory (in every epoch if they take more than 1 GiB);
 - seconds to the vocabulary: from the start of the process, with imports, until words are counted
   and rows made;
 - seconds end to end: from the start of the process to its end, with the vectors saved as a word2vec

@@ -9,7 +9,6 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,6 @@ from . import growing_words
 
 # Stands for the vocabulary of --table=dynamic, which grows while training.
 NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
-
-# By the value of --cache: a function (blocks, progress, path) that returns the blocks with the
-# cache. `path` is a function that returns the file of a cache on disk.
-CACHES: dict[str, Callable[[tf.data.Dataset, Progress, Callable[[], Path]], tf.data.Dataset]] = {
-    "none": lambda blocks, progress, path: blocks,
-    "memory": lambda blocks, progress, path: cache.cache_in_memory(blocks, progress),
-    "disk": lambda blocks, progress, path: cache.cache_on_disk(blocks, path(), progress),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +222,8 @@ def cache_blocks(
     """
     if config.run.plan_only:  # writes nothing and reads no whole epoch
         return blocks
-    return CACHES[config.input.cache](
+    kind = cache.choose(config.input.cache, config.run.epochs, text.words)
+    return cache.CACHES[kind](
         blocks, progress, lambda: workdir.cache / f"{_cache_key(text, config, share)}.int32"
     )
 
