@@ -243,6 +243,12 @@ class RecommendOptions(Options):
         250.0, "The L2 penalty of EASE, a number of users.", bounds=(1e-3, 1e9)
     )
     top: str = _numbers("10,20", "Comma-separated lengths k of the scored lists.", required=True)
+    new_users: int = setting(
+        1000,
+        "Users to leave out of one more training, a tenth of all at most. Their rows are then "
+        "solved for. 0 leaves out none.",
+        bounds=(0, 1_000_000),
+    )
     peers: str = _peers("als,bpr")
     train_flags: str = _train_flags()
     keep: str = _folder("the vectors and logs of all runs")

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import __name__ as PACKAGE
+from ...checkpoints.workdir import Workdir, read_flags
+from ...config import Config
+from ...config import settings as config_settings
 from ...errors import RunError, UsageError
 from ...system import processes
 from . import machine, programs
@@ -158,6 +161,29 @@ def train(
     usage = run(program, settings, log)
     rows = (Path(settings["workdir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return usage, [json.loads(row) for row in rows]
+
+
+def read_config(folder: str, **changes: Any) -> Config:
+    """Return the settings of a run, read from its flagfile.
+
+    A flag that the file lacks has its default, and without a file all have.
+
+    Args:
+        folder: The workdir of the run.
+        **changes: Other values, by setting.
+
+    Raises:
+        UsageError: The file cannot be read.
+        KeyError: The file has an unknown flag.
+        ValueError: The text of a flag is no number, and the flag needs one.
+    """
+    kinds = {name: type(field.default) for name, field in config_settings.fields().items()}
+    flags = read_flags(Workdir(folder).flags)
+    values = {
+        name: text == "true" if kinds[name] is bool else kinds[name](text)
+        for name, text in flags.items()
+    }
+    return config_settings.from_names(values | changes)
 
 
 def run(

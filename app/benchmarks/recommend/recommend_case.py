@@ -14,6 +14,9 @@ figures of a side:
   two processes, app.train and app.export;
 - peak memory: the most resident memory of a process, and the same without the peak of a process
   that only imports the library.
+
+One more training of Lexrow leaves out some users (--new_users). The report then has the metrics of
+these users with rows that are solved for, beside those with the rows of the first run.
 """
 
 from __future__ import annotations
@@ -107,6 +110,7 @@ def run(options: RecommendOptions) -> Result:
             return values | more | recommend_ratings.score(folder, data, tops)
 
         runs = trials.alternate(sides, options.repeats, run_one)
+        left_out = _leave_out(options, data, train_flags, Path(options.keep or scratch), tops)
     measures = _measures(tops)
     table = report.make_table(runs, measures)
     sizes = {
@@ -124,6 +128,7 @@ def run(options: RecommendOptions) -> Result:
             for side, usage in bare.items()
         },
         **report.sides_record(table),
+        **left_out,
     }
     panels = report.make_panels(table)
     note = (
@@ -134,7 +139,54 @@ def run(options: RecommendOptions) -> Result:
         f"{sizes['pairs']:,} pairs of {sizes['users']:,} users and {sizes['items']:,} items, "
         f"{options.dim} columns; {options.count_runs()} a side"
     )
-    return Result("recommend", title, described, settings, [table], figures, panels, [note])
+    return Result(
+        "recommend",
+        title,
+        described,
+        settings,
+        [table],
+        figures,
+        panels,
+        [note, *_describe_left_out(left_out, tops)],
+    )
+
+
+def _leave_out(
+    options: RecommendOptions, data: Data, train_flags: list[str], folder: Path, tops: list[int]
+) -> dict[str, Any]:
+    """Return the metrics of users who were in training, and of the same users left out of it.
+
+    The vectors of the users who were in training are those of the first run of Lexrow.
+    """
+    from . import left_out_users, recommend_ratings
+
+    users_M = left_out_users.choose(data, options.new_users)
+    if not len(users_M):
+        return {}
+    others = folder / "others.csv"
+    left_out_users.write_others(data, users_M, others)
+    with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
+        named = {"corpus": others, "dim": options.dim, "seed": 1, "workdir": workdir}
+        columns = {"user_column": "user", "item_column": "item"}
+        settings = _FIXED | named | columns
+        trainer.train("recommend", train_flags, settings, folder / "others.log")
+        solved = left_out_users.score(workdir, data, users_M, tops)
+    of_users = left_out_users.select_heldout(data, users_M)
+    trained = recommend_ratings.score(folder / f"{OURS}-1", of_users, tops)
+    return {"left_out_users": {"trained": trained, "solved": solved}}
+
+
+def _describe_left_out(figures: dict[str, Any], tops: Sequence[int]) -> list[str]:
+    """Return a sentence with the recall and NDCG of the users who were left out, if any were."""
+    if not figures:
+        return []
+    trained, solved = figures["left_out_users"].values()
+    values = "; ".join(
+        f"{name}@{tops[-1]} {solved[f'{name}@{tops[-1]}']:.4f} solved for, "
+        f"{trained[f'{name}@{tops[-1]}']:.4f} trained"
+        for name in ("recall", "ndcg")
+    )
+    return [f"{solved['users']:,} users left out of training: {values}"]
 
 
 def _measures(tops: Sequence[int]) -> list[Measure]:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...build import threads, updates
-from ...checkpoints.workdir import Workdir, read_flags
+from ...checkpoints.workdir import Workdir
 from ...config import Config, checks, settings
 from ...distributed.replicas import Replicas
 from ...errors import RunError, UsageError
@@ -33,7 +33,7 @@ from ...tasks.words import words_data, words_job
 from ...training.gradients import compute_gradients
 from ...training.job import Job, PlacedTables, TrainingData
 from ...training.step import split_steps, train_function
-from ..harness import programs
+from ..harness import programs, trainer
 from ..harness.measured_steps import make_tables
 
 _RATE = 0.01  # neither the bytes nor the costs depend on the rate
@@ -60,17 +60,8 @@ def read_config(folder: str, batch_tokens: int, steps: int, micro_batches: int) 
         KeyError: The file has an unknown flag.
         ValueError: The text of a flag is no number, and the flag needs one.
     """
-    fields = settings.fields()
-    flags = read_flags(Workdir(folder).flags)
-    values = {name: _typed(type(fields[name].default), text) for name, text in flags.items()}
     changes = {"steps_per_call": steps, "micro_batches": micro_batches}
-    changes |= {"batch_tokens": batch_tokens, "cache": "none"}
-    return settings.from_names(values | changes)
-
-
-def _typed(kind: type, text: str) -> Any:
-    """Return the value of a flag from its text; a bool is True for `true` only."""
-    return text == "true" if kind is bool else kind(text)
+    return trainer.read_config(folder, batch_tokens=batch_tokens, cache="none", **changes)
 
 
 def make_job(config: Config, columns: int, rows: int = 0) -> Job:
