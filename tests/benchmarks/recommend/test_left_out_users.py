@@ -62,6 +62,6 @@ def test_users_who_were_left_out_get_items_of_their_kind(data, tmp_path):
     workdir = str(tmp_path / "run")
     train_and_evaluate(make_config(values), workdir)
     found = left_out_users.score(workdir, data, users_M, [5])
-    # Six items of the user's kind are left, three of them wanted; at random 5 of 18 items are listed.
+    # Six items of the user's kind are left, three of them wanted. At random 5 of 18 are listed.
     assert found["recall@5"] > 0.6 and found["users"] == len(users_M)
     assert found["solve_seconds"] > 0
