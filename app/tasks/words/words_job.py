@@ -15,11 +15,10 @@ from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
 from ...system import devices
-from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job
-from ...types import NgramRule
 from .. import text_tasks
 from . import growing_words, words_data
+from .subword_vectors import make_rule
 
 _BATCH_UNIT = "words after subsampling"
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
@@ -40,7 +39,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    model = make_model(config, text.vocabulary.counts, make_subwords(config, text.vocabulary))
+    rule = make_rule(config.model)
+    subwords = SubwordRows(text.vocabulary.tokens, rule) if rule else None
+    model = make_model(config, text.vocabulary.counts, subwords)
     batches = words_data.make_batches(text, config, workdir)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed = placing.place_tables(model, batches, spec, config, workdir)
@@ -73,20 +74,6 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     data = text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT)
     state, finish = {growing_words.STREAM_FOLDER: stream}, text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
-
-
-def make_subwords(config: Config, vocabulary: Vocabulary) -> SubwordRows | None:
-    """Return the rows of each word by the flags of subwords; None without subwords.
-
-    Args:
-        config: The configuration of the run.
-        vocabulary: The words.
-    """
-    settings = config.model
-    if not settings.has_subwords:
-        return None
-    rule = NgramRule(settings.min_ngram, settings.max_ngram, settings.ngram_buckets)
-    return SubwordRows(vocabulary.tokens, rule)
 
 
 def make_model(
