@@ -13,7 +13,7 @@ from .checkpoints.workdir import Workdir
 from .cli import flags, startup
 from .config import Config
 from .errors import UsageError
-from .exporting import projector, word2vec
+from .exporting import fasttext_bin, projector, word2vec
 from .types import WordVectors
 
 
@@ -28,6 +28,7 @@ def _saved_model(vectors: WordVectors, path: str) -> None:
 FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
     "word2vec": word2vec.write,
     "word2vec_binary": lambda vectors, path: word2vec.write(vectors, path, binary=True),
+    "fasttext": fasttext_bin.write,
     "saved_model": _saved_model,
     "projector": lambda vectors, path: projector.write(vectors, path, absl_flags.FLAGS.limit),
 }
@@ -46,13 +47,13 @@ def main(_: Sequence[str]) -> None:
         raise UsageError("--output= is empty; name the file or folder to write")
     stored = flags.stored_in(values.workdir)
     task = stored.get("task", "words")
-    formats = _formats_of_task(task) if stored else {}
-    known = formats or FORMATS
+    formats, has_words = _formats_of_task(task) if stored else ({}, True)
+    known = {**(FORMATS if has_words else {}), **formats}
     if values.format not in known:
         raise UsageError(
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
         )
-    if formats:
+    if values.format in formats:
         print(formats[values.format](*startup.start_run(values.workdir, stored), values.output))
         return
     vectors = flags.vectors()
@@ -60,12 +61,14 @@ def main(_: Sequence[str]) -> None:
     print(f"{values.output}: {len(vectors.tokens):,} vectors of {vectors.matrix.shape[1]} numbers")
 
 
-def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
-    """Start TensorFlow; return the formats of a task that has its own, else an empty dictionary."""
+def _formats_of_task(
+    task: str,
+) -> tuple[Mapping[str, Callable[[Config, Workdir, str], str]], bool]:
+    """Start TensorFlow; return the formats of a task alone, and whether it has those of words."""
     startup.start_tensorflow()
     from .tasks import all_tasks
 
-    return all_tasks.EXPORTS.get(task, {})
+    return all_tasks.EXPORTS.get(task, {}), task in all_tasks.WORD_VECTORS
 
 
 def define() -> None:
@@ -75,8 +78,8 @@ def define() -> None:
         flags.Text(),
         "format",
         "word2vec",
-        f"The format to write. Words: {', '.join(FORMATS)}. A classifier: saved_model or word2vec. "
-        "A recommender: vectors or faiss.",
+        f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, saved_model or "
+        "word2vec. A recommender: vectors or faiss.",
     )
     text = "The file to write; a folder for saved_model and projector."
     absl_flags.DEFINE(flags.Paths(), "output", "", text)

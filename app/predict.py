@@ -1,6 +1,6 @@
 """Predict the labels of texts, one text a line.
 
-    python -m app.predict --workdir=DIR < FILE
+    python -m app.predict --workdir=DIR < FILE (or --model=FILE of fastText)
 
 It prints a line for each text: the most probable labels, each followed by its probability.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
@@ -30,20 +30,12 @@ def main(_: Sequence[str]) -> None:
     as a JSON object. At the end, a warning is logged about lines that were cut as too long.
 
     Raises:
-        UsageError: The workdir has no trained classifier.
+        UsageError: The workdir has no trained classifier, the file is no classifier of fastText, or
+            both are given.
         RunError: There is no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
-    stored = flags.stored_in(values.workdir)
-    if stored.get("task") != "classify":
-        raise UsageError(
-            f"--workdir={values.workdir}: no trained classifier there; train one with "
-            f"python -m {PACKAGE}.train --task=classify"
-        )
-    run = startup.start_run(values.workdir, stored)
-    from .tasks.classify.classify_model import make_predictor
-
-    predict = make_predictor(*run)
+    predict = _load_predictor(values.workdir, values.model)
     format_labels = _as_json if values.json else _as_text
     cut_lines = 0
     for texts, count in _lines(sys.stdin.buffer):
@@ -58,11 +50,38 @@ def main(_: Sequence[str]) -> None:
 def define() -> None:
     """Define the flags of this command."""
     absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a trained classifier.")
+    text = "A classifier of fastText, .bin or .ftz, instead of --workdir."
+    absl_flags.DEFINE(flags.Paths(), "model", "", text)
     absl_flags.DEFINE(flags.count(1), "k", 1, "The number of labels to print for each text.")
     text = "The least probability of a label that is printed."
     absl_flags.DEFINE(flags.Float(0.0, 1.0), "threshold", 0.0, text)
     text = "Print a JSON object of labels and probabilities a line."
     absl_flags.DEFINE_bool("json", False, text)
+
+
+def _load_predictor(
+    workdir: str, model: str
+) -> Callable[[list[bytes], int, float], Iterable[list[tuple[str, float]]]]:
+    """Return the function that predicts labels: of a workdir, or of a file of fastText.
+
+    TensorFlow is started for a workdir. Raise UsageError if neither or both are given.
+    """
+    if model:
+        if workdir:
+            raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
+        from .tasks.classify import fasttext_prediction
+
+        return fasttext_prediction.make_predictor(model)
+    stored = flags.stored_in(workdir)
+    if stored.get("task") != "classify":
+        raise UsageError(
+            f"--workdir={workdir}: no trained classifier there; train one with "
+            f"python -m {PACKAGE}.train --task=classify"
+        )
+    run = startup.start_run(workdir, stored)
+    from .tasks.classify import classify_model
+
+    return classify_model.make_predictor(*run)
 
 
 def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:

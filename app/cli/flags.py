@@ -22,7 +22,8 @@ from ..checkpoints import workdir
 from ..config import Config, checks, flagfiles, settings
 from ..config.setting import fault
 from ..errors import RunError, UsageError
-from ..text import word2vec_reader
+from ..text import vector_files
+from ..text.fasttext import model_file
 from ..types import WordVectors
 from . import help_text, messages, startup
 
@@ -228,7 +229,8 @@ def stored_in(path: str | Path) -> dict[str, Any]:
 def define_vectors() -> None:
     """Define the flags that choose the word vectors of a command."""
     flags.DEFINE(Paths(), "workdir", "", "The workdir of a trained run.")
-    flags.DEFINE(Paths(), "vectors", "", "A word2vec file, text or binary, instead of --workdir.")
+    text = "A file of word2vec (text or binary) or fastText (.bin), instead of --workdir."
+    flags.DEFINE(Paths(), "vectors", "", text)
     text = "How words are compared: `fold` ignores case."
     flags.DEFINE_enum("case", "fold", ["fold", "exact"], text)
     text = "Use only the first N words. 0 uses all."
@@ -246,7 +248,9 @@ def vectors() -> WordVectors:
     if bool(given.workdir) == bool(given.vectors):
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
     if given.vectors:
-        return word2vec_reader.read(given.vectors)
+        if model_file.is_fasttext(given.vectors):
+            startup.start_tensorflow()  # which hashes n-grams
+        return vector_files.read(given.vectors)
     startup.start_tensorflow()  # only a checkpoint needs it
     from ..tasks import trained_vectors
 

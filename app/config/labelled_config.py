@@ -40,5 +40,8 @@ class LabelledConfig:
         "a list such as `good=1,bad=3`.",
     )
     pretrained_vectors: str = _labelled(
-        "", "A word2vec file, text or binary, with the initial vectors of the words.", path=True
+        "",
+        "A file of word2vec (text or binary) or fastText (.bin) with the initial vectors of the "
+        "words.",
+        path=True,
     )

@@ -11,7 +11,7 @@ from ..training.job import Job
 from .classify import classifier_export, classify_job
 from .language_model import language_model_job
 from .recommend import item_export, recommend_job
-from .words import words_job
+from .words import words_export, words_job
 
 JOBS: dict[str, Callable[[Config, Workdir, bool], Job]] = {
     "words": words_job.make_job,
@@ -28,8 +28,11 @@ SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] 
 }
 
 # By --format, functions that write a trained run to a path and return a message. Formats of word
-# vectors that all tasks share are in app.export.
+# vectors from files, too, are in app.export.
 EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
+    "words": words_export.EXPORTS,
     "classify": classifier_export.EXPORTS,
     "recommend": item_export.EXPORTS,
 }
+# Tasks with the formats of app.export besides: their table `input` has word vectors.
+WORD_VECTORS = ("words", "language_model")

@@ -1,4 +1,4 @@
-"""Read files of vectors of word2vec.c, gensim, fastText or GloVe, compressed or not.
+"""Read files of vectors of word2vec.c, gensim, GloVe or fastText (`.vec`), compressed or not.
 
 `app.exporting.word2vec` writes the formats and describes them. The first bytes of a file show
 whether it is text or binary and whether it has a header.
@@ -26,7 +26,7 @@ from ..types import WordVectors
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
-_REMEDY = "give a word2vec file (text or binary) or GloVe text"
+_REMEDY = "give a word2vec file (text or binary), GloVe text, or a .bin of fastText"
 # Bytes; longer than any word that word2vec.c writes (MAX_STRING 100) or a tokenizer makes.
 _LONGEST_WORD = 65_536
 # Bytes; longer than any header, and than a row of 80,000 numbers.

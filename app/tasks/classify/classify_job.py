@@ -23,7 +23,7 @@ from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...tables.base import Table
-from ...text import word2vec_reader
+from ...text import vector_files
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Job, TrainingData
@@ -119,12 +119,12 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 def _load_pretrained(
     path: str, tables: Mapping[str, Table], words: Vocabulary, config: Config
 ) -> None:
-    """Copy the vectors of a word2vec file to the rows of its words, and log their number.
+    """Copy the vectors of a file to the rows of its words, and log their number.
 
     Other rows are kept. Without tables nothing is copied. Raise UsageError if the vectors do not
     have --dim numbers, or the file cannot be used.
     """
-    pretrained = word2vec_reader.read(path)
+    pretrained = vector_files.read(path)
     columns = pretrained.matrix.shape[1]
     if columns != config.model.dim:
         raise UsageError(

@@ -1,0 +1,176 @@
+"""Write `.bin` files that fastText and gensim load (FastText::saveModel of src/fasttext.cc)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ..errors import UsageError
+from ..system.files import replacing
+from ..text.fasttext import parts
+from ..text.fasttext.parts import Args, Dictionary
+from ..types import WordVectors
+from . import word2vec
+
+# Of an export without settings of a run: those of fastText's skip-gram by default (src/args.cc).
+_DEFAULTS = Args(
+    dim=0,
+    window=5,
+    epochs=5,
+    min_count=1,
+    negatives=5,
+    word_ngrams=1,
+    loss=2,
+    model=2,
+    buckets=0,
+    min_ngram=0,
+    max_ngram=0,
+    update_rate=100,
+    subsample=1e-4,
+)
+_ZERO_ROWS = 4_096  # written at once
+_NUMBERS = {
+    name: number for table in (parts.LOSSES, parts.MODELS) for number, name in table.items()
+}
+
+
+def make_args(loss: str, model: str, dim: int, **others: float) -> Args:
+    """Return settings for a file; those that are not given are fastText's defaults.
+
+    Args:
+        loss: One of `parts.LOSSES`.
+        model: One of `parts.MODELS`.
+        dim: The columns of a vector.
+        **others: Other fields of `Args`.
+    """
+    return _DEFAULTS._replace(loss=_NUMBERS[loss], model=_NUMBERS[model], dim=dim, **others)
+
+
+def make_dictionary(
+    words: Sequence[str],
+    counts_V: np.ndarray | None,
+    labels: Sequence[str] = (),
+    counts_C: np.ndarray | None = None,
+    tokens: int = 0,
+) -> Dictionary:
+    """Return the dictionary of a model.
+
+    Args:
+        words: The words.
+        counts_V: Their counts, descending; None for counts of 1.
+        labels: The labels, with their prefix.
+        counts_C: Their counts, descending.
+        tokens: The tokens of the corpus; by default the sum of the counts.
+
+    Raises:
+        UsageError: A name is empty, has a NUL character, or is there twice.
+    """
+    names = [*words, *labels]
+    known: set[str] = set()
+    for name in names:
+        if not name or "\0" in name or name in known:
+            wrong = "there twice" if name in known else "empty or has a NUL character"
+            raise UsageError(
+                f"--format=fasttext: {name!r} is {wrong}, which this format cannot have; rename it"
+            )
+        known.add(name)
+    counts_V = np.ones(len(words), np.int64) if counts_V is None else counts_V
+    counts_C = np.zeros(0, np.int64) if counts_C is None else counts_C
+    encoded = [name.encode("utf-8", "replace") for name in names]
+    size = len(words)
+    return Dictionary(
+        encoded[:size], counts_V, encoded[size:], counts_C, tokens or int(counts_V.sum())
+    )
+
+
+def write_model(
+    path: str | Path,
+    args: Args,
+    dictionary: Dictionary,
+    inputs: Iterable[np.ndarray],
+    outputs: Iterable[np.ndarray],
+) -> None:
+    """Write a model block by block; it replaces an earlier file.
+
+    Args:
+        path: The file.
+        args: The settings.
+        dictionary: The words and labels.
+        inputs: Blocks (N, D) of the rows of words, then of buckets. Missing rows are 0.
+        outputs: Blocks (N, D) of the rows of labels, or of words. Missing rows are 0.
+
+    Raises:
+        UsageError: `path` is no regular file.
+        RunError: The file cannot be written.
+    """
+    words, labels = dictionary.words, dictionary.labels
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(parts.SIGNATURE.pack(parts.MAGIC, parts.VERSION) + parts.ARGS.pack(*args))
+        sizes = len(words) + len(labels), len(words), len(labels), dictionary.tokens, -1
+        file.write(parts.SIZES.pack(*sizes))
+        entries = (
+            (words, dictionary.counts_V, parts.WORD),
+            (labels, dictionary.counts_C, parts.LABEL),
+        )
+        for names, counts, kind in entries:
+            file.writelines(
+                name + b"\0" + parts.ENTRY.pack(count, kind)
+                for name, count in zip(names, counts.tolist(), strict=True)
+            )
+        _write_matrix(file, len(words) + args.buckets, args.dim, inputs)
+        _write_matrix(file, len(labels if args.is_supervised else words), args.dim, outputs)
+
+
+def write(vectors: WordVectors, path: str | Path) -> None:
+    """Write word vectors without n-grams, and without output rows, which are 0.
+
+    A name that ends in `.bin` is the file. Else `.bin` and `.vec` are added to the name, and the
+    second file has the vectors as text, as fastText's `-output` does.
+
+    Args:
+        vectors: Word vectors.
+        path: The file, or its name without suffix.
+
+    Raises:
+        UsageError: A word cannot be written, or `path` is no regular file.
+        RunError: A file cannot be written.
+    """
+    dictionary = make_dictionary(vectors.tokens, vectors.counts)
+    args = make_args("negative_sampling", "skipgram", vectors.matrix.shape[1])
+    write_model(model_path(path), args, dictionary, [vectors.matrix], [])
+    write_vec(path, vectors)
+
+
+def model_path(path: str | Path) -> str:
+    """Return the name of the `.bin` file of an --output.
+
+    Args:
+        path: The value of --output.
+    """
+    return str(path) if str(path).endswith(".bin") else f"{path}.bin"
+
+
+def write_vec(path: str | Path, vectors: WordVectors) -> None:
+    """Write the `.vec` file beside a `.bin`, unless --output names the `.bin` alone.
+
+    Args:
+        path: The value of --output.
+        vectors: The vectors of words; those of n-grams are part of them.
+    """
+    if not str(path).endswith(".bin"):
+        word2vec.write(vectors, f"{path}.vec")
+
+
+def _write_matrix(file: BinaryIO, rows: int, columns: int, blocks: Iterable[np.ndarray]) -> None:
+    """Write a dense matrix; rows that the blocks lack are 0."""
+    file.write(parts.FLAG.pack(False) + parts.SHAPE.pack(rows, columns))
+    for block_ND in blocks:
+        file.write(np.ascontiguousarray(block_ND, "<f4").data)
+        rows -= len(block_ND)
+    while rows > 0:
+        count = min(rows, _ZERO_ROWS)
+        file.write(bytes(4 * columns * count))
+        rows -= count

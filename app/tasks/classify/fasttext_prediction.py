@@ -1,0 +1,122 @@
+"""Predict labels with a classifier of fastText, in its own arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ...text.fasttext import count_tree, model_file, parts
+from ...text.fasttext.count_tree import CountTree
+from ...text.fasttext.line_features import LineFeatures, mean_rows
+from ...text.fasttext.model_file import Model
+
+# Bytes of text whose features are gathered at a time, and the most probabilities at a time.
+_TEXT_BYTES, _MAX_PROBABILITIES = 1 << 15, 1 << 22
+# The table of src/loss.cc from which fastText takes a sigmoid: SIGMOID_TABLE_SIZE, MAX_SIGMOID.
+_TABLE_SIZE, _LARGEST_SCORE = 512, 8
+# fastText adds this to a probability before its logarithm, and so to what it prints (std_log).
+_ADDED = 1e-5
+
+
+def make_predictor(
+    path: str,
+) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
+    """Load a classifier of fastText; return a function that predicts the labels of texts.
+
+    Args:
+        path: The file, `.bin` or `.ftz`.
+
+    Returns:
+        Function (texts, k, threshold), as `classify_model.make_predictor` returns. Labels are named
+        without `__label__`. Probabilities are those of fastText's `predict-prob`, so they are
+        rounded as there: one can exceed 1 by 0.00001, and those of `-loss ova` have steps of up to
+        0.008. A text without a known feature has no label.
+
+    Raises:
+        UsageError: The file cannot be read, or is no classifier.
+    """
+    model = model_file.load(path, is_supervised=True)
+    features, probabilities = LineFeatures(model), _probabilities(model)
+    prefix = parts.LABEL_PREFIX
+    names = [label.decode(errors="replace") for label in model.dictionary.labels]
+    names = [name.removeprefix(prefix) for name in names]
+    is_tree = parts.LOSSES[model.args.loss] == "hierarchical_softmax"
+
+    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
+        """Yield for each text its k most probable labels of at least `threshold`, best first."""
+        # In a tree, fastText compares the sums of logarithms.
+        least = threshold + _ADDED if is_tree else threshold
+        for batch in _batches(texts, len(names)):
+            rows_N, owners_N = features.of_lines(batch)
+            chances_EC = probabilities(mean_rows(model, rows_N, owners_N, len(batch)))
+            added = 0.0 if is_tree else _ADDED
+            has_features_E = np.bincount(owners_N, minlength=len(batch)) > 0
+            for chances_C, has_features in zip(chances_EC, has_features_E, strict=True):
+                order_K = np.argsort(-chances_C, kind="stable")[:k] if has_features else ()
+                yield [
+                    (names[label], float(chances_C[label] + added))
+                    for label in order_K
+                    if chances_C[label] >= least
+                ]
+
+    return predict
+
+
+def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
+    """Yield the texts in lists whose features and probabilities take little memory."""
+    most, batch, size = max(1, _MAX_PROBABILITIES // max(1, labels)), [], 0
+    for text in texts:
+        if batch and (len(batch) == most or size + len(text) > _TEXT_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function from hidden vectors (E, D) to the probabilities of all labels (E, C)."""
+    output_CD = model.output.take(np.arange(model.output.shape[0]))
+    loss = parts.LOSSES[model.args.loss]
+    if loss == "hierarchical_softmax":
+        tree = count_tree.build_tree(model.dictionary.counts_C)
+        levels = tree.levels()
+        return lambda hidden_ED: _tree_probabilities(tree, levels, hidden_ED @ output_CD.T)
+    normalize = _softmax if loss == "softmax" else _table_sigmoid
+    return lambda hidden_ED: normalize(hidden_ED @ output_CD.T)
+
+
+def _softmax(scores_EC: np.ndarray) -> np.ndarray:
+    """Return the softmax of scores (E, C)."""
+    powers_EC = np.exp(scores_EC - scores_EC.max(axis=1, keepdims=True))
+    return powers_EC / powers_EC.sum(axis=1, keepdims=True)
+
+
+def _table_sigmoid(scores_EC: np.ndarray) -> np.ndarray:
+    """Return the sigmoid of scores, from a table of 512 steps as Loss::sigmoid does."""
+    clipped_EC = np.clip(scores_EC, -_LARGEST_SCORE, _LARGEST_SCORE)
+    steps_EC = ((clipped_EC + _LARGEST_SCORE) * (_TABLE_SIZE / _LARGEST_SCORE / 2)).astype(int)
+    points = np.arange(_TABLE_SIZE + 1) * (2 * _LARGEST_SCORE / _TABLE_SIZE) - _LARGEST_SCORE
+    table = (1 / (1 + np.exp(-points))).astype(np.float32)
+    chances_EC = np.where(scores_EC > _LARGEST_SCORE, np.float32(1), table[steps_EC])
+    return np.where(scores_EC < -_LARGEST_SCORE, np.float32(0), chances_EC)
+
+
+def _tree_probabilities(
+    tree: CountTree, levels: list[np.ndarray], scores_EC: np.ndarray
+) -> np.ndarray:
+    """Return the probabilities of the leaves, (E, C), from the scores of inner nodes.
+
+    As HierarchicalSoftmaxLoss::dfs, it adds 0.00001 to the probability of each turn.
+    """
+    logs_EN = np.zeros((len(scores_EC), 2 * tree.leaves - 1))
+    for nodes_L in levels:
+        parents_L = tree.parents[nodes_L]
+        scores_EL = scores_EC[:, parents_L - tree.leaves].astype(np.float64)
+        turns_EL = np.where(tree.is_right[nodes_L], scores_EL, -scores_EL)
+        with np.errstate(over="ignore"):
+            logs_EL = np.log(1 / (1 + np.exp(-turns_EL)) + _ADDED)
+        logs_EN[:, nodes_L] = logs_EN[:, parents_L] + logs_EL
+    return np.exp(logs_EN[:, : tree.leaves])

@@ -1,0 +1,77 @@
+"""Export trained word vectors with the settings and the output layer of their run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ...build import outputs
+from ...checkpoints import checkpoint
+from ...checkpoints.stored import read_rows
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...exporting import fasttext_bin
+from ...tables.row_reads import row_slices
+from ...text import vocabulary
+from .. import trained_vectors
+
+# fastText's name of each loss whose table `output` has a row for each word.
+_ROW_LOSSES = {
+    "negative_sampling": "negative_sampling",
+    **dict.fromkeys(outputs.ROW_PER_WORD, "softmax"),
+}
+# Without such rows: fastText and gensim each make a tree of their own.
+_OTHER_LOSSES = {"hierarchical_softmax": "hierarchical_softmax"}
+
+
+def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
+    """Write the word vectors of a run for fastText and gensim, and return a message.
+
+    The file has the settings of the run and, if the loss has a row for each word, its output rows,
+    so that gensim can train on. Other output rows are 0.
+
+    Raises:
+        UsageError: The workdir has no run, a word cannot be written, or --output is no file.
+        RunError: No checkpoint can be read, or a file cannot be written.
+    """
+    target = fasttext_bin.model_path(path)
+    if config.table.is_dynamic:  # its rows are by key
+        vectors = trained_vectors.load(workdir.path)
+        fasttext_bin.write(vectors, path)
+        return f"{target}: {len(vectors.tokens):,} vectors of {config.model.dim} numbers"
+    workdir.has(workdir.vocabulary)  # raises if the file is missing beside a checkpoint
+    words = vocabulary.load(str(workdir.vocabulary))
+    dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, tokens=words.total)
+    loss = _ROW_LOSSES.get(config.model.loss)
+    args = fasttext_bin.make_args(
+        loss or _OTHER_LOSSES.get(config.model.loss, "negative_sampling"),
+        *(config.model.model, config.model.dim),
+        window=config.model.window,
+        epochs=config.run.epochs,
+        min_count=config.vocabulary.min_count,
+        negatives=config.model.negatives,
+        subsample=config.input.subsample,
+    )
+
+    def write(folder: Path) -> str:
+        """Write the rows in the folder of a checkpoint, and return a message."""
+        tables = _blocks(folder, "input"), _blocks(folder, "output") if loss else []
+        fasttext_bin.write_model(target, args, dictionary, *tables)
+        return f"{target}: {len(words.tokens):,} vectors of {config.model.dim} numbers"
+
+    message = checkpoint.read_newest(workdir.trained, write)
+    if target != path:
+        fasttext_bin.write_vec(path, trained_vectors.load(workdir.path))
+    return message
+
+
+def _blocks(folder: Path, table: str) -> Iterator[np.ndarray]:
+    """Yield the rows of a stored table in blocks; it is read when the first one is asked for."""
+    rows_VD = read_rows(folder, table)
+    for part in row_slices(*rows_VD.shape):
+        yield rows_VD[part]
+
+
+EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {"fasttext": _fasttext}

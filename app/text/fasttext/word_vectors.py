@@ -1,0 +1,49 @@
+"""Word vectors of a fastText file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...types import WordVectors
+from .line_features import LineFeatures, mean_rows
+from .model_file import Model, load
+
+_WORDS_AT_ONCE = 1 << 14
+
+
+def read(path: str | Path) -> WordVectors:
+    """Read the vectors of the words of a file, `.bin` or `.ftz`.
+
+    A word's vector is the mean of its own row and those of its character n-grams, if the model has
+    any (FastText::getWordVector). Bytes of a word that are not UTF-8 become U+FFFD.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Words, vectors (V, D) float32 and counts, in the order of the file.
+
+    Raises:
+        UsageError: The file cannot be read, or is a classifier (see `model_file.load`).
+    """
+    model = load(path, is_supervised=False)
+    tokens = [word.decode(errors="replace") for word in model.dictionary.words]
+    return WordVectors(tokens, compose(model), model.dictionary.counts_V)
+
+
+def compose(model: Model) -> np.ndarray:
+    """Return the vectors of the words of a model, (V, D) float32.
+
+    Args:
+        model: The model.
+    """
+    words, features = model.dictionary.words, LineFeatures(model)
+    matrix_VD = np.empty((len(words), model.args.dim), np.float32)
+    for first in range(0, len(words), _WORDS_AT_ONCE):
+        part = words[first : first + _WORDS_AT_ONCE]
+        rows_N, counts_W = features.of_words(part)
+        owners_N = np.repeat(np.arange(len(part)), counts_W)
+        matrix_VD[first : first + len(part)] = mean_rows(model, rows_N, owners_N, len(part))
+    return matrix_VD
