@@ -30,6 +30,7 @@ class Workdir:
         self.path = Path(path)
         self.flags = self.path / "flags.cfg"
         self.vocabulary = self.path / "vocab.tsv"
+        self.phrases = self.path / "phrases.tsv"
         self.labels = self.path / "labels.tsv"
         self.users = self.path / "users.tsv"
         self.items = self.path / "items.tsv"
@@ -92,7 +93,8 @@ class Workdir:
                 raise UsageError(
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
-            names = (self.vocabulary, self.labels, self.users, self.items, self.known)
+            texts = (self.vocabulary, self.phrases, self.labels)
+            names = (*texts, self.users, self.items, self.known)
             written = (self.flags, *names, self.corpus, self.owner, self.metrics)
             for path in written:  # refuse before anything is trained or changed
                 if path.exists() and not path.is_file():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .lexicon import Lexicon, unit_rows
+from .lexicon import Lexicon, find_rows, unit_rows
 from .search import nearest_rows
 
 # The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
@@ -108,10 +108,12 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
 def _row(lexicon: Lexicon, word: str) -> int:
     """Return the row of this spelling, or else of the most frequent spelling of the word.
 
+    A phrase may be written with spaces.
+
     Raises:
         UsageError: The word is unknown; the message names up to three similar words.
     """
-    rows = lexicon.rows.get(lexicon.fold(word))
+    rows = find_rows(lexicon, word)
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
     # Spellings that differ in case alone come first; difflib would not find them.

@@ -17,6 +17,7 @@ from ...system import devices
 from ...training.job import Evaluator, Job
 from .. import text_tasks
 from . import growing_words, words_data
+from .counted_text import Text
 
 _BATCH_UNIT = "words after subsampling"
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
@@ -50,7 +51,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
-def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
+def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     """Return the job for a vocabulary that grows while training (--table=dynamic).
 
     It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
