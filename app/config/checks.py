@@ -282,7 +282,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 def _check_dynamic(values: dict[str, Any]) -> None:
     """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
     needed = {"task": "words", "loss": "negative_sampling", "vocab": "", "cache": "none"}
-    for name, allowed in {**needed, "data_service": "", "phrases": 0}.items():
+    for name, allowed in {**needed, "data_service": "", "phrases": 0, "grow_vocab": False}.items():
         if values[name] != allowed:
             message = (
                 f"--{name}={values[name]} needs a vocabulary, and --table=dynamic has none; "

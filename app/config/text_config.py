@@ -85,6 +85,12 @@ class VocabularyConfig:
         bounds=(1000, 10**12),
         only=_TEXT,
     )
+    grow_vocab: bool = setting(
+        False,
+        "Let the vocabulary of a finished run grow by the words (and labels) of another --corpus. "
+        "Words that the run has keep their rows, and counts are added up. Train for more --epochs.",
+        only=("task", "words", "classify"),
+    )
     phrases: int = _words(
         0,
         "Passes over the text that find phrases: words that follow each other often, such as `new "

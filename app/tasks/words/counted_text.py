@@ -33,6 +33,8 @@ class Text:
         batches: Approximate number of batches of an epoch.
         fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
         phrases: Phrases that are joined to a token (--phrases).
+        new_ids_V: The new id of each word of the vocabulary before it grew (--grow_vocab); None if
+            it has not grown.
     """
 
     sources: tuple[str, ...]
@@ -41,6 +43,7 @@ class Text:
     batches: int
     fingerprint: dict[str, Any]
     phrases: Phrases = ()
+    new_ids_V: np.ndarray | None = None
 
     @property
     def contents(self) -> list[str]:
@@ -54,6 +57,7 @@ def count_text(
     config: Config,
     ends_documents: bool,
     phrases: Phrases | None = None,
+    grows: bool = False,
 ) -> Text:
     """Read the whole text, and return it with its size, fingerprint and vocabulary.
 
@@ -61,10 +65,11 @@ def count_text(
 
     Args:
         sources: Paths of the files.
-        words: The vocabulary, which is not changed; None to count it.
+        words: The vocabulary, which is not changed unless `grows`; None to count it.
         config: The configuration of the run.
         ends_documents: Whether each document ends with `<eos>`.
         phrases: The phrases to join; None to count them.
+        grows: Whether the counts and the new words of the text are added to the vocabulary.
 
     Raises:
         UsageError: The vocabulary would be empty, or no word of `words` is in the text.
@@ -76,6 +81,9 @@ def count_text(
         phrases = phrase_counts.find_phrases(sources, *how, config.vocabulary)
     limit = config.vocabulary.vocab_memory_entries
     tally, total = counting.count_tokens(sources, *how, limit, ends_documents, progress, phrases)
+    new_ids_V = None
+    if words is not None and grows:
+        words, new_ids_V = _grow(words, tally, total, config)
     if words is None:
         words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
         counts = words.counts
@@ -88,7 +96,22 @@ def count_text(
         keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
         batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
     fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
-    return Text(sources, words, total, batches, fingerprint, phrases)
+    return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V)
+
+
+def _grow(
+    words: Vocabulary, tally: dict[bytes, int], total: int, config: Config
+) -> vocabulary.GrownVocabulary:
+    """Add the counts and the new words of a text to a vocabulary, and log the numbers of words."""
+    settings = config.vocabulary
+    counts = {token.decode(): count for token, count in tally.items()}
+    limits = settings.min_count, settings.max_vocab_size
+    grown = vocabulary.grow(words, counts, total, *limits)
+    logging.info(
+        "--grow_vocab: %d words keep their rows, and %d are new",
+        *(len(words.tokens), len(grown.vocabulary.tokens) - len(words.tokens)),
+    )
+    return grown
 
 
 def load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:

@@ -77,6 +77,10 @@ def load_text(
         fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
         if fingerprint is not None:
             return Text(sources, words, known["words"], known["batches"], fingerprint, phrases)
+        if config.vocabulary.grow_vocab:
+            return counted_text.count_text(
+                sources, words, config, ends_documents, phrases, grows=True
+            )
         if not grows:
             logging.warning(
                 "--corpus=%s: other text than before; the vocabulary of --workdir is kept",

@@ -14,7 +14,7 @@ from ...models.base import Model
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...system import devices
-from ...training.job import Evaluator, Job
+from ...training.job import Evaluator, Growth, Job, RowMap
 from .. import text_tasks
 from . import growing_words, words_data
 from .counted_text import Text
@@ -47,8 +47,21 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     if placed.tables:  # --plan_only makes none
         score = functools.partial(text_tasks.score_vectors, placed.tables["input"], text.vocabulary)
         evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
-    finish = text_tasks.write_and_score
-    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
+    return placing.make_job(
+        *(config, model, placed, data),
+        evaluator=evaluator,
+        growth=_growth(model, text),
+        finish=text_tasks.write_and_score,
+    )
+
+
+def _growth(model: Model, text: Text) -> Growth | None:
+    """Return how the rows of all tables have grown, or None if the vocabulary has not."""
+    if text.new_ids_V is None:
+        return None
+    row_map = RowMap(text.new_ids_V, len(text.vocabulary.tokens))
+    maps = dict.fromkeys(model.tables(), row_map)
+    return Growth(maps, lambda workdir: words_data.record(text, workdir))
 
 
 def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
