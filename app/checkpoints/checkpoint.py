@@ -17,60 +17,17 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
-from ..system.checked_files import COUNT, list_folder, read_json, reading
+from ..system.checked_files import list_folder, reading
 from ..system.files import remove_folder, replacing_folder
 from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
+from .position import POSITION_FILE, Position, read_position
 
 T = TypeVar("T")
 
-_STATE = "state.json"
 _WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
-
-
-@dataclasses.dataclass
-class Position:
-    """How far a run has come: all that it needs to continue, besides its tables.
-
-    Attributes:
-        step: The number of steps made.
-        epoch: The number of epochs finished.
-        batch: The number of batches (calls of S steps) made in the current epoch.
-        batches: The number of batches of an epoch, an estimate in the first epoch of a text.
-        expected: The number of batches that was expected.
-        words: The number of words in the finished epochs.
-        seconds: The time spent in training.
-        best: The score of the best epoch, if the best epoch is kept.
-        since: The number of epochs after the best one.
-        micro_batches: The micro-batches of a step, on which the order of the data depends.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    batches: int = 1
-    expected: int = 0
-    words: float = 0.0
-    seconds: float = 0.0
-    best: float | None = None
-    since: int = 0
-    micro_batches: int = 1
-
-    @property
-    def done(self) -> float:
-        """The number of epochs made, with the estimated share of the current one."""
-        return self.epoch + min(self.batch / self.batches, 1.0)
-
-
-# The shape of its JSON file. Older versions wrote fewer fields.
-_SHAPE = {
-    "step": COUNT,
-    **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
-    **dict.fromkeys(("batches", "micro_batches"), (range(1, 2**63), None)),
-    **dict.fromkeys(("words", "seconds", "best"), (float, None)),
-}
 
 
 class Checkpoints:
@@ -103,7 +60,7 @@ class Checkpoints:
             stored.update_layouts(path, self._tables)
             self._commit(path)  # a kill may have come before this
             return
-        with replacing_folder(path, _STATE) as temporary:
+        with replacing_folder(path, POSITION_FILE) as temporary:
             try:
                 saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))
                 saver.write(str(temporary / bundle.PREFIX))
@@ -113,7 +70,7 @@ class Checkpoints:
             except tf.errors.OpError as error:
                 raise OSError(None, error.message.splitlines()[0]) from error
             stored.write_layouts(temporary, self._tables)
-            (temporary / _STATE).write_text(json.dumps(dataclasses.asdict(position)))
+            (temporary / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
         for old in list_checkpoints(self._folder)[self._keep :]:
             remove_folder(old)
         self._commit(path)
@@ -175,7 +132,7 @@ class Checkpoints:
 
     def _load(self, path: Path) -> Position:
         """Load one checkpoint, convert tables of another kind, and return the position."""
-        position = _read_position(path)
+        position = read_position(path)
         same_layout = {}
         for name, table in self._tables.items():
             before, now = stored.read_layout(path, name), table.layout()
@@ -266,7 +223,7 @@ def newest_position(folder: Path) -> Position | None:
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    return _newest(folder, _read_position, log_damage=False)[0]
+    return _newest(folder, read_position, log_damage=False)[0]
 
 
 def _newest(
@@ -292,9 +249,3 @@ def _newest(
                 logging.warning("%s is damaged, trying the one before it: %s", path, error)
             damaged.append(path)
     return None, damaged
-
-
-def _read_position(path: Path) -> Position:
-    """Read the position in a checkpoint; a field that an older version lacks has its default."""
-    state = read_json(path / _STATE, _SHAPE)
-    return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .. import __name__ as PACKAGE
 from ..config import flagfiles
 from ..config.settings import as_text
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..system import checked_files
 from ..system.checked_files import list_folder
-from ..system.files import replacing, sweep
+from ..system.files import remove_folder, replacing, replacing_folder, sweep
 
 
 class Workdir:
@@ -28,19 +29,60 @@ class Workdir:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.flags = self.path / "flags.cfg"
-        self.vocabulary = self.path / "vocab.tsv"
-        self.labels = self.path / "labels.tsv"
+        self.grown = self.path / "grown"
+        self.flags = self._path("flags.cfg")
+        self.vocabulary = self._path("vocab.tsv")
+        self.phrases = self._path("phrases.tsv")
+        self.labels = self._path("labels.tsv")
         self.users = self.path / "users.tsv"
         self.items = self.path / "items.tsv"
         self.known = self.path / "known.npz"
-        self.corpus = self.path / "corpus.json"
-        self.checkpoints = self.path / "checkpoints"
+        self.corpus = self._path("corpus.json")
+        self.checkpoints = self._path("checkpoints")
         self.best = self.path / "best"
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.cache = self.path / "cache"
+
+    def _path(self, name: str) -> Path:
+        """Return the path of a file that `grow` replaces; the new one if a kill left it there."""
+        grown = self.grown / name
+        return grown if grown.exists() else self.path / name
+
+    def replace_files(self, write: Callable[[Workdir], None]) -> None:
+        """Replace several files of this workdir, all of them or none, also if it is killed.
+
+        Args:
+            write: Writes the new files to a workdir of its own: `flags.cfg` and others that
+                `_path` gives.
+
+        Raises:
+            UsageError, RunError: The files cannot be written.
+        """
+        with replacing_folder(self.grown, "flags.cfg") as temporary:
+            write(Workdir(temporary))
+        self._move_grown()
+
+    def _move_grown(self) -> None:
+        """Move the files of `grown`, if any, to their places; `_path` finds them at any moment.
+
+        Raise RunError if a file cannot be moved.
+        """
+        try:
+            for source in list_folder(self.grown):
+                target = self.path / source.name
+                if target.is_dir():
+                    remove_folder(target)
+                os.replace(source, target)
+            with contextlib.suppress(FileNotFoundError):
+                self.grown.rmdir()
+        except OSError as error:
+            raise RunError(
+                f"cannot move the files of {self.grown}: {error.strerror}; make {self.path} "
+                "writable, and run the same command again"
+            ) from error
+        vars(self).update(vars(Workdir(self.path)))
 
     @property
     def trained(self) -> Path:
@@ -92,7 +134,9 @@ class Workdir:
                 raise UsageError(
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
-            names = (self.vocabulary, self.labels, self.users, self.items, self.known)
+            self._move_grown()  # a kill may have come before this
+            texts = (self.vocabulary, self.phrases, self.labels)
+            names = (*texts, self.users, self.items, self.known)
             written = (self.flags, *names, self.corpus, self.owner, self.metrics)
             for path in written:  # refuse before anything is trained or changed
                 if path.exists() and not path.is_file():
@@ -101,7 +145,8 @@ class Workdir:
                         "--workdir"
                     )
             folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
-            for path in (*written, *(folder / "*" for folder in folders)):
+            whole = (*written, self.grown, self.checkpoints)
+            for path in (*whole, *(folder / "*" for folder in folders)):
                 sweep(path)
             yield
 

@@ -211,7 +211,7 @@ def stored_in(path: str | Path) -> dict[str, Any]:
         UsageError: A value is not allowed for its flag.
     """
     fields = settings.fields()
-    texts = workdir.read_flags(Path(path) / "flags.cfg") if path else {}
+    texts = workdir.read_flags(workdir.Workdir(path).flags) if path else {}
     stored = {}
     for name, text in texts.items():
         if name in fields and name != "workdir":

@@ -55,6 +55,9 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         defaults = temperature.default, *temperature.metadata["former"]
         _check_recommend(config, values["temperature"] not in defaults)
     _check_table_and_input(config)
+    words = config.vocabulary
+    if words.phrases and words.phrase_score == "npmi" and words.score_threshold >= 1:
+        raise UsageError(f"--phrase_threshold={words.phrase_threshold}: give less than 1 for npmi")
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
         raise UsageError(
@@ -168,7 +171,8 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
         if task not in tasks_of(field):  # although the other flag may have its default there
             other, known = "task", tasks_of(field)
         if values[other] not in known:
-            message = f"means nothing to --{other}={values[other]}, only to {', '.join(known)}"
+            possible = ", ".join(map(as_text, known))
+            message = f"means nothing to --{other}={values[other]}, only to {possible}"
             raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
 
 
@@ -274,6 +278,8 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         ("vocab", ""),
         ("cache", "none", "auto"),
         ("data_service", ""),
+        ("phrases", 0),
+        ("grow_vocab", False),
     ):
         if values[name] not in (allowed, *also):
             message = (

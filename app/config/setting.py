@@ -18,7 +18,7 @@ def setting(
     bounds: tuple[float, float] | None = None,
     half_open: bool = False,
     fixed: bool = False,
-    only: tuple[str, ...] = (),
+    only: tuple[Any, ...] = (),
     by_task: Mapping[str, Any] | None = None,
     of_task: Mapping[str, tuple[str, ...]] | None = None,
     path: bool = False,

@@ -11,6 +11,8 @@ _WORDS, _TEXT = ("task", "words"), ("task", "words", "language_model")
 _words = functools.partial(setting, fixed=True, only=_WORDS)
 _text = functools.partial(setting, fixed=True, only=_TEXT)
 _tokens = functools.partial(setting, fixed=True, only=(*_TEXT, "classify"))
+_PASSES = 4  # the most passes of --phrases: phrases of up to 16 words
+_phrases = functools.partial(setting, fixed=True, only=("phrases", *range(1, _PASSES + 1)))
 _scored = functools.partial(
     setting, fixed=True, only=("task", "language_model", "classify", "recommend")
 )
@@ -83,6 +85,39 @@ class VocabularyConfig:
         bounds=(1000, 10**12),
         only=_TEXT,
     )
+    grow_vocab: bool = setting(
+        False,
+        "Let the vocabulary of a finished run grow by the words (and labels) of another --corpus. "
+        "Words that the run has keep their rows, and counts are added up. Train for more --epochs.",
+        only=("task", "words", "classify"),
+    )
+    phrases: int = _words(
+        0,
+        "Passes over the text that find phrases: words that follow each other often, such as `new "
+        "york`, become one token, `new_york`. A further pass finds longer ones. 0: none.",
+        bounds=(0, _PASSES),
+    )
+    phrase_score: str = _phrases(
+        "word2phrase",
+        "The score of a pair of words. `word2phrase`: (count - phrase_min_count) x words of the "
+        "text / (count of the first x count of the second). `npmi`: normalised pointwise mutual "
+        "information, at most 1.",
+        choices=("word2phrase", "npmi"),
+    )
+    phrase_threshold: float = _phrases(
+        0.0,
+        "Join pairs whose score is above this. 0: 100 for word2phrase, 0.5 for npmi.",
+        bounds=(0, 10**12),
+    )
+    phrase_min_count: int = _phrases(
+        5, "Join only pairs that occur at least so many times.", bounds=(1, 10**9)
+    )
+
+    @property
+    def score_threshold(self) -> float:
+        """The score above which a pair of words is a phrase; see `phrase_threshold`."""
+        # 100 as in word2phrase.c. Above 0.5 pairs occur together more often than not.
+        return self.phrase_threshold or {"word2phrase": 100.0, "npmi": 0.5}[self.phrase_score]
 
 
 @dataclasses.dataclass(frozen=True)

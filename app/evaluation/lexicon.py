@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..text.phrase_table import join_words
 from ..types import NgramVectors, WordVectors
 
 # The key by which spellings are compared, and its description. Of spellings with one key the most
@@ -101,8 +102,21 @@ def first_row(lexicon: Lexicon, word: str) -> int | None:
     Returns:
         The row, or None for an unknown word.
     """
-    rows = lexicon.rows.get(lexicon.fold(word))
+    rows = find_rows(lexicon, word)
     return rows[0] if rows else None
+
+
+def find_rows(lexicon: Lexicon, word: str) -> tuple[int, ...]:
+    """Return the rows of all spellings of a word, the most frequent first; none if it is unknown.
+
+    An unknown word with white space is looked up as a phrase: `new york` as `new_york`.
+
+    Args:
+        lexicon: The words.
+        word: A word or a phrase, in any spelling.
+    """
+    rows = lexicon.rows.get(lexicon.fold(word))
+    return rows or lexicon.rows.get(lexicon.fold(join_words(word)), ())
 
 
 def unit_rows(lexicon: Lexicon, rows: slice | np.ndarray) -> np.ndarray:

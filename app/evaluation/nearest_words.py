@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .lexicon import Lexicon, unit_vectors
+from .lexicon import Lexicon, find_rows, unit_vectors
 from .search import nearest_rows
 
 # The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
@@ -109,6 +109,8 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
 def _unit_vectors(lexicon: Lexicon, words: Sequence[str]) -> np.ndarray:
     """Return the vectors of words, divided by their length, (N, D) float32.
 
+    A phrase may be written with spaces.
+
     Raises:
         UsageError: A word is unknown and has no n-grams.
     """
@@ -132,7 +134,7 @@ def _row(lexicon: Lexicon, word: str) -> int | None:
     Raises:
         UsageError: It has no row and is no word: it is empty, has white space, or is not Unicode.
     """
-    rows = lexicon.rows.get(lexicon.fold(word))
+    rows = find_rows(lexicon, word)
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
     if not word or _NO_WORD.search(word):

@@ -17,6 +17,7 @@ from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
+from ..text.phrase_table import JOINT
 from ..text.subwords import hash_strings
 from ..types import NgramVectors, WordVectors
 
@@ -24,8 +25,9 @@ from ..types import NgramVectors, WordVectors
 class _Lookup(tf.Module):
     """A module whose `lookup` takes words (N,) string, and returns vectors (N, D) and known (N,).
 
-    The vectors are float32. The vector of an unknown word is the mean of its n-grams' vectors, or
-    zero without any. `known` is bool.
+    The vectors are float32. An unknown word with white space is looked up as a phrase. The vector
+    of a word that is still unknown is the mean of its n-grams' vectors, or zero without any.
+    `known` is bool.
 
     Args:
         matrix: The vectors, (V, D).
@@ -47,7 +49,10 @@ class _Lookup(tf.Module):
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def lookup(self, words):
         """Return {"vectors": (N, D) float32, "known": (N,) bool} of words (N,)."""
+        # A phrase may be written with white space: `new york` for the token `new_york`.
+        joined_N = tf.strings.regex_replace(tf.strings.strip(words), r"\s+", JOINT)
         rows_N = self.rows.lookup(words)
+        rows_N = tf.where(rows_N >= 0, rows_N, self.rows.lookup(joined_N))
         known_N = rows_N >= 0
         vectors_ND = tf.gather(self.rows_VD, tf.maximum(rows_N, 0))
         unknown_ND = 0.0 if self.rule is None else self._compose(words)

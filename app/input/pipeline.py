@@ -25,8 +25,9 @@ from ..text.blocks import (
     without_autograph,
     without_tuning_thread,
 )
+from ..text.phrase_joiner import make_phrase_splitter
+from ..text.phrase_table import Phrases
 from ..text.reading import Progress
-from ..text.tokenize import make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
 from .token_rows import differs_from_previous, make_block_rows
 from .tokens import PAD, encode
@@ -80,19 +81,20 @@ def map_blocks(
 
 
 def make_block_tokenizer(
-    corpus: CorpusConfig, vocabulary: Vocabulary
+    corpus: CorpusConfig, vocabulary: Vocabulary, phrases: Phrases = ()
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
         corpus: How to split the text.
         vocabulary: Tokens that have an id.
+        phrases: Phrases to join to a token.
 
     Returns:
         Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
-    split, table = make_splitter(corpus), lookup_table(vocabulary)
+    split, table = make_phrase_splitter(corpus, phrases), lookup_table(vocabulary)
 
     def tokens(text: tf.Tensor) -> tf.Tensor:
         """Return the tokens (M,) int32 of the text of a block."""

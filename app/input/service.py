@@ -19,6 +19,7 @@ from ..config.settings import service_address
 from ..errors import RunError, UsageError
 from ..text import spans
 from ..text.blocks import map_in_order, without_tuning_thread
+from ..text.phrase_table import Phrases
 from ..text.reading import Progress
 from ..text.vocabulary import Vocabulary
 from . import pipeline, token_rows
@@ -59,7 +60,11 @@ def check_service(data_service: str, sources: tuple[str, ...]) -> None:
 
 
 def make_block_rows(
-    sources: tuple[str, ...], vocabulary: Vocabulary, keep_V: np.ndarray, config: Config
+    sources: tuple[str, ...],
+    vocabulary: Vocabulary,
+    keep_V: np.ndarray,
+    config: Config,
+    phrases: Phrases = (),
 ) -> tuple[int, BlockRows]:
     """Return the number of blocks of the corpus, and a function that makes the rows of any block.
 
@@ -71,6 +76,7 @@ def make_block_rows(
         vocabulary: Tokens that have an id.
         keep_V: Probability that a token of each id is kept, (V,) float32.
         config: The configuration of the run.
+        phrases: Phrases to join to a token.
 
     Raises:
         RunError: A file cannot be read, or is not UTF-8 with --invalid_utf8=error.
@@ -78,7 +84,7 @@ def make_block_rows(
     settings, corpus = config.input, config.corpus
     index_N4 = spans.build_index(sources, corpus, settings)
     read_text = spans.make_block_reader(sources, index_N4)
-    tokenize = pipeline.make_block_tokenizer(corpus, vocabulary)
+    tokenize = pipeline.make_block_tokenizer(corpus, vocabulary, phrases)
     make_rows = token_rows.make_block_rows(keep_V, config.model.window, settings, config.run.seed)
     return len(index_N4), lambda epoch, number: make_rows(
         epoch, number, tokenize(read_text(number))

@@ -19,7 +19,7 @@ from ..training.job import TrainingData
 from ..types import Batches, WordVectors
 from . import trained_vectors
 from .words import words_data
-from .words.words_data import NO_VOCABULARY, Text
+from .words.counted_text import NO_VOCABULARY, Text
 
 
 def make_data(

@@ -12,6 +12,8 @@ from ..config import CorpusConfig, InputConfig, VocabularyConfig
 from ..errors import UsageError
 from .blocks import block_dataset, raise_read_errors, split_documents, without_autograph
 from .meter import show_progress
+from .phrase_joiner import make_joiner
+from .phrase_table import Phrases
 from .reading import Progress
 from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
@@ -27,6 +29,7 @@ def count_tokens(
     memory_entries: int,
     close: bool = False,
     progress: Progress | None = None,
+    phrases: Phrases = (),
 ) -> tuple[dict[bytes, int], int]:
     """Read the files, and return the count of every token, and the number of all tokens.
 
@@ -42,12 +45,13 @@ def count_tokens(
         memory_entries: Value of --vocab_memory_entries.
         close: Whether the end of each document that has a token counts as a token `<eos>`.
         progress: State of the sources, by default a new one; updated during the pass.
+        phrases: Phrases to join to a token.
 
     Raises:
         UsageError: There is no token.
         RunError: A source cannot be read.
     """
-    split = make_splitter(corpus)
+    split, join = make_splitter(corpus), make_joiner(phrases)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return unique tokens, their counts, documents with a token, and dropped long tokens."""
@@ -55,6 +59,7 @@ def count_tokens(
         # every tokenizer, so documents are split only if they are counted.
         texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
         words, dropped = drop_long_tokens(split(texts))
+        words = join(words)
         tokens, _, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -96,6 +98,55 @@ def load(path: str) -> Vocabulary:
     if total not in COUNT:
         raise UsageError(f"{path}: the counts add up to {total}, which is too large; correct them")
     return Vocabulary(list(lines), np.array(counts, np.int64), total)
+
+
+class GrownVocabulary(NamedTuple):
+    """A vocabulary with the counts and the new tokens of more text.
+
+    Attributes:
+        vocabulary: The old and the new tokens, by descending count, then by code point.
+        new_ids_V: The new id of each of the V old ids, (V,) int64.
+    """
+
+    vocabulary: Vocabulary
+    new_ids_V: np.ndarray
+
+
+def grow(
+    old: Vocabulary, counts: Mapping[str, int], total: int, min_count: int = 1, most: int = 0
+) -> GrownVocabulary:
+    """Return a vocabulary with the counts of more text added, and with its new tokens.
+
+    Every old token stays. A new token counts in the new text alone, as the counts of rare tokens of
+    the old text are not known.
+
+    Args:
+        old: The vocabulary so far, of tokens or of other names.
+        counts: The count of each token of the new text.
+        total: Tokens of the new text.
+        min_count: The least count of a new token.
+        most: The most tokens of the result, unless there are more old ones; 0 for no limit.
+    """
+    ranked = [
+        (-count - counts.get(token, 0), token)
+        for token, count in zip(old.tokens, old.counts.tolist(), strict=True)
+    ]
+    known = set(old.tokens)
+    new = sorted(
+        (-count, token)
+        for token, count in counts.items()
+        if count >= min_count and token not in known
+    )
+    ranked = sorted(ranked + new[: max(most - len(known), 0) if most else None])
+    id_of = {token: number for number, (_, token) in enumerate(ranked)}
+    return GrownVocabulary(
+        Vocabulary(
+            [token for _, token in ranked],
+            np.array([-count for count, _ in ranked], np.int64),
+            old.total + total,
+        ),
+        np.array([id_of[token] for token in old.tokens], np.int64),
+    )
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:

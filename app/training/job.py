@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
@@ -89,6 +91,34 @@ class Evaluator:
     is_monitored: bool = True
 
 
+class RowMap(NamedTuple):
+    """The new ids of the rows of a table whose names have become more.
+
+    Rows without a name, such as those of hashed n-grams, follow the rows with names, before and
+    after.
+
+    Attributes:
+        new_ids_V: The new id of each row that had a name, (V,) int64.
+        size: The number of rows that have a name now.
+    """
+
+    new_ids_V: np.ndarray
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How the names of the rows of a finished run have become more (--grow_vocab).
+
+    Attributes:
+        maps: The new ids of the rows of each table, by its name.
+        record: Writes the files to a workdir that give the new ids their meaning.
+    """
+
+    maps: Mapping[str, RowMap]
+    record: Callable[[Workdir], None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """Everything that the training loop needs to know of a task.
@@ -102,6 +132,7 @@ class Job:
         evaluator: Scores the tables after each epoch. None where nothing is scored.
         loss_metrics: Returns further metrics that follow from the mean loss, by name.
         extra_state: Further objects to save in each checkpoint, by name.
+        growth: How the names of the rows have become more than those of the workdir, if they have.
         finish: Returns the text for the user once all epochs are done; called with the workdir.
             A function and no method, as the job and its tables are freed before.
     """
@@ -114,4 +145,5 @@ class Job:
     evaluator: Evaluator | None = None
     loss_metrics: Callable[[float], dict[str, float]] = lambda loss: {}
     extra_state: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
+    growth: Growth | None = None
     finish: Callable[[Workdir], str] = lambda workdir: ""

@@ -30,7 +30,7 @@ from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, UsageError
 from ..tasks import all_tasks
-from . import banner, loop, profile_hooks, progress
+from . import banner, grown_tables, loop, profile_hooks, progress
 from .job import Job
 from .runner import Runner
 
@@ -98,11 +98,15 @@ def _train_and_finish(
         # A resumed run may be past the windows that its workdir already has in flags.cfg.
         is_new = settings.profile_steps != stored.get("profile_steps")
         check_flags(job, settings, position, checks_profile=is_new)
+        if job.growth is not None:
+            grown_tables.check_growth(job, config, place)
     if runner.chief:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
         print(banner.banner(config, job, trainers), flush=True)
     if settings.plan_only:
         return ""
+    if job.growth is not None:
+        grown_tables.grow_workdir(job, config, place)
     is_done = loop.train(job, settings, place, runner, by_name(config))
     finish = job.finish
     del job  # frees the tables, as scoring loads tables of the same size

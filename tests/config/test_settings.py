@@ -174,7 +174,9 @@ def test_what_a_setting_belongs_to_exists():
     for field in fields.values():
         if field.metadata["only"]:
             other, *known = field.metadata["only"]
-            assert known and set(known) <= set(fields[other].metadata["choices"])
+            least, most = fields[other].metadata["bounds"] or (0, -1)
+            possible = fields[other].metadata["choices"] or range(least, most + 1)
+            assert known and set(known) <= set(possible)
 
 
 def test_every_number_has_both_bounds():

@@ -31,6 +31,8 @@ class Data(NamedTuple):
         heldout: Texts to score, or None.
         words: Names of the word ids.
         labels: Names of the label ids.
+        new_ids: The new ids of the words and of the labels before they became more (--grow_vocab);
+            None if they have not.
     """
 
     fingerprint: dict[str, Any]
@@ -38,6 +40,7 @@ class Data(NamedTuple):
     heldout: Examples | None
     words: Vocabulary
     labels: Vocabulary
+    new_ids: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
@@ -58,6 +61,7 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     sources = corpus.resolve(config.corpus)
     recorded = recorded_corpus.read(workdir, {"fingerprint": dict}).get("fingerprint")
     fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
+    grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources)
     examples, heldout = labelled_files.read(sources, config), None
     if config.input.heldout:
@@ -65,11 +69,14 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     elif config.input.heldout_share:
         examples, heldout = _split_heldout(examples, config)
     words, labels = _load_or_count_names(examples, config, workdir)
+    new_ids = None
+    if grows:
+        words, labels, new_ids = _grow_names(words, labels, examples, config)
     training = examples.with_names(words.tokens, labels.tokens)
     if heldout is not None:
         heldout = heldout.with_names(words.tokens, labels.tokens)
         warn_about_unseen_labels(heldout)
-    return Data(fingerprint, _select_usable(training, config), heldout, words, labels)
+    return Data(fingerprint, _select_usable(training, config), heldout, words, labels, new_ids)
 
 
 def record(data: Data, workdir: Workdir) -> None:
@@ -229,6 +236,44 @@ def _load_or_count_names(
         examples.words, examples.tokens_M, settings.min_count, settings.max_vocab_size
     )
     return words, labels
+
+
+def _grow_names(
+    words: Vocabulary, labels: Vocabulary, examples: Examples, config: Config
+) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
+    """Add the words and the labels of more texts, and log the new ones.
+
+    Return the words, the labels, and the new ids of the words and the labels so far. Raise
+    UsageError for n-grams, whose rows depend on the ids of words.
+    """
+    if config.labelled.word_ngrams > 1:
+        raise UsageError(
+            f"--word_ngrams={config.labelled.word_ngrams}: the rows of n-grams depend on the ids "
+            "of words, which --grow_vocab changes; leave it out, or train in a new workdir"
+        )
+    settings = config.vocabulary
+    new_words = text_names.count_names(examples.words, examples.tokens_M)
+    new_labels = text_names.count_names(examples.labels, examples.labels_N)
+    limits = settings.min_count, settings.max_vocab_size
+    grown_words, word_ids = _grow(words, new_words, *limits)
+    grown_labels, label_ids = _grow(labels, new_labels)
+    known = set(labels.tokens)
+    added = [repr(label) for label in grown_labels.tokens if label not in known]
+    logging.info(
+        "--grow_vocab: %d words keep their rows, and %d are new; %d labels keep theirs, and %d are "
+        "new%s",
+        *(len(words.tokens), len(grown_words.tokens) - len(words.tokens)),
+        *(len(known), len(added), f": {', '.join(added[:5])}" if added else ""),
+    )
+    return grown_words, grown_labels, (word_ids, label_ids)
+
+
+def _grow(
+    old: Vocabulary, new: Vocabulary, min_count: int = 1, most: int = 0
+) -> vocabulary.GrownVocabulary:
+    """Return the old names with the counts and the names of the new ones added."""
+    counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
+    return vocabulary.grow(old, counts, new.total, min_count, most)
 
 
 def _select_usable(training: Examples, config: Config) -> Examples:

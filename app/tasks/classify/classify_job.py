@@ -22,11 +22,12 @@ from ...errors import UsageError
 from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
+from ...models.bag import Bag
 from ...tables.base import Table
 from ...text import vector_files
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
-from ...training.job import Evaluator, Job, TrainingData
+from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
 from . import classify_data, label_metrics
 from .classify_model import load_classifier, make_features, make_model
 from .label_prediction import Classifier
@@ -83,8 +84,23 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         evaluator = Evaluator(functools.partial(_heldout_scores, classifier, heldout))
     finish = functools.partial(_closing, config, heldout)
     return placing.make_job(
-        config, model, placed, training_data, evaluator=evaluator, finish=finish
+        *(config, model, placed, training_data),
+        evaluator=evaluator,
+        growth=_growth(model, data),
+        finish=finish,
     )
+
+
+def _growth(model: Bag, data: classify_data.Data) -> Growth | None:
+    """Return how the rows of words and labels have grown, or None if there are no new ids."""
+    if data.new_ids is None:
+        return None
+    word_map, label_map = (
+        RowMap(new_ids, len(names.tokens))
+        for new_ids, names in zip(data.new_ids, (data.words, data.labels), strict=True)
+    )
+    maps = {**dict.fromkeys(model.tables(), label_map), "input": word_map}
+    return Growth(maps, lambda workdir: classify_data.record(data, workdir))
 
 
 def _heldout_scores(classifier: Classifier, heldout: Examples) -> dict[str, float]:

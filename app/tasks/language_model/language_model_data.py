@@ -31,7 +31,8 @@ from ...text import corpus
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
-from ..words.words_data import Text, cache_blocks, make_batches_from_rows
+from ..words.counted_text import Text
+from ..words.words_data import cache_blocks, make_batches_from_rows
 
 # Scoring uses fewer and longer streams than training, as the first tokens of a stream have little
 # context: 16 per block, each of 1,000 tokens or more if 5 % of a block is held out.

@@ -6,12 +6,9 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -19,44 +16,17 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, InputConfig
 from ...errors import UsageError
-from ...input import cache, pipeline, sequences, service, token_rows
+from ...input import cache, pipeline, service, token_rows
 from ...input.pipeline import EpochRows, Share
 from ...system.checked_files import COUNT
-from ...text import corpus, counting, vocabulary
+from ...text import corpus, phrase_table, vocabulary
 from ...text.blocks import raise_read_errors
+from ...text.phrase_table import Phrases
 from ...text.reading import Progress
-from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
 from .. import recorded_corpus
-from . import growing_words
-
-# Stands for the vocabulary of --table=dynamic, which grows while training.
-NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """The corpus of a run.
-
-    Attributes:
-        sources: Paths of its files.
-        vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
-        words: Tokens of the corpus, including unknown ones. For a language model the ends of
-            documents count too.
-        batches: Approximate number of batches of an epoch.
-        fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
-    """
-
-    sources: tuple[str, ...]
-    vocabulary: Vocabulary
-    words: int
-    batches: int
-    fingerprint: dict[str, Any]
-
-    @property
-    def contents(self) -> list[str]:
-        """The hashes of the files; they depend only on the names and the text of the files."""
-        return [self.fingerprint[name] for name in ("sha256", "contents")]
+from . import counted_text, growing_words
+from .counted_text import NO_VOCABULARY, Text
 
 
 def load_text(
@@ -88,30 +58,35 @@ def load_text(
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
         service.check_service(config.input.data_service, sources)
-    shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT}
+    shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
     known = recorded_corpus.read(workdir, shape)
     grows = config.table.is_dynamic
-    words = NO_VOCABULARY if grows else None
+    words, phrases = NO_VOCABULARY if grows else None, None
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
+        phrases = _load_phrases(config, workdir, known.get("phrases"))
         fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
         if fingerprint is not None:
-            return Text(sources, words, known["words"], known["batches"], fingerprint)
+            return Text(sources, words, known["words"], known["batches"], fingerprint, phrases)
+        if config.vocabulary.grow_vocab:
+            return counted_text.count_text(
+                sources, words, config, ends_documents, phrases, grows=True
+            )
         if not grows:
             logging.warning(
                 "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
                 config.corpus.corpus,
             )
     elif config.vocabulary.vocab and not grows:
-        words = _load_given_vocabulary(config, ends_documents)
+        words = counted_text.load_given_vocabulary(config, ends_documents)
     if grows:
         size = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
         return Text(sources, words, *size, corpus.fingerprint(sources))
-    return _count_text(sources, words, config, ends_documents)
+    return counted_text.count_text(sources, words, config, ends_documents, phrases)
 
 
 def record(text: Text, workdir: Workdir) -> None:
-    """Write corpus.json and, unless --table=dynamic, the vocabulary to the workdir.
+    """Write corpus.json, the phrases if there are any and, unless --table=dynamic, the vocabulary.
 
     Args:
         text: The corpus.
@@ -120,6 +95,9 @@ def record(text: Text, workdir: Workdir) -> None:
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
+    if text.phrases:
+        phrase_table.save(text.phrases, workdir.phrases)
+        known["phrases"] = phrase_table.compute_digest(text.phrases)
     files.write_json(workdir.corpus, known)
 
 
@@ -129,7 +107,9 @@ def compute_digest(text: Text) -> int:
     Args:
         text: The corpus.
     """
-    return zlib.crc32("\0".join([*text.contents, *text.vocabulary.tokens]).encode())
+    parts = [*text.contents, *text.vocabulary.tokens]
+    parts += [phrase_table.compute_digest(text.phrases)] if text.phrases else []
+    return zlib.crc32("\0".join(parts).encode())
 
 
 def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
@@ -152,13 +132,14 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
     @functools.cache  # so that nothing is read before the first epoch
     def service_blocks() -> tuple[int, service.BlockRows]:
         """Read the whole text; return the number of its blocks, and the maker of their rows."""
-        return service.make_block_rows(text.sources, text.vocabulary, keep_V, config)
+        source = text.sources, text.vocabulary
+        return service.make_block_rows(*source, keep_V, config, text.phrases)
 
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share, made here or by the service."""
         if settings.data_service:
             return service.make_epoch_rows(settings, *service_blocks(), progress, share)
-        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary)
+        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
         source = text.sources, config.corpus, settings
         blocks = pipeline.map_blocks(*source, progress, tokenize, share)
         blocks = cache_blocks(blocks, text, config, workdir, progress, share)
@@ -228,55 +209,21 @@ def cache_blocks(
     )
 
 
-def _count_text(
-    sources: tuple[str, ...], words: Vocabulary | None, config: Config, ends_documents: bool
-) -> Text:
-    """Read the whole text once; return it with its size, fingerprint and vocabulary.
+def _load_phrases(config: Config, workdir: Workdir, digest: str | None) -> Phrases:
+    """Load the phrases of a run, whose digest is recorded; None is recorded for a run without any.
 
-    The vocabulary is `words`, unchanged, or is counted if that is None. Raise UsageError if it
-    would be empty, or no word of `words` is in the text.
+    Raise UsageError if --phrases has been added to a run that was made before it existed, and
+    DamagedError if the file is missing or another one.
     """
-    sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
-    settings = config.corpus, config.input, config.vocabulary.vocab_memory_entries
-    tally, total = counting.count_tokens(sources, *settings, ends_documents, progress)
-    if words is None:
-        words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
-        counts = words.counts
-    else:
-        counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
-    blocks = _count_blocks(sources, config)
-    if ends_documents:
-        batches = sequences.estimate_batches(total, config.input, blocks)
-    else:
-        keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
-        batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
-    fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
-    return Text(sources, words, total, batches, fingerprint)
-
-
-def _load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
-    """Load --vocab; raise UsageError if `ends_documents` is true and <unk> or <eos> is missing."""
-    path = config.vocabulary.vocab
-    words = vocabulary.load(path)
-    for token in (UNK, EOS):
-        if ends_documents and token not in words.tokens:
-            raise UsageError(
-                f"--vocab={path}: has no {token}, which --task={config.run.task} needs; take "
-                "vocab.tsv of such a run, or add the token by its count"
-            )
-    return words
-
-
-def _count_blocks(sources: tuple[str, ...], config: Config) -> int:
-    """Return the number of blocks of the files; warn if there are fewer than micro-batches."""
-    blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
-    if blocks < config.input.micro_batches:
-        logging.warning(
-            "--block_bytes=%d: the text has %d blocks for %d micro-batches of a step, so some stay "
-            "empty; lower it",
-            *(config.input.block_bytes, blocks, config.input.micro_batches),
+    if digest is not None:
+        return phrase_table.load(workdir.phrases, digest)
+    passes, stored = config.vocabulary.phrases, files.read_flags(workdir.flags)
+    if passes and stored and "phrases" not in stored:
+        raise UsageError(
+            f"--phrases={passes}: --workdir={workdir.path} was made without phrases; leave it out, "
+            "or give a new --workdir"
         )
-    return blocks
+    return ()
 
 
 def _cache_key(text: Text, config: Config, share: Share) -> str:
@@ -288,5 +235,6 @@ def _cache_key(text: Text, config: Config, share: Share) -> str:
         config.input.readers,
         text.vocabulary.tokens,
         *([] if share == pipeline.ALL else [share]),
+        *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -15,9 +15,10 @@ from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
 from ...system import devices
-from ...training.job import Evaluator, Job
+from ...training.job import Evaluator, Growth, Job, RowMap
 from .. import text_tasks
 from . import growing_words, words_data
+from .counted_text import Text
 from .subword_vectors import make_rule
 
 _BATCH_UNIT = "words after subsampling"
@@ -51,11 +52,24 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
         gather = functools.partial(model.gather_words, placed.tables["input"].gather)
         score = functools.partial(text_tasks.score_vectors, gather, model.dim, text.vocabulary)
         evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
-    finish = text_tasks.write_and_score
-    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
+    return placing.make_job(
+        *(config, model, placed, data),
+        evaluator=evaluator,
+        growth=_growth(model, text),
+        finish=text_tasks.write_and_score,
+    )
 
 
-def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -> Job:
+def _growth(model: WordModel, text: Text) -> Growth | None:
+    """Return how the rows of all tables have grown, or None if the vocabulary has not."""
+    if text.new_ids_V is None:
+        return None
+    row_map = RowMap(text.new_ids_V, len(text.vocabulary.tokens))
+    maps = dict.fromkeys(model.tables(), row_map)
+    return Growth(maps, lambda workdir: words_data.record(text, workdir))
+
+
+def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     """Return the job for a vocabulary that grows while training (--table=dynamic).
 
     It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.

@@ -1,0 +1,147 @@
+"""Read the text of a run whole, to count its tokens, its phrases and its batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from ...config import Config
+from ...errors import UsageError
+from ...input import pipeline, sequences, token_rows
+from ...text import corpus, counting, phrase_counts, vocabulary
+from ...text.phrase_table import Phrases
+from ...text.reading import Progress
+from ...text.vocabulary import EOS, UNK, Vocabulary
+
+# Stands for the vocabulary of --table=dynamic, which grows while training.
+NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The corpus of a run.
+
+    Attributes:
+        sources: Paths of its files.
+        vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
+        words: Tokens of the corpus, including unknown ones. For a language model the ends of
+            documents count too.
+        batches: Approximate number of batches of an epoch.
+        fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
+        phrases: Phrases that are joined to a token (--phrases).
+        new_ids_V: The new id of each word of the vocabulary before it grew (--grow_vocab); None if
+            it has not grown.
+    """
+
+    sources: tuple[str, ...]
+    vocabulary: Vocabulary
+    words: int
+    batches: int
+    fingerprint: dict[str, Any]
+    phrases: Phrases = ()
+    new_ids_V: np.ndarray | None = None
+
+    @property
+    def contents(self) -> list[str]:
+        """The hashes of the files; they depend only on the names and the text of the files."""
+        return [self.fingerprint[name] for name in ("sha256", "contents")]
+
+
+def count_text(
+    sources: tuple[str, ...],
+    words: Vocabulary | None,
+    config: Config,
+    ends_documents: bool,
+    phrases: Phrases | None = None,
+    grows: bool = False,
+) -> Text:
+    """Read the whole text, and return it with its size, fingerprint and vocabulary.
+
+    It is read once, and once more for each pass of --phrases that is left to make.
+
+    Args:
+        sources: Paths of the files.
+        words: The vocabulary, which is not changed unless `grows`; None to count it.
+        config: The configuration of the run.
+        ends_documents: Whether each document ends with `<eos>`.
+        phrases: The phrases to join; None to count them.
+        grows: Whether the counts and the new words of the text are added to the vocabulary.
+
+    Raises:
+        UsageError: The vocabulary would be empty, or no word of `words` is in the text.
+        RunError: A file cannot be read.
+    """
+    sample, progress = corpus.sample_fingerprint(sources), Progress.make(sources, hashed=True)
+    how = config.corpus, config.input
+    if phrases is None:
+        phrases = phrase_counts.find_phrases(sources, *how, config.vocabulary)
+    limit = config.vocabulary.vocab_memory_entries
+    tally, total = counting.count_tokens(sources, *how, limit, ends_documents, progress, phrases)
+    new_ids_V = None
+    if words is not None and grows:
+        words, new_ids_V = _grow(words, tally, total, config)
+    if words is None:
+        words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
+        counts = words.counts
+    else:
+        counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
+    blocks = _count_blocks(sources, config)
+    if ends_documents:
+        batches = sequences.estimate_batches(total, config.input, blocks)
+    else:
+        keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
+        batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
+    fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
+    return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V)
+
+
+def _grow(
+    words: Vocabulary, tally: dict[bytes, int], total: int, config: Config
+) -> vocabulary.GrownVocabulary:
+    """Add the counts and the new words of a text to a vocabulary, and log the numbers of words."""
+    settings = config.vocabulary
+    counts = {token.decode(): count for token, count in tally.items()}
+    limits = settings.min_count, settings.max_vocab_size
+    grown = vocabulary.grow(words, counts, total, *limits)
+    logging.info(
+        "--grow_vocab: %d words keep their rows, and %d are new",
+        *(len(words.tokens), len(grown.vocabulary.tokens) - len(words.tokens)),
+    )
+    return grown
+
+
+def load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
+    """Load --vocab.
+
+    Args:
+        config: The configuration of the run.
+        ends_documents: Whether it needs `<unk>` and `<eos>`.
+
+    Raises:
+        UsageError: The file cannot be used, or lacks one of the two.
+    """
+    path = config.vocabulary.vocab
+    words = vocabulary.load(path)
+    for token in (UNK, EOS):
+        if ends_documents and token not in words.tokens:
+            raise UsageError(
+                f"--vocab={path}: has no {token}, which --task={config.run.task} needs; take "
+                "vocab.tsv of such a run, or add the token by its count"
+            )
+    return words
+
+
+def _count_blocks(sources: tuple[str, ...], config: Config) -> int:
+    """Return the number of blocks of the files; warn if there are fewer than micro-batches."""
+    blocks = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
+    if blocks < config.input.micro_batches:
+        logging.warning(
+            "--block_bytes=%d: the text has %d blocks for %d micro-batches of a step, so some stay "
+            "empty; lower it",
+            *(config.input.block_bytes, blocks, config.input.micro_batches),
+        )
+    return blocks

@@ -1,0 +1,149 @@
+"""Let the tables of a finished run grow by rows for new words or labels (--grow_vocab)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from ..checkpoints import checkpoint, stored
+from ..checkpoints.checkpoint import Checkpoints
+from ..checkpoints.position import Position, read_position
+from ..checkpoints.workdir import Workdir, write_flags
+from ..config import Config
+from ..config.settings import by_name
+from ..errors import RunError, UsageError
+from ..system.checked_files import list_folder
+from ..tables.base import Table, TableSpec
+from ..tables.initial import initial_rows
+from ..tables.row_reads import row_slices
+from .job import Job, RowMap
+
+
+def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
+    """Check that the tables of a job can grow from those of the workdir.
+
+    Args:
+        job: The job, with a growth.
+        config: The settings of the run.
+        workdir: The workdir of the finished run.
+
+    Raises:
+        UsageError: --epochs asks for no more epochs, --table, --strategy or --loss cannot grow, or
+            the workdir keeps the tables of its best epoch.
+    """
+    assert job.growth is not None
+    remedy = "leave out --grow_vocab, or train in a new workdir"
+    position = checkpoint.newest_position(workdir.checkpoints) or Position()
+    if position.epoch >= config.run.epochs:
+        raise UsageError(
+            f"--epochs={config.run.epochs}: these are made, and new words need training; give more "
+            "with --grow_vocab"
+        )
+    if config.run.strategy != "none":
+        raise UsageError(
+            f"--strategy={config.run.strategy}: tables grow in one process only; give "
+            "--strategy=none with --grow_vocab"
+        )
+    if config.table.table_file or config.table.is_dynamic:
+        raise UsageError(
+            f"--table={config.table.table} --table_file={config.table.table_file}: a dynamic table "
+            f"and a table in a file cannot grow by --grow_vocab; {remedy}"
+        )
+    if list_folder(workdir.best, "step-"):
+        raise UsageError(
+            f"--grow_vocab: --workdir={workdir.path} keeps its best epoch on other held-out text "
+            "(--patience); train in a new workdir"
+        )
+    for name, spec in job.model.tables().items():
+        if spec.rows < job.growth.maps[name].size:
+            raise UsageError(
+                f"--loss={config.model.loss}: its rows are not those of single words, so they "
+                f"cannot grow; {remedy}"
+            )
+
+
+def grow_workdir(job: Job, config: Config, workdir: Workdir) -> None:
+    """Replace the checkpoint and the names of a finished run by grown ones, all or none.
+
+    The rows and slots of the newest checkpoint go to their new ids. New rows have initial values,
+    those of ids that no row had before.
+
+    Args:
+        job: The job, with a growth; its tables are filled.
+        config: The settings of the run, which are written, too.
+        workdir: The locked workdir of the finished run.
+
+    Raises:
+        RunError: The checkpoint cannot be read or does not fit, or the workdir cannot be written.
+    """
+    assert job.growth is not None
+    growth = job.growth
+    position = checkpoint.read_newest(
+        workdir.checkpoints, lambda folder: _fill_tables(folder, growth.maps, job)
+    )
+
+    def write(grown: Workdir) -> None:
+        """Write the grown checkpoint, the names of its rows and the flags to a workdir."""
+        Checkpoints(grown.checkpoints, job.placed.tables).save(position)
+        growth.record(grown)
+        write_flags(grown.flags, by_name(config))
+
+    workdir.replace_files(write)
+
+
+def _fill_tables(folder: Path, maps: Mapping[str, RowMap], job: Job) -> Position:
+    """Assign the rows and slots of a checkpoint to the grown tables; return its position."""
+    position = read_position(folder)
+    specs = job.model.tables()
+    for name, table in job.placed.tables.items():
+        for slot, target in {"": table, **table.slots}.items():
+            rows_VD = stored.read_rows(folder, name, slot)
+            ids_V = _new_ids(len(rows_VD), maps[name], target.rows)
+            if ids_V is None or rows_VD.shape[1] != target.columns:
+                raise RunError(
+                    f"{folder} holds table {name!r} with shape {rows_VD.shape}, which cannot grow "
+                    f"to {(target.rows, target.columns)}; give the flags that it was made with"
+                )
+            for part in row_slices(*rows_VD.shape):
+                target.assign(tf.constant(ids_V[part]), tf.constant(rows_VD[part]))
+        _assign_new_rows(table, specs[name], ids_V)
+    return dataclasses.replace(position, batch=0, since=0, best=None)
+
+
+def _new_ids(rows: int, row_map: RowMap, grown: int) -> np.ndarray | None:
+    """Return the new id of each row of a table, (V,) int64; None if the sizes do not fit.
+
+    Args:
+        rows: The rows of the table before.
+        row_map: The new ids of those that have a name; the others stay behind them, in order.
+        grown: The rows of the grown table.
+    """
+    named = len(row_map.new_ids_V)
+    if rows < named or rows - named != grown - row_map.size:
+        return None
+    return np.concatenate([row_map.new_ids_V, np.arange(row_map.size, grown)])
+
+
+def _assign_new_rows(table: Table, spec: TableSpec, old_ids_V: np.ndarray) -> None:
+    """Assign initial values to the rows that no old row has taken.
+
+    The table was made with the initial values of its ids. The same values were those of other words
+    before, so seldom trained words would start as neighbors. Ids above all others have others.
+
+    Args:
+        table: The grown table.
+        spec: Its spec.
+        old_ids_V: The new ids of the old rows.
+    """
+    is_new = np.ones(table.rows, bool)
+    is_new[old_ids_V] = False
+    ids_N = np.flatnonzero(is_new)
+    birth_ids_N = len(old_ids_V) + np.arange(len(ids_N))
+    for part in row_slices(len(ids_N), table.columns):
+        births = tf.constant(birth_ids_N[part])
+        rows = initial_rows(spec.initial, births, (table.rows, table.columns))
+        table.assign(tf.constant(ids_N[part]), rows)

@@ -1,0 +1,300 @@
+"""The vocabulary of a finished run grows by more text: rows, slots, counts and labels."""
+
+from __future__ import annotations
+
+import collections
+import random
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from app.checkpoints.stored import read_rows
+from app.checkpoints.workdir import Workdir
+from app.cli.flags import stored_in
+from app.config import settings
+from app.config.checks import make_config
+from app.system.files import remove_folder
+from app.tasks import all_tasks, trained_vectors
+from app.text import names, vocabulary
+from app.training import grown_tables
+from tests.integration.commands import (
+    WORDS,
+    Command,
+    checkpoint,
+    done,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+    train,
+)
+
+NEW = [f"x{word}" for word in WORDS]
+GROW = ("--grow_vocab", "--epochs=4")
+SLOTS = ("", "accumulator")
+CLASSIFY = ("--task=classify", "--dim=8", "--batch_tokens=128", "--epochs=2", "--device=CPU:0")
+CLASSIFY = (*CLASSIFY, "--steps_per_call=2", "--log_seconds=0", "--noaudit")
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    """A second text: new words, frequent and rare, among old ones."""
+    draw = random.Random(11)
+    words = [*NEW[:30], *WORDS[::2]]
+    weights = [1 / (1 + rank % 30) for rank in range(len(words))]
+    path = tmp_path_factory.mktemp("more") / "more.txt"
+    lines = (" ".join(draw.choices(words, weights, k=draw.randrange(1, 20))) for _ in range(300))
+    path.write_text("\n".join(lines) + "\nonce\n", encoding="utf-8")
+    return path
+
+
+def make_copy(trained, folder):
+    return shutil.copytree(trained, folder / "run")
+
+
+def make_third(folder):
+    path = folder / "third.txt"
+    path.write_text("ya yb yc yd ye yf yg yh yi yj\n" * 100)
+    return path
+
+
+def grow(workdir, **flags):
+    """Let a workdir grow, but train no step; return the place."""
+    values = {**stored_in(workdir), "grow_vocab": True, "epochs": 4, **flags}
+    config, place = make_config(values), Workdir(workdir)
+    with place.lock():
+        job = all_tasks.JOBS[config.run.task](config, place, True)
+        grown_tables.check_growth(job, config, place)
+        grown_tables.grow_workdir(job, config, place)
+    return place
+
+
+def rows_by_name(folder, tokens, table, slot=""):
+    return dict(zip(tokens, read_rows(folder, table, slot).tolist(), strict=False))
+
+
+@pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"max_vocab_size": 70}])
+def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, flags):
+    workdir = make_copy(trained, tmp_path)
+    before = vocabulary.load(str(workdir / "vocab.tsv"))
+    rows = {
+        (table, slot): rows_by_name(checkpoint(workdir), before.tokens, table, slot)
+        for table in ("input", "output")
+        for slot in SLOTS
+    }
+    state = (checkpoint(workdir) / "state.json").read_text()
+    place = grow(workdir, corpus=str(more), **flags)
+    after = vocabulary.load(str(place.vocabulary))
+    counts = collections.Counter(more.read_text().split())
+    expected = dict(zip(before.tokens, before.counts.tolist(), strict=True))
+    new = [word for word, count in counts.items() if count >= 2 and word not in expected]
+    if flags.get("max_vocab_size"):
+        new = sorted(new, key=lambda word: (-counts[word], word))[: 70 - len(expected)]
+    assert len(new) > 5 and "once" not in after.tokens
+    expected = {word: expected.get(word, 0) + counts[word] for word in [*expected, *new]}
+    ranked = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
+    assert list(zip(after.tokens, after.counts.tolist(), strict=True)) == ranked
+    assert after.tokens[: len(before.tokens)] != before.tokens  # rows have to move
+    folder = checkpoint(workdir)
+    assert (folder / "state.json").read_text() == state
+    for (table, slot), old in rows.items():
+        found = rows_by_name(folder, after.tokens, table, slot)
+        assert {word: found[word] for word in old} == old
+        added = np.array([found[word] for word in new])
+        if (table, slot) == ("input", ""):
+            assert 0 < np.abs(added).max() <= 0.5 / 8
+            assert len(np.unique(added)) > 0.99 * added.size
+        else:
+            assert len(np.unique(added)) == 1 and np.isfinite(added).all()
+    assert not place.grown.exists() and not list(workdir.glob(".*"))
+
+
+def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
+    workdir, corpus = tmp_path / "run", stored_in(trained)["corpus"]
+    first = {}
+    # The learning rate is too small to change the initial rows.
+    done(tmp_path, *train(workdir, corpus, "--epochs=1", "--learning_rate=1e-30"))
+    for text, epochs in ((more, 2), (make_third(tmp_path), 3)):
+        flags = f"--corpus={text}", "--grow_vocab", f"--epochs={epochs}"
+        done(tmp_path, "app.train", f"--workdir={workdir}", *flags)
+        vectors = trained_vectors.load(workdir)
+        found = dict(zip(vectors.tokens, map(tuple, vectors.matrix.round(6).tolist()), strict=True))
+        assert len(set(found.values())) == len(found)
+        assert first.items() <= found.items() and len(found) > len(first)
+        first = found
+
+
+def test_a_grown_run_trains_on_and_resumes_bit_for_bit(tmp_path, trained, more):
+    whole, killed = (tmp_path / name for name in ("whole", "killed"))
+    for folder in (whole, killed):
+        folder.mkdir()
+        make_copy(trained, folder)
+    flags = ("--checkpoint_minutes=0", *GROW)
+    ended = done(whole, *train(whole / "run", more, *flags))
+    assert f"--grow_vocab: {len(WORDS)} words keep their rows, and 30 are new" in ended.err
+    last, before = newest_step(whole / "run"), newest_step(trained)
+    assert last > before + 4
+    command = Command(killed, *train(killed / "run", more, *flags))
+    ended = command.signal_when(lambda: newest_step(killed / "run") >= (before + last) // 2)
+    assert ended.code == -signal.SIGKILL
+    ended = done(killed, "app.train", f"--workdir={killed / 'run'}")
+    assert "resuming at step" in ended.err and "new" not in ended.err.splitlines()[0]
+    assert tensors(killed / "run") == tensors(whole / "run")
+    found = done(killed, "app.neighbors", f"--workdir={killed / 'run'}", NEW[0], "--k=3")
+    assert len(found.out.splitlines()) == 4
+    again = done(whole, *train(whole / "run", more, *flags))  # the same text does not count twice
+    assert "words keep their rows" not in again.err and newest_step(whole / "run") == last
+
+
+# Before the whole is renamed, and between the moves.
+QUICK = (5, 6)
+KILLS = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in range(11)]
+
+
+@pytest.mark.parametrize("number", KILLS)
+def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, number):
+    workdir = make_copy(trained, tmp_path)
+    old, new = trained_vectors.load(workdir), grown(tmp_path, trained, more)
+    flags = train(workdir, more, *GROW)[1:]
+    ended = run(tmp_path, "tests.integration.killed_growth", str(number), *flags)
+    if ended.code == 0:
+        assert number >= 9
+        return
+    assert ended.code == -signal.SIGKILL
+    found = trained_vectors.load(workdir)
+    is_new = len(found.tokens) > len(old.tokens)
+    expected = new if is_new else old
+    assert found.tokens == expected.tokens
+    np.testing.assert_array_equal(found.matrix, expected.matrix)
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    epochs = 4 if is_new else 2
+    assert stored_in(workdir)["epochs"] == epochs
+    neighbors = done(tmp_path, "app.neighbors", f"--workdir={workdir}", found.tokens[0], "--k=1")
+    assert len(neighbors.out.splitlines()) == 2
+    again = ("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)
+    done(tmp_path, *again)
+    undisturbed = make_copy(trained, tmp_path / "undisturbed")
+    done(tmp_path, *train(undisturbed, more, *GROW))
+    assert tensors(workdir) == tensors(undisturbed)
+    assert not [path for path in workdir.rglob("*") if "grown" in path.name]
+
+
+def grown(folder, trained, more):
+    """The vectors of a workdir that has grown, and has not been trained since."""
+    place = grow(make_copy(trained, folder / "grown"), corpus=str(more))
+    vectors = trained_vectors.load(place.path)
+    remove_folder(place.path)
+    return vectors
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--dim=16"], "--dim=16: --workdir={} was made with 8; give that, or a new --workdir"),
+        (["--epochs=2"], "--epochs=2: these are made, and new words need training; give more"),
+        (
+            ["--task=recommend"],
+            "--grow_vocab=True means nothing to --task=recommend, only to words",
+        ),
+        (["--strategy=mirrored"], "--strategy=mirrored: tables grow in one process only"),
+    ],
+)
+def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
+    workdir = make_copy(trained, tmp_path)
+    before = trained_vectors.load(workdir)
+    command = "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW, *flags
+    assert told.format(workdir) in refusal(run(tmp_path, *command))
+    after = trained_vectors.load(workdir)
+    assert after.tokens == before.tokens
+    np.testing.assert_array_equal(after.matrix, before.matrix)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--loss=hierarchical_softmax"], "--loss=hierarchical_softmax: its rows are not those of"),
+        (["--loss=adaptive_softmax", "--cutoffs=20"], "--loss=adaptive_softmax: its rows are not"),
+    ],
+)
+def test_losses_that_cannot_grow(tmp_path, corpus, more, flags, told):
+    pairs = ("--group_tokens", "--shared_negatives")
+    command = [part for part in train(tmp_path / "run", corpus) if not part.startswith(pairs)]
+    done(tmp_path, *command, *flags, "--epochs=1")
+    again = "app.train", f"--workdir={tmp_path}/run", f"--corpus={more}", *GROW
+    assert told in refusal(run(tmp_path, *again))
+
+
+def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, corpus, more):
+    workdir = make_copy(trained, tmp_path)
+    flags = workdir / "flags.cfg"
+    flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=3"))
+    ended = run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
+    assert f"--corpus={more} is not what --workdir={workdir} was made with" in refusal(ended)
+    ended = run(tmp_path, *train(tmp_path / "other", corpus, "--grow_vocab", "--table=dynamic"))
+    assert "--grow_vocab=True needs a vocabulary" in refusal(ended)
+
+
+def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):
+    done(tmp_path, *train(tmp_path / "run", corpus, "--grow_vocab"))
+    assert tensors(tmp_path / "run") == tensors(trained)
+
+
+def write_texts(path, labels, words, seed, lines=200):
+    draw = random.Random(seed)
+    text = []
+    for _ in range(lines):
+        number = draw.randrange(len(labels))
+        own = words[number * 10 : number * 10 + 10]
+        text.append(f"__label__{labels[number]} {' '.join(draw.choices(own + words[-9:], k=8))}")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("loss", ["softmax", pytest.param("one_vs_all", marks=pytest.mark.slow)])
+def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
+    first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
+    second = write_texts(tmp_path / "b.txt", ["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
+    workdir = tmp_path / "run"
+    flags = (*CLASSIFY, f"--workdir={workdir}", f"--loss={loss}")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    copied = shutil.copytree(workdir, tmp_path / "copy")
+    tables = {"input": Workdir(workdir).vocabulary, "output": Workdir(workdir).labels}
+    load = {"input": lambda path: vocabulary.load(str(path)), "output": names.load}
+    before = {}
+    for table, path in tables.items():
+        tokens = load[table](path).tokens
+        before[table] = [rows_by_name(checkpoint(workdir), tokens, table, s) for s in SLOTS]
+    place = grow(copied, corpus=str(second))
+    assert set(names.load(place.labels).tokens) == {"good", "bad", "odd", "new"}
+    assert names.load(place.labels).tokens[0] == "bad"  # now the most frequent one
+    for table, path in {"input": place.vocabulary, "output": place.labels}.items():
+        tokens = load[table](path).tokens
+        for slot, old in zip(SLOTS, before[table], strict=True):
+            found = rows_by_name(checkpoint(copied), tokens, table, slot)
+            assert len(found) > len(old) and {name: found[name] for name in old} == old
+    more = ("app.train", *flags, f"--corpus={second}", "--grow_vocab", "--epochs=6")
+    ended = done(tmp_path, *more)
+    assert "--grow_vocab: " in ended.err and "2 labels keep theirs, and 2 are new: " in ended.err
+    line = " ".join([*NEW[:8]])
+    found = done(tmp_path, "app.predict", f"--workdir={workdir}", stdin=f"{line}\n")
+    assert "odd" in found.out
+
+
+def test_a_classifier_of_ngrams_does_not_grow(tmp_path):
+    first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
+    second = write_texts(tmp_path / "b.txt", ["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
+    flags = (*CLASSIFY, f"--workdir={tmp_path}/run", "--word_ngrams=2", "--buckets=100")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    ended = run(tmp_path, "app.train", *flags, f"--corpus={second}", *GROW)
+    assert "--word_ngrams=2: the rows of n-grams depend on the ids" in refusal(ended)
+
+
+def test_rows_without_a_name_stay_the_tail():
+    row_map = grown_tables.RowMap(np.array([2, 0, 3]), 5)
+    found = grown_tables._new_ids(7, row_map, 9)
+    assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
+    assert grown_tables._new_ids(7, row_map, 8) is None
+    assert grown_tables._new_ids(2, row_map, 4) is None
+    assert settings.fields()["grow_vocab"].default is False

@@ -1,0 +1,138 @@
+"""Words that follow each other often are one token: in training, in queries and in exports."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+
+import pytest
+import tensorflow as tf
+
+from app.text import vocabulary
+from tests.integration.commands import (
+    WORDS,
+    Command,
+    done,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+    train,
+)
+
+PHRASES = ("--phrases=2", "--phrase_threshold=5")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A corpus in which `new york city` and `los angeles` are seen among other words."""
+    draw = random.Random(7)
+    parts = [*([word] for word in WORDS), *[["new", "york"], ["new", "york", "city"]] * 2]
+    parts += [["los", "angeles"]] * 3
+    lines = [sum(draw.choices(parts, k=draw.randrange(1, 20)), []) for _ in range(400)]
+    path = tmp_path_factory.mktemp("text") / "cities.txt"
+    path.write_text("\n".join(map(" ".join, lines)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory, text):
+    """The workdir of a finished run with phrases."""
+    folder = tmp_path_factory.mktemp("joined")
+    done(folder, *train(folder / "run", text, *PHRASES))
+    return folder / "run"
+
+
+def test_phrases_are_words_of_the_run(joined, text, tmp_path):
+    tokens = vocabulary.load(str(joined / "vocab.tsv")).tokens
+    assert {"new_york", "new_york_city", "los_angeles"} < set(tokens)
+    assert not {"york", "angeles", "los"} & set(tokens)
+    rows = [line.split("\t") for line in (joined / "phrases.tsv").read_text().splitlines()]
+    assert ["2", "new_york", "city"] in [row[:3] for row in rows]
+    counts = dict(zip(tokens, vocabulary.load(str(joined / "vocab.tsv")).counts, strict=True))
+    words = text.read_text().replace("\n", " ").replace("new york city", "N").split(" ")
+    assert counts["new_york_city"] == words.count("N")
+    found = [
+        done(tmp_path, "app.neighbors", f"--workdir={joined}", query, "--k=2").out
+        for query in ("new york", "new_york", " New  York ")
+    ]
+    assert found[0].splitlines()[1:] == found[1].splitlines()[1:] == found[2].splitlines()[1:]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("new york\tlos angeles\t9\nnew_york\tbe\t1\nbe\tbi\t2\nunknown\tbi\t1\n")
+    scores = tmp_path / "scores.json"
+    done(
+        *(tmp_path, "app.evaluate", f"--workdir={joined}", "--benchmarks="),
+        *(f"--pairs={pairs}", f"--json={scores}"),
+    )
+    assert "'used': 3" in str(json.loads(scores.read_text()))
+
+
+def test_a_saved_model_knows_phrases(joined, tmp_path):
+    output = tmp_path / "model"
+    flags = "--format=saved_model", f"--output={output}"
+    done(tmp_path, "app.export", f"--workdir={joined}", *flags)
+    model = tf.saved_model.load(str(output))
+    words = ["new york", "new_york", "los\tangeles", "york", "no such", "", " "]
+    found = model.lookup(tf.constant(words))
+    assert found["known"].numpy().tolist() == [True, True, True, False, False, False, False]
+    assert (found["vectors"][0] == found["vectors"][1]).numpy().all()
+
+
+@pytest.mark.parametrize("cache", ["none", pytest.param("disk", marks=pytest.mark.slow)])
+def test_a_killed_run_ends_bit_for_bit(tmp_path, joined, text, cache):
+    workdir, last = tmp_path / "run", newest_step(joined)
+    flags = (*PHRASES, f"--cache={cache}", "--checkpoint_minutes=0")
+    command = Command(tmp_path, *train(workdir, text, *flags))
+    ended = command.signal_when(lambda: newest_step(workdir) >= last // 3)
+    assert ended.code == -signal.SIGKILL
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert "resuming at step" in ended.err and "--phrases:" not in ended.err  # not counted again
+    assert tensors(workdir) == tensors(joined)
+
+
+def test_another_table_or_other_flags_are_refused(tmp_path, joined):
+    workdir = shutil.copytree(joined, tmp_path / "run")
+    table = workdir / "phrases.tsv"
+    content = table.read_text()
+    again = "app.train", f"--workdir={workdir}", "--epochs=3"
+    for damage in (content[:-9], content.replace("new_york", "old_york"), ""):
+        table.write_text(damage)
+        ended = run(tmp_path, *again)
+        assert f"{table} is damaged: it is not the table of phrases" in refusal(ended, code=1)
+    table.unlink()
+    assert f"{table} is missing" in refusal(run(tmp_path, *again), code=1)
+    table.write_text(content)
+    told = refusal(run(tmp_path, *again, "--phrases=1"))
+    assert f"--phrases=1: --workdir={workdir} was made with 2; give that" in told
+    assert newest_step(workdir) == newest_step(joined)
+    flags = workdir / "flags.cfg"  # as of a version that had no phrases
+    lines = [line for line in flags.read_text().splitlines() if "phrase" not in line]
+    flags.write_text("\n".join(lines) + "\n")
+    table.unlink()
+    known = json.loads((workdir / "corpus.json").read_text())
+    del known["phrases"]
+    (workdir / "corpus.json").write_text(json.dumps(known))
+    told = refusal(run(tmp_path, *again, "--phrases=1"))
+    assert f"--phrases=1: --workdir={workdir} was made without phrases; leave it out" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--phrases=9"], "--phrases=9: give at most 4"),
+        (["--phrase_score=npmi"], "--phrase_score=npmi means nothing to --phrases=0, only to 1, 2"),
+        (
+            ["--phrases=1", "--phrase_score=npmi", "--phrase_threshold=3"],
+            "--phrase_threshold=3.0: give less than 1 for npmi",
+        ),
+        (["--phrases=1", "--table=dynamic"], "--phrases=1 needs a vocabulary"),
+        (["--phrases=1", "--task=classify"], "--phrases=1 means nothing to --task=classify"),
+        (["--phrases=1", "--phrase_score=likely"], "--phrase_score=likely: not one of"),
+    ],
+)
+def test_flags_that_are_refused(tmp_path, text, flags, told):
+    ended = run(tmp_path, "app.train", f"--workdir={tmp_path}/run", f"--corpus={text}", *flags)
+    assert told in refusal(ended)
+    assert not (tmp_path / "run").exists()
