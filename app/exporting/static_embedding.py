@@ -87,7 +87,9 @@ def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: f
         "max_length": None,  # else model2vec reads the first 512 words only
         "embedding_dtype": "float32",
     }
-    weights = f"Each word has the weight {sif:g} / ({sif:g} + its share of the text)." if sif else ""
+    weights = (
+        f"Each word has the weight {sif:g} / ({sif:g} + its share of the text)." if sif else ""
+    )
     card = _CARD.format(words=len(rows_N), columns=shape[1], weights=weights)
     with replacing_folder(folder, "model.safetensors") as temporary:
         parts = _parts(vectors, rows_N, weights_V)

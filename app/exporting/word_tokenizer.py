@@ -10,7 +10,7 @@ of the library's version of Unicode.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import CorpusConfig
 from ..errors import UsageError
@@ -23,7 +23,7 @@ _SCRIPTS = (
     "Latin Common Cyrillic Arabic Devanagari Han Inherited Greek Hebrew Hangul Hiragana Katakana "
     "Armenian Bengali Bopomofo Ethiopic Georgian Gujarati Gurmukhi Kannada Khmer Lao Malayalam "
     "Myanmar Oriya Sinhala Tamil Telugu Thaana Thai Tibetan"
-).split()
+)
 # Letters after NFKC whose folded case is not their lower case (CaseFolding.txt of Unicode).
 _FOLDED = {"ß": "ss", "ς": "σ"}
 _EDGES = r"^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$"
@@ -56,9 +56,9 @@ def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
         unknown += "_"
     vocabulary[unknown] = len(tokens)
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    splits = [pre_tokenizers.WhitespaceSplit()]
+    splits: list[Any] = [pre_tokenizers.WhitespaceSplit()]
     if config.tokenizer == "unicode":
-        steps = [normalizers.NFKC()]
+        steps: list[Any] = [normalizers.NFKC()]
         if config.fold_case:
             steps += [normalizers.Lowercase()]
             steps += [normalizers.Replace(*pair) for pair in _FOLDED.items()]
@@ -73,8 +73,9 @@ def _unicode_splits(config: CorpusConfig) -> list:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
-    runs = [rf"\p{{{script}}}+" for script in _SCRIPTS]
-    other = "".join(rf"\P{{{script}}}&&" for script in _SCRIPTS).removesuffix("&&")
+    scripts = _SCRIPTS.split()
+    runs = [rf"\p{{{script}}}+" for script in scripts]
+    other = "&&".join(rf"\P{{{script}}}" for script in scripts)
     splits = [Split(Regex("|".join([*runs, f"[{other}]+"])), "isolated")]
     if config.drop_punctuation:
         splits.append(Split(Regex(_EDGES), "removed"))

@@ -110,6 +110,10 @@ def test_from_texts_to_predictions(tmp_path):
     assert [*names[[0, 3, 4], 0]] == ["pos", "neg", "x-y"]
     chances = [float(line[1]) for line in found]
     np.testing.assert_allclose(served["probabilities"][:, 0], chances, rtol=1e-4)
+    export = ("app.export", f"--workdir={workdir}", "--format=safetensors")
+    ended = done(tmp_path, *export, f"--output={tmp_path}/words")
+    words = len((workdir / "vocab.tsv").read_text().splitlines())
+    assert ended.out.startswith(f"{tmp_path}/words: {words} vectors of ")
 
 
 @pytest.mark.slow
