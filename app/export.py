@@ -11,9 +11,16 @@ from absl import flags as absl_flags
 
 from .checkpoints.workdir import Workdir
 from .cli import flags, startup
-from .config import Config
+from .config import Config, settings
 from .errors import UsageError
-from .exporting import fasttext_bin, projector, word2vec
+from .exporting import (
+    fasttext_bin,
+    parquet_file,
+    projector,
+    safetensors_file,
+    static_embedding,
+    word2vec,
+)
 from .types import WordVectors
 
 
@@ -25,12 +32,30 @@ def _saved_model(vectors: WordVectors, path: str) -> None:
     saved_model.write(vectors, path)
 
 
+def _static_embedding(vectors: WordVectors, path: str) -> None:
+    """Write word vectors as a text encoder to the folder `path`.
+
+    It splits texts as the run of --workdir does, or at white space for vectors of a file.
+    """
+    values = absl_flags.FLAGS
+    config = settings.from_names(flags.stored_in(values.workdir))
+    static_embedding.write(vectors, path, config.corpus, values.sif)
+
+
 FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
     "word2vec": word2vec.write,
     "word2vec_binary": lambda vectors, path: word2vec.write(vectors, path, binary=True),
     "fasttext": fasttext_bin.write,
     "saved_model": _saved_model,
     "projector": lambda vectors, path: projector.write(vectors, path, absl_flags.FLAGS.limit),
+    "safetensors": safetensors_file.write,
+    "parquet": parquet_file.write,
+    "static_embedding": _static_embedding,
+}
+# The formats above for vectors of a task that also has formats of its own.
+SHARED = {
+    "classify": ("safetensors", "parquet", "static_embedding"),
+    "recommend": ("safetensors", "parquet"),
 }
 
 
@@ -47,8 +72,8 @@ def main(_: Sequence[str]) -> None:
         raise UsageError("--output= is empty; name the file or folder to write")
     stored = flags.stored_in(values.workdir)
     task = stored.get("task", "words")
-    formats, has_words = _formats_of_task(task) if stored else ({}, True)
-    known = {**(FORMATS if has_words else {}), **formats}
+    formats = _formats_of_task(task) if stored else {}
+    known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)) if stored else FORMATS)
     if values.format not in known:
         raise UsageError(
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
@@ -61,14 +86,12 @@ def main(_: Sequence[str]) -> None:
     print(f"{values.output}: {len(vectors.tokens):,} vectors of {vectors.matrix.shape[1]} numbers")
 
 
-def _formats_of_task(
-    task: str,
-) -> tuple[Mapping[str, Callable[[Config, Workdir, str], str]], bool]:
-    """Start TensorFlow; return the formats of a task alone, and whether it has those of words."""
+def _formats_of_task(task: str) -> Mapping[str, Callable[[Config, Workdir, str], str]]:
+    """Start TensorFlow, and return the formats of a task alone."""
     startup.start_tensorflow()
     from .tasks import all_tasks
 
-    return all_tasks.EXPORTS.get(task, {}), task in all_tasks.WORD_VECTORS
+    return all_tasks.EXPORTS.get(task, {})
 
 
 def define() -> None:
@@ -78,13 +101,19 @@ def define() -> None:
         flags.Text(),
         "format",
         "word2vec",
-        f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, saved_model or "
-        "word2vec. A recommender: vectors or faiss.",
+        f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, saved_model, "
+        f"word2vec, {', '.join(SHARED['classify'])}. A recommender: vectors, faiss, word2vec, "
+        f"{', '.join(SHARED['recommend'])}.",
     )
-    text = "The file to write; a folder for saved_model and projector."
+    text = "The file to write; a folder for saved_model, projector and static_embedding."
     absl_flags.DEFINE(flags.Paths(), "output", "", text)
     text = "The number of words to write for the projector."
     absl_flags.DEFINE(flags.count(1), "limit", 10_000, text)
+    text = (
+        "a of the weight a / (a + p) of a word in static_embedding, where p is its share of the "
+        "text. 0: no weights. Usual: 1e-3."
+    )
+    absl_flags.DEFINE(flags.Float(0, 1e6), "sif", 0.0, text)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
 from . import Config
+from .labelled_checks import check_labelled
 from .setting import fault
 from .settings import (
     as_text,
@@ -49,7 +50,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.run.task == "words":
         check_subwords(config.model)
     if config.run.task == "classify":
-        _check_classify(config)
+        check_labelled(config.labelled)
     if config.run.task == "recommend":
         temperature = fields()["temperature"]
         defaults = temperature.default, *temperature.metadata["former"]
@@ -233,28 +234,6 @@ def _check_strategy(config: Config) -> None:
             "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
             "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
-        )
-
-
-def _check_classify(config: Config) -> None:
-    """Check the flags of columns for --task=classify.
-
-    Neither column is fine: then each line has labels and text.
-
-    Raises:
-        UsageError: Only one of --text_column and --label_column is given, or --label_separator is
-            given without --label_column.
-    """
-    settings = config.labelled
-    if bool(settings.text_column) != bool(settings.label_column):
-        raise UsageError(
-            f"--text_column={settings.text_column} --label_column={settings.label_column}: name "
-            "both, or neither for lines of labels and text"
-        )
-    if settings.label_separator and not settings.label_column:
-        raise UsageError(
-            f"--label_separator={settings.label_separator} separates the labels in a cell of "
-            "--label_column; name that column, or leave the separator out"
         )
 
 

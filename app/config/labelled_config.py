@@ -26,6 +26,21 @@ class LabelledConfig:
         "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
         "label.",
     )
+    weight_column: str = _labelled(
+        "",
+        "The column of the weights of the texts, in CSV or TSV files. The weight of a text "
+        "multiplies its loss. Empty: all weights are 1.",
+    )
+    weight_prefix: str = _labelled(
+        "__weight__",
+        "How the weight of a text starts, in lines such as `__label__good __weight__0.5 a film`. "
+        "Empty: there are no weights, and such a piece is a word.",
+    )
+    label_weights: bool = _labelled(
+        False,
+        "Whether a number from 0 to 1 after the last colon of a label is its weight, as in "
+        "`__label__good:0.7 __label__bad:0.3`. A label without a colon has the weight 1.",
+    )
     word_ngrams: int = _labelled(
         1, "The length in words of the longest n-gram that is a feature.", bounds=(1, 100)
     )

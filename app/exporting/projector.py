@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 
 from ..errors import UsageError
 from ..system.files import replacing
 from ..types import WordVectors
+from .row_blocks import finite_rows
 
 # Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under
 # tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647). It loads the first
@@ -58,10 +58,7 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
     if not 1 <= limit <= MAX_POINTS:
         raise UsageError(f"--limit={limit}: the projector shows 1 to {MAX_POINTS:,} words")
     # The projector draws nothing at all if a single number is not finite.
-    usable = np.flatnonzero(np.isfinite(vectors.matrix).all(axis=1))
-    if len(usable) < len(vectors.tokens):
-        dropped = len(vectors.tokens) - len(usable)
-        logging.warning("%d words have no finite vector: left out", dropped)
+    usable = finite_rows(vectors, np.arange(len(vectors.tokens)))
     if not len(usable):
         raise UsageError(f"--output={folder}: no word has a finite vector; train or choose others")
     rows = usable[sample(len(usable), limit)]

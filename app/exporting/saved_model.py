@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
 from ..text.phrase_table import JOINT
 from ..text.subwords import hash_strings
 from ..types import NgramVectors, WordVectors
+from .row_blocks import unique_rows
 
 
 class _Lookup(tf.Module):
@@ -83,7 +83,10 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         UsageError: The folder has other content, or there is no word, or a word has a line break.
         RunError: The folder cannot be written.
     """
-    vectors = _drop_repeated(vectors)
+    kept = unique_rows(vectors)
+    if len(kept) < len(vectors.tokens):
+        tokens = [vectors.tokens[row] for row in kept]
+        vectors = vectors._replace(tokens=tokens, matrix=vectors.matrix[kept], counts=None)
     if not vectors.tokens:
         raise UsageError(f"--output={folder}: there is no word to write; train or choose others")
     for row, token in enumerate(vectors.tokens):
@@ -140,20 +143,3 @@ def line_numbers(file: str) -> tf.lookup.StaticHashTable:
     line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
     initializer = tf.lookup.TextFileInitializer(file, tf.string, line, tf.int64, number)
     return tf.lookup.StaticHashTable(initializer, default_value=-1)
-
-
-def _drop_repeated(vectors: WordVectors) -> WordVectors:
-    """Return the vectors with only the first row of each word, as gensim does.
-
-    A warning names the number of dropped rows.
-    """
-    rows: dict[str, int] = {}
-    for row, token in enumerate(vectors.tokens):
-        rows.setdefault(token, row)
-    repeated = len(vectors.tokens) - len(rows)
-    if not repeated:
-        return vectors
-    logging.warning("%d rows repeat an earlier word: left out", repeated)
-    kept = list(rows.values())
-    counts = None if vectors.counts is None else vectors.counts[kept]
-    return WordVectors(list(rows), vectors.matrix[kept], counts, vectors.ngrams)

@@ -29,6 +29,9 @@ class Bags(NamedTuple):
         shares_N: The share of each feature in the mean of its text, float32; 0 for padding.
         labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
+        text_weights_B: Weight of each text, float32; only for texts with weights and losses that
+            score all labels of a text (`Packing.has_shares`).
+        shares_BM: How much of the text's weight each label has, float32; as the one before.
     """
 
     ids_N: Any
@@ -37,6 +40,8 @@ class Bags(NamedTuple):
     shares_N: Any
     labels_BM: Any
     weights_BM: Any
+    text_weights_B: Any = ()
+    shares_BM: Any = ()
 
 
 class Packing(NamedTuple):
@@ -50,6 +55,7 @@ class Packing(NamedTuple):
         bags: B.
         labels: M.
         micro: Number of micro-batches of a training step.
+        has_shares: Whether the bags have `text_weights_B` and `shares_BM`.
     """
 
     steps: int
@@ -57,6 +63,7 @@ class Packing(NamedTuple):
     bags: int
     labels: int
     micro: int = 1
+    has_shares: bool = False
 
     def spec(self) -> Bags:
         """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
@@ -68,6 +75,11 @@ class Packing(NamedTuple):
             tf.TensorSpec(features, tf.float32),
             tf.TensorSpec(labels, tf.int32),
             tf.TensorSpec(labels, tf.float32),
+            *[
+                tf.TensorSpec(shape, tf.float32)
+                for shape in (labels[:1], labels)
+                if self.has_shares
+            ],
         )
 
     def call_spec(self) -> Bags:
@@ -75,9 +87,18 @@ class Packing(NamedTuple):
         steps, micro = self.steps // self.micro, self.micro
         specs = [
             tf.TensorSpec([steps, micro * size, *rest], dtype)
-            for (size, *rest), dtype in ((spec.shape, spec.dtype) for spec in self.spec())
+            for (size, *rest), dtype in ((spec.shape, spec.dtype) for spec in given(self.spec()))
         ]
         return Bags(*specs)
+
+
+def given(bags: Bags) -> list:
+    """Return the fields of bags that are not left out.
+
+    Args:
+        bags: Bags, or their specs.
+    """
+    return [part for part in bags if not isinstance(part, tuple)]
 
 
 class EncodedTexts(NamedTuple):
@@ -155,7 +176,7 @@ def pack_call(
         *_pack_features(texts, shape, is_text_SB, examples_K),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
-    specs = shape.call_spec()
+    specs = given(shape.call_spec())
     return Bags(*(part.reshape(spec.shape) for part, spec in zip(parts, specs, strict=True)))
 
 
@@ -203,8 +224,8 @@ def _pack_labels(
     is_text_SB: np.ndarray,
     examples_K: np.ndarray,
     draw: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return label ids and weights, (S, B, M) each, of the texts at given places."""
+) -> list[np.ndarray]:
+    """Return the parts of `Bags` from `labels_BM` on, (S, B, ...), of the texts at given places."""
     starts_K1 = examples.label_starts_E[examples_K, np.newaxis]
     counts_K1 = examples.label_starts_E[examples_K + 1, np.newaxis] - starts_K1
     if shape.labels == 1:
@@ -212,9 +233,23 @@ def _pack_labels(
     else:
         chosen_KM = np.arange(shape.labels)[np.newaxis]
     is_label_KM = chosen_KM < counts_K1
-    labels_KM = examples.labels_N[np.where(is_label_KM, starts_K1 + chosen_KM, 0)]
-    labels_SBM = np.zeros((*is_text_SB.shape, shape.labels), np.int32)
-    weights_SBM = np.zeros(labels_SBM.shape, np.float32)
-    labels_SBM[is_text_SB] = np.where(is_label_KM, labels_KM, 0)
-    weights_SBM[is_text_SB] = np.where(is_label_KM, weights_C[labels_KM], 0.0)
-    return labels_SBM, weights_SBM
+    index_KM = np.where(is_label_KM, starts_K1 + chosen_KM, 0)
+    labels_KM = np.where(is_label_KM, examples.labels_N[index_KM], 0)
+    shares_KM = is_label_KM.astype(np.float32)
+    if examples.shares_N is not None:
+        shares_KM *= examples.shares_N[index_KM]
+    text_weights_K = np.ones(len(examples_K), np.float32)
+    if examples.weights_E is not None:
+        text_weights_K = examples.weights_E[examples_K]
+        shares_KM *= text_weights_K[:, np.newaxis]
+    parts = [labels_KM.astype(np.int32), weights_C[labels_KM] * shares_KM]
+    if shape.has_shares:
+        parts += [text_weights_K, shares_KM]
+    return [_scatter(part, is_text_SB) for part in parts]
+
+
+def _scatter(part_K: np.ndarray, is_text_SB: np.ndarray) -> np.ndarray:
+    """Return an array (S, B, ...) with the parts of the texts at their places, and 0 elsewhere."""
+    part_SB = np.zeros((*is_text_SB.shape, *part_K.shape[1:]), part_K.dtype)
+    part_SB[is_text_SB] = part_K
+    return part_SB

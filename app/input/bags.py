@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
-from .bag_packing import Bags, Packing, encode, pack_call
+from .bag_packing import Bags, Packing, encode, given, pack_call
 from .features import Features
 from .labelled import Examples
 
@@ -41,16 +41,20 @@ def make_packing(
         examples: The training texts, at least one.
         features: Which features a text has.
         settings: Batch size and steps per call.
-        all_labels: Whether a text comes with all its labels, or with one that is drawn each time.
+        all_labels: Whether the loss scores all labels of a text at once. If not, and if no label
+            has a weight of its own, one label of a text is drawn each time.
     """
     micro = max(1, settings.micro_batches)
     sizes_E = features.sizes(examples.lengths_E, settings.micro_tokens)
     smallest = int(sizes_E.sum()) // (_MIN_STEPS * micro)
     size = min(settings.micro_tokens, max(smallest, int(sizes_E.max())))
     bags = int(_BAGS_SLACK * size / sizes_E.mean()) + 1
-    labels = int(examples.label_counts_E.max()) if all_labels else 1
+    takes_all = all_labels or examples.shares_N is not None
+    labels = int(examples.label_counts_E.max()) if takes_all else 1
     steps = settings.steps_per_call * micro
-    return Packing(steps, size, min(len(examples), bags), labels, micro)
+    is_weighted = examples.weights_E is not None or examples.shares_N is not None
+    has_shares = all_labels and is_weighted
+    return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares)
 
 
 def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:
@@ -114,7 +118,7 @@ def make_batches(
     """
     texts = encode(examples, features, shape.features)
     pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
-    specs = shape.call_spec()
+    specs = given(shape.call_spec())
 
     @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
@@ -125,7 +129,7 @@ def make_batches(
             """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
             epoch, number, examples_SB = plan.call(int(index))
             draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
-            return [np.int64(epoch), *pack(examples_SB, draw)]
+            return [np.int64(epoch), *given(pack(examples_SB, draw))]
 
         def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """Return the epoch and the tensors of a call; the epoch -1 after the last call."""

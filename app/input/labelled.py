@@ -19,6 +19,9 @@ class Examples:
         starts_E: Start of each text in `tokens_M`, and the end of the last, (E + 1,) int64.
         labels_N: Label ids, int32, one text after the other; -1 for a label without an id.
         label_starts_E: Start of each text in `labels_N`, and the end of the last, (E + 1,) int64.
+        weights_E: Weight of each text, (E,) float32, above 0; None if all are 1.
+        shares_N: Weight of each label of `labels_N` in its text, float32, above 0 and at most 1;
+            None if all are 1.
     """
 
     words: Sequence[str]
@@ -27,6 +30,8 @@ class Examples:
     starts_E: np.ndarray
     labels_N: np.ndarray
     label_starts_E: np.ndarray
+    weights_E: np.ndarray | None = None
+    shares_N: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -45,7 +50,7 @@ class Examples:
     @property
     def bytes(self) -> int:
         """Return the memory of the arrays, in bytes."""
-        arrays = self.tokens_M, self.starts_E, self.labels_N, self.label_starts_E
+        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
         return sum(array.nbytes for array in arrays)
 
     def select(self, mask_E: np.ndarray) -> Examples:
@@ -54,12 +59,15 @@ class Examples:
         Args:
             mask_E: Whether to select each text, (E,) bool.
         """
+        mask_N = np.repeat(mask_E, self.label_counts_E)
         return dataclasses.replace(
             self,
             tokens_M=self.tokens_M[np.repeat(mask_E, self.lengths_E)],
             starts_E=list_starts(self.lengths_E[mask_E]),
-            labels_N=self.labels_N[np.repeat(mask_E, self.label_counts_E)],
+            labels_N=self.labels_N[mask_N],
             label_starts_E=list_starts(self.label_counts_E[mask_E]),
+            weights_E=None if self.weights_E is None else self.weights_E[mask_E],
+            shares_N=None if self.shares_N is None else self.shares_N[mask_N],
         )
 
     def part(self, start: int, stop: int) -> Examples:
@@ -70,12 +78,15 @@ class Examples:
             stop: The text after the last one.
         """
         bounds, labels = self.starts_E[start : stop + 1], self.label_starts_E[start : stop + 1]
+        part_N = slice(labels[0], labels[-1])
         return dataclasses.replace(
             self,
             tokens_M=self.tokens_M[bounds[0] : bounds[-1]],
             starts_E=bounds - bounds[0],
-            labels_N=self.labels_N[labels[0] : labels[-1]],
+            labels_N=self.labels_N[part_N],
             label_starts_E=labels - labels[0],
+            weights_E=None if self.weights_E is None else self.weights_E[start:stop],
+            shares_N=None if self.shares_N is None else self.shares_N[part_N],
         )
 
     def with_names(self, words: Sequence[str], labels: Sequence[str]) -> Examples:
@@ -89,13 +100,13 @@ class Examples:
         """
         tokens_M = _positions(self.words, words)[self.tokens_M]
         known_M = tokens_M >= 0
-        return Examples(
-            words,
-            labels,
-            tokens_M[known_M],
-            list_starts(known_M)[self.starts_E],
-            _positions(self.labels, labels)[self.labels_N],
-            self.label_starts_E,
+        return dataclasses.replace(
+            self,
+            words=words,
+            labels=labels,
+            tokens_M=tokens_M[known_M],
+            starts_E=list_starts(known_M)[self.starts_E],
+            labels_N=_positions(self.labels, labels)[self.labels_N],
         )
 
 

@@ -6,26 +6,23 @@ They are read once and kept in memory, 4 bytes per token, so that each epoch can
 from __future__ import annotations
 
 import dataclasses
-import io
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config, LabelledConfig
+from ..config import Config
 from ..errors import UsageError
-from ..text import reading
 from ..text.blocks import block_dataset, interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
 from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
-from . import delimited
+from . import labelled_columns, labelled_weights
 from .labelled import Examples, list_starts
+from .labelled_errors import explain_line, remedy
 
-_ROWS = 4096  # rows of a CSV file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 
 
@@ -39,6 +36,8 @@ class _Texts(NamedTuple):
         dropped: Number of tokens that were too long.
         labels_N: Labels, one text after the other.
         label_owners_N: Text number of each label.
+        weights_K: Weights of texts, as strings.
+        weight_owners_K: Text number of each weight.
     """
 
     count: Any
@@ -47,6 +46,8 @@ class _Texts(NamedTuple):
     dropped: Any
     labels_N: Any
     label_owners_N: Any
+    weights_K: Any
+    weight_owners_K: Any
 
 
 def read(sources: tuple[str, ...], config: Config) -> Examples:
@@ -65,39 +66,73 @@ def read(sources: tuple[str, ...], config: Config) -> Examples:
     """
     progress = Progress.make(sources)
     words: dict[bytes, int] = {}
-    labels: dict[bytes, int] = {}
+    labels: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
     dropped = 0
     with raise_read_errors(progress):
         for words_U, labels_U, texts in _blocks(sources, config, progress).as_numpy_iterator():
             label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
-            if not label_counts_E.all():
-                raise _explain_missing_label(sources, config)
+            weights_E = labelled_weights.text_weights(
+                texts.weights_K, texts.weight_owners_K, texts.count
+            )
+            names_U, shares_U = _parse_labels(labels_U, config.labelled.label_weights)
+            if weights_E is None or None in shares_U or not label_counts_E.all():
+                raise explain_line(sources, config)
             dropped += int(texts.dropped)
             parts.append(
                 (
-                    _assign_ids(words_U, words)[texts.words_M],
+                    _assign_ids(words_U.tolist(), words)[texts.words_M],
                     np.bincount(texts.owners_M, minlength=texts.count),
-                    _assign_ids(labels_U, labels)[texts.labels_N],
+                    _assign_ids(names_U, labels)[texts.labels_N],
                     label_counts_E,
+                    weights_E,
+                    np.array(shares_U, np.float32)[texts.labels_N],
                 )
             )
     warn_about_long_tokens(dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
-        raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(config)}")
-    tokens_M, lengths_E, labels_N, label_counts_E = map(np.concatenate, zip(*parts, strict=True))
+        raise UsageError(f"{', '.join(sources)}: no example in it; {remedy(config)}")
+    joined = map(np.concatenate, zip(*parts, strict=True))
+    examples = _join([word.decode() for word in words], list(labels), *joined)
+    if not len(examples):
+        raise UsageError(
+            f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
+        )
+    return examples
+
+
+def _join(
+    words: list[str],
+    labels: list[str],
+    tokens_M: np.ndarray,
+    lengths_E: np.ndarray,
+    labels_N: np.ndarray,
+    label_counts_E: np.ndarray,
+    weights_E: np.ndarray,
+    shares_N: np.ndarray,
+) -> Examples:
+    """Return the texts as `Examples`, without repeated labels of a text and without weights of 0.
+
+    Weights that are all 1 are left out.
+    """
     owners_N = np.repeat(np.arange(len(lengths_E)), label_counts_E)
     _, first_N = np.unique(owners_N * len(labels) + labels_N, return_index=True)
     first_N.sort()  # a repeated label of a text counts once
-    labels_N, label_counts_E = labels_N[first_N], np.bincount(owners_N[first_N])
-    return Examples(
-        [word.decode() for word in words],
-        [label.decode() for label in labels],
+    kept_N = first_N[shares_N[first_N] > 0]
+    label_counts_E = np.bincount(owners_N[kept_N], minlength=len(lengths_E))
+    shares_N = shares_N[kept_N]
+    examples = Examples(
+        words,
+        labels,
         tokens_M,
         list_starts(lengths_E),
-        labels_N,
+        labels_N[kept_N],
         list_starts(label_counts_E),
+        None if (weights_E == 1).all() else weights_E,
+        None if (shares_N == 1).all() else shares_N,
     )
+    counts_E = (weights_E > 0) & (label_counts_E > 0)
+    return examples if counts_E.all() else examples.select(counts_E)
 
 
 def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
@@ -122,14 +157,16 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
     if config.labelled.text_column:
         split = make_splitter(config.corpus)
 
-        def read_columns(index: int) -> Iterator[tuple[list[str], list[str], list[int]]]:
-            return _read_columns(sources[index], config, progress, index)
+        def read_columns(index: int) -> Iterator[tuple[list, ...]]:
+            for rows in labelled_columns.read_columns(sources[index], config, progress, index):
+                texts, *lists = zip(*rows, strict=True)
+                yield list(texts), *itertools.chain(*map(_flatten, lists))
 
-        def parse_columns(texts_E: tf.Tensor, labels_N: tf.Tensor, owners_N: tf.Tensor) -> _Texts:
-            return _Texts(tf.size(texts_E), *_split_words(split, texts_E), labels_N, owners_N)
+        def parse_columns(texts_E: tf.Tensor, *lists: tf.Tensor) -> _Texts:
+            return _Texts(tf.size(texts_E), *_split_words(split, texts_E), *lists)
 
         parse_block: Callable[..., _Texts] = parse_columns
-        signature = _STRINGS, _STRINGS, _NUMBERS
+        signature = _STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS
         blocks = interleave_sources(
             len(sources), read_columns, signature, progress, settings.readers
         )
@@ -154,30 +191,46 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
     return map_in_order(blocks, with_unique, settings, "tokenize").prefetch(settings.prefetch)
 
 
+def _flatten(lists: tuple[list[str], ...]) -> tuple[list[str], list[int]]:
+    """Return the items of all lists, and the position of the list of each item."""
+    return list(itertools.chain(*lists)), [at for at, items in enumerate(lists) for _ in items]
+
+
 def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from E lines to their `_Texts`. A piece PREFIXname is the label `name`."""
+    """Return a function from E lines to their `_Texts`.
+
+    A piece PREFIXname is the label `name`, and WEIGHT_PREFIXnumber is a weight.
+    """
     by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
-    prefix = re.escape(config.labelled.label_prefix)  # RE2 and Python read this escape alike
+    prefixes = [config.labelled.weight_prefix, config.labelled.label_prefix]
+    # RE2 and Python read this escape alike.
+    weight, label = (f"{re.escape(prefix)}.+" if prefix else "$^" for prefix in prefixes)
     split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
 
     def parse_lines(lines_E: tf.Tensor) -> _Texts:
-        """Return the words without labels, and the labels without prefix, of each line."""
+        """Return the words of each line, and the labels and weights without prefixes."""
         pieces = by_space(lines_E)
         pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
-        is_label_M = tf.strings.regex_full_match(pieces_M, f"{prefix}.+")
-        label_N = tf.where(is_label_M)[:, 0]
+        is_mark_M = tf.strings.regex_full_match(pieces_M, f"{weight}|{label}")
         if split is None:
-            is_word = pieces.with_flat_values(~is_label_M)
+            is_word = pieces.with_flat_values(~is_mark_M)
             words = _split_words(lambda pieces: tf.ragged.boolean_mask(pieces, is_word), pieces)
         else:
-            word_M = tf.where(~is_label_M)[:, 0]
+            word_M = tf.where(~is_mark_M)[:, 0]
             words_and_owners = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
             texts_E = tf.strings.unsorted_segment_join(
                 *words_and_owners, tf.size(lines_E), separator=" "
             )
             words = _split_words(split, texts_E)
-        labels_N = tf.strings.regex_replace(tf.gather(pieces_M, label_N), f"^{prefix}", "")
-        return _Texts(tf.size(lines_E), *words, labels_N, tf.gather(owners_M, label_N))
+        mark_N = tf.where(is_mark_M)[:, 0]
+        marks_N, mark_owners_N = tf.gather(pieces_M, mark_N), tf.gather(owners_M, mark_N)
+        is_weight_N = tf.strings.regex_full_match(marks_N, weight)
+        lists = []
+        for chosen_N, prefix in zip((~is_weight_N, is_weight_N), reversed(prefixes), strict=True):
+            chosen = tf.boolean_mask(marks_N, chosen_N)
+            lists.append(tf.strings.regex_replace(chosen, f"^{re.escape(prefix)}", ""))
+            lists.append(tf.boolean_mask(mark_owners_N, chosen_N))
+        return _Texts(tf.size(lines_E), *words, *lists)
 
     return parse_lines
 
@@ -188,104 +241,16 @@ def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     return words.flat_values, words.value_rowids(), dropped
 
 
-def _read_columns(
-    path: str, config: Config, progress: Progress, index: int
-) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Yield texts, all their labels, and the text number of each label, in groups of a file's rows.
-
-    Tabs separate the cells of a .tsv file, commas those of any other. Raise a UsageError for a
-    missing or repeated column, and for a row without a label or with malformed quotes.
-    """
-    settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
-    blocks = reading.blocks(
-        path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
-    )
-    lines = delimited.whole_lines(path, map(bytes.decode, blocks))
-    cells = delimited.read_csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
-    _, header = next(cells, (0, []))
-    header = [name.strip() for name in header]
-    for flag in ("text_column", "label_column"):
-        name = getattr(settings, flag)
-        if name not in header:
-            raise UsageError(
-                f"--{flag}={name}: {path} has the columns {delimited.list_columns(header)}; "
-                f"{_remedy(config)}"
-            )
-        delimited.check_single(path, header, name)
-    text, label = header.index(settings.text_column), header.index(settings.label_column)
-
-    def examples() -> Iterator[tuple[str, list[str]]]:
-        """Yield the text and the labels of each row; refuse a row without a label."""
-        for number, row in cells:
-            labels = _split_labels(row[label], settings) if len(row) > max(text, label) else []
-            if not labels:
-                raise UsageError(
-                    f"{path}, line {number}: has no label, or too few cells; correct or remove it"
-                )
-            yield row[text], labels
-
-    for group in _group(examples(), config.input.block_bytes):
-        texts, labels = zip(*group, strict=True)
-        owners = [text for text, group in enumerate(labels) for _ in group]
-        yield list(texts), list(itertools.chain(*labels)), owners
+def _parse_labels(labels_U: np.ndarray, has_weights: bool) -> tuple[list[str], list[float | None]]:
+    """Return the names of labels, and the weight of each, None if it is wrong."""
+    labels = [label.decode() for label in labels_U.tolist()]
+    parsed = [
+        labelled_weights.parse_label(label) if has_weights else (label, 1.0) for label in labels
+    ]
+    return [name for name, _ in parsed], [share for _, share in parsed]
 
 
-def _group(
-    examples: Iterator[tuple[str, list[str]]], max_characters: int
-) -> Iterator[list[tuple[str, list[str]]]]:
-    """Yield lists of `_ROWS` examples, or fewer if their texts have `max_characters` or more."""
-    group, size = [], 0
-    for text, labels in examples:
-        group.append((text, labels))
-        size += len(text)
-        if len(group) == _ROWS or size >= max_characters:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _split_labels(cell: str, settings: LabelledConfig) -> list[str]:
-    """Return the labels of a cell, split at --label_separator if given, without needless blanks."""
-    parts = cell.split(settings.label_separator) if settings.label_separator else [cell]
-    return [" ".join(part.split()) for part in parts if part.strip()]
-
-
-def _explain_missing_label(sources: tuple[str, ...], config: Config) -> UsageError:
-    """Read the files again, and return the error that names the first line without a label."""
-    prefix = config.labelled.label_prefix
-    size = config.input.block_bytes
-    for path in sources:
-        number, is_continued = 1, False  # current line, and whether it began in an earlier block
-        for block in reading.blocks(path, "line", block_bytes=size):
-            for line in io.StringIO(block.decode()):
-                labels = (piece for piece in line.split() if piece.startswith(prefix))
-                if line.strip() and all(label == prefix for label in labels):
-                    if is_continued:
-                        return UsageError(
-                            f"--block_bytes={size}: {path}, line {number} is longer, so a part of "
-                            "it has no label; give a larger value, or shorten the line"
-                        )
-                    return UsageError(f"{path}, line {number}: has no label; {_remedy(config)}")
-                is_continued = not line.endswith("\n")
-                number += not is_continued
-    return UsageError(f"{', '.join(sources)}: a text has no label; {_remedy(config)}")
-
-
-def _remedy(config: Config) -> str:
-    """Return the end of an error message: which lines or columns the files must have."""
-    if config.labelled.text_column:
-        return (
-            "name columns of its first line by --text_column and --label_column, or leave both "
-            "out for lines of labels and text"
-        )
-    return (
-        f"give lines such as `{config.labelled.label_prefix}good a fine film` (--label_prefix), "
-        "or name --text_column and --label_column of CSV or TSV files"
-    )
-
-
-def _assign_ids(names_U: np.ndarray, index: dict[bytes, int]) -> np.ndarray:
+def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
     """Return the id of each name, (U,) int32; a new name gets the next id."""
-    ids = (index.setdefault(name, len(index)) for name in names_U.tolist())
-    return np.fromiter(ids, np.int32, len(names_U))
+    ids = (index.setdefault(name, len(index)) for name in names)
+    return np.fromiter(ids, np.int32, len(names))

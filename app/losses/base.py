@@ -30,6 +30,19 @@ def gather_from(tables: Mapping[str, Table]) -> Gather:
     return lambda name, ids_U: tables[name].gather(ids_U)
 
 
+class Shares(NamedTuple):
+    """How far each vector has each of its words, for a loss that also scores all other words.
+
+    Attributes:
+        vectors_GN: The weight of each vector, float32.
+        words_GNM: The part of this weight with which the vector has the word, float32. With the
+            rest of it, the vector counts as one without the word.
+    """
+
+    vectors_GN: tf.Tensor
+    words_GNM: tf.Tensor
+
+
 class Predictions(NamedTuple):
     """Groups of hidden vectors and of words, and how often each vector is to predict each word.
 
@@ -41,11 +54,14 @@ class Predictions(NamedTuple):
         targets_GM: The ids of the M words of each group, int32.
         weights_GNM: The weight of each pair of a vector and a word, float32; 0 where the vector is
             not to predict the word. No gradient flows to it.
+        shares: For a loss that is `is_multi_label`. None: every weight above 0 stands for a whole
+            word, and every vector that has a word has the weight 1.
     """
 
     hidden_GND: tf.Tensor
     targets_GM: tf.Tensor
     weights_GNM: tf.Tensor
+    shares: Shares | None = None
 
 
 class VectorWordPairs(NamedTuple):
@@ -74,7 +90,7 @@ class VectorWordPairs(NamedTuple):
         Args:
             predictions: Groups of vectors and words.
         """
-        hidden_GND, targets_GM, weights_GNM = predictions
+        hidden_GND, targets_GM, weights_GNM, _ = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +22,9 @@ class OneVsAll(Loss):
     """The sum over all labels of -log P if a text has the label, else -log(1 - P).
 
     P = sigmoid(score), as in fastText's `-loss ova` (OneVsAllLoss::forward, src/loss.cc). The
-    weight of a prediction applies to a label that the text has; every other label counts once. A
-    vector whose weights are all 0 is padding.
+    weight of a prediction applies to a label that the text has; every other label counts once. With
+    `Shares`, every other label has the weight of the vector, and a label that the text has by half
+    also counts as one that it lacks by half. A vector whose weights are all 0 is padding.
 
     Args:
         labels: The number of labels, C.
@@ -46,6 +48,15 @@ class OneVsAll(Loss):
             rows: An empty dictionary.
         """
         hidden_ND, weights_NM = predictions.hidden_GND[:, 0], predictions.weights_GNM[:, 0]
+        if predictions.shares is None:
+            present_NM = tf.cast(weights_NM > 0, tf.float32)
+            vectors_N1 = tf.reduce_max(present_NM, axis=1, keepdims=True)
+        else:
+            vectors_N1, present_NM = (
+                predictions.shares.vectors_GN,
+                predictions.shares.words_GNM[:, 0],
+            )
+        weights = _Weights(vectors_N1, present_NM, weights_NM)
         tile = min(self._labels, _AT_ONCE // max(self._columns, hidden_ND.shape[0]))
         tiles = -(-self._labels // tile)
 
@@ -59,7 +70,7 @@ class OneVsAll(Loss):
 
         def loss(positions_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry: None):
             """Return the loss of a block, a float32 scalar; see `_block_loss`."""
-            return _block_loss(positions_NM, weights_NM, hidden_ND, rows_UD)
+            return _block_loss(positions_NM, weights, hidden_ND, rows_UD)
 
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
         return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
@@ -86,8 +97,22 @@ class OneVsAll(Loss):
             yield WordBlock(ids_M, np.zeros(hidden_ND.shape[0], np.float32), log_probability)
 
 
+class _Weights(NamedTuple):
+    """The weights of N vectors and of their M labels, float32.
+
+    Attributes:
+        vectors_N1: The weight of each vector, 0 for padding.
+        present_NM: The part of it with which the vector has the label.
+        labels_NM: The weight of the label in the loss.
+    """
+
+    vectors_N1: tf.Tensor
+    present_NM: tf.Tensor
+    labels_NM: tf.Tensor
+
+
 def _block_loss(
-    positions_NM: tf.Tensor, weights_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
+    positions_NM: tf.Tensor, weights: _Weights, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
 ) -> tf.Tensor:
     """Return the loss of a block of rows, a float32 scalar.
 
@@ -97,7 +122,7 @@ def _block_loss(
     Args:
         positions_NM: The position of each label among the rows of the block; a label of another
             block has a position outside them.
-        weights_NM: The weights of the labels.
+        weights: The weights of the vectors and of the labels.
         hidden_ND: The vectors.
         rows_UD: The rows of the block.
     """
@@ -107,24 +132,22 @@ def _block_loss(
         """Return the loss, with gradients that are computed already."""
         block_UD = tf.cast(rows_UD, hidden_ND.dtype)
         scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
-        real_N1 = tf.cast(tf.reduce_any(weights_NM > 0, axis=1, keepdims=True), tf.float32)
         in_block_NM = (positions_NM >= 0) & (positions_NM < tf.shape(rows_UD)[0])
-        is_present_NM = (weights_NM > 0) & in_block_NM
         # A label of another block is given any column, and has no effect there.
         columns_NM = tf.clip_by_value(positions_NM, 0, tf.shape(rows_UD)[0] - 1)
         score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
         chance_NM = tf.sigmoid(score_NM)
-        present_NM = tf.cast(is_present_NM, tf.float32)
-        present_weights_NM = tf.where(is_present_NM, weights_NM, 0.0)
+        present_NM = tf.where(in_block_NM, weights.present_NM, 0.0)
+        weights_NM = tf.where(in_block_NM, weights.labels_NM, 0.0)
         # The loss as if the text had no label, corrected for the labels that it has.
-        value = tf.reduce_sum(real_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
-            present_weights_NM * tf.nn.softplus(-score_NM) - present_NM * tf.nn.softplus(score_NM)
+        value = tf.reduce_sum(weights.vectors_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
+            weights_NM * tf.nn.softplus(-score_NM) - present_NM * tf.nn.softplus(score_NM)
         )
         vectors_NM = tf.range(tf.shape(positions_NM)[0])[:, tf.newaxis] + tf.zeros_like(columns_NM)
         error_NU = tf.tensor_scatter_nd_add(
-            real_N1 * tf.sigmoid(scores_NU),
+            weights.vectors_N1 * tf.sigmoid(scores_NU),
             tf.stack([vectors_NM, columns_NM], axis=2),
-            present_weights_NM * (chance_NM - 1.0) - present_NM * chance_NM,
+            weights_NM * (chance_NM - 1.0) - present_NM * chance_NM,
         )
         error_NU = tf.cast(error_NU, hidden_ND.dtype)
         by_hidden_ND = tf.matmul(error_NU, block_UD)

@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from ..input.bag_packing import Bags
-from ..losses.base import Loss, Predictions
+from ..losses.base import Loss, Predictions, Shares
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
@@ -58,8 +58,11 @@ class Bag:
         hidden_BD = tf.cast(mean(rows["input"].values_UD, bags), self.dtype)
         with tf.device(HOST):  # with the labels
             weights_B1M = tf.expand_dims(bags.weights_BM, 1)
+            shares = None
+            if not isinstance(bags.shares_BM, tuple):
+                shares = Shares(bags.text_weights_B[:, tf.newaxis], bags.shares_BM[:, tf.newaxis])
         # Not a slice, whose gradient copies.
-        predictions = Predictions(tf.expand_dims(hidden_BD, 1), bags.labels_BM, weights_B1M)
+        predictions = Predictions(tf.expand_dims(hidden_BD, 1), bags.labels_BM, weights_B1M, shares)
         real_B = tf.cast(bags.weights_BM[:, 0] > 0, tf.float32)
         return apply_loss(self.output, predictions, rows, tf.reduce_sum(real_B))
 

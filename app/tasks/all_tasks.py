@@ -34,5 +34,3 @@ EXPORTS: dict[str, Mapping[str, Callable[[Config, Workdir, str], str]]] = {
     "classify": classifier_export.EXPORTS,
     "recommend": item_export.EXPORTS,
 }
-# Tasks with the formats of app.export besides: their table `input` has word vectors.
-WORD_VECTORS = ("words", "language_model")

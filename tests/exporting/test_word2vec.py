@@ -5,6 +5,8 @@ import gzip
 import lzma
 import os
 import struct
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -32,6 +34,18 @@ def test_gensim_and_we_read_what_we_write(vectors, tmp_path, binary, suffix):
     peer = KeyedVectors.load_word2vec_format(str(path), binary=binary)
     assert_equal(WordVectors(peer.index_to_key, peer.vectors), vectors)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_spacy_loads_what_we_write(vectors, tmp_path):
+    spacy = pytest.importorskip("spacy")
+    word2vec.write(vectors, tmp_path / "vectors.txt.gz")
+    command = [sys.executable, "-m", "spacy", "init", "vectors", "xx"]
+    files = [tmp_path / "vectors.txt.gz", tmp_path / "model"]
+    subprocess.run([*command, *map(str, files)], check=True, capture_output=True)
+    found = spacy.load(tmp_path / "model").vocab
+    for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
+        np.testing.assert_array_equal(found.get_vector(token), row)
+    assert not found.has_vector("unknown")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from app.config import InputConfig
 from app.input import bags
-from app.input.bag_packing import Bags, Packing, encode
+from app.input.bag_packing import Bags, Packing, encode, given
 from app.input.features import Features
 from app.input.labelled import Examples
 
@@ -86,7 +86,7 @@ def make(examples, ngrams=2, all_labels=False, weights=None, seed=7):
 def steps_of(batches, epochs, first=0):
     """Each step of each epoch as numpy."""
     for epoch, data in batches(epochs, first):
-        for step in zip(*(part.numpy() for part in data), strict=True):
+        for step in zip(*(part.numpy() for part in given(data)), strict=True):
             yield epoch, Bags(*step)
 
 
@@ -130,7 +130,7 @@ def test_every_example_comes_once_an_epoch(ngrams):
     assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
     assert found[0] != found[1]
     spec = shape.spec()
-    assert [part.shape for part in spec] == [part.shape for part in step]
+    assert [part.shape for part in given(spec)] == [part.shape for part in given(step)]
 
 
 def test_a_label_is_drawn_where_there_are_several():
@@ -157,6 +157,38 @@ def test_batches_go_on_where_they_stopped():
         assert epoch == other
         for one, two in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("all_labels", [False, True])
+def test_weights_of_texts_and_labels(all_labels):
+    examples = make_examples()
+    draw = np.random.default_rng(3)
+    examples = dataclasses.replace(
+        examples,
+        weights_E=draw.uniform(0.5, 2, size=len(examples)).astype(np.float32),
+        shares_N=draw.uniform(0.1, 1, size=len(examples.labels_N)).astype(np.float32),
+    )
+    of_labels = np.arange(1, LABELS + 1, dtype=np.float32)
+    shape, batches = make(examples, 1, all_labels, weights=of_labels)
+    assert shape.has_shares == all_labels and shape.labels == 3
+    owners_N = np.repeat(np.arange(len(examples)), examples.label_counts_E)
+    shares_N = examples.weights_E[owners_N] * examples.shares_N
+    expected = zip(examples.labels_N.tolist(), shares_N, strict=True)
+    found, weights = [], []
+    for _, step in steps_of(batches, range(1)):
+        real_BM = step.weights_BM > 0
+        assert real_BM[:, 0].sum() == real_BM.any(axis=1).sum()  # the first is of every text
+        labels = step.labels_BM[real_BM]
+        shares = step.weights_BM[real_BM] / of_labels[labels]
+        found += [*zip(labels.tolist(), shares, strict=True)]
+        if all_labels:
+            np.testing.assert_allclose(step.shares_BM[real_BM], shares, rtol=1e-6)
+            weights += step.text_weights_B[real_BM[:, 0]].tolist()
+            assert not step.text_weights_B[~real_BM[:, 0]].any()
+        else:
+            assert step.shares_BM == step.text_weights_B == ()
+    np.testing.assert_allclose(sorted(found), sorted(expected), rtol=1e-6)
+    assert sorted(weights) == (sorted(examples.weights_E.tolist()) if all_labels else [])
 
 
 def test_few_examples_have_small_steps():
@@ -235,6 +267,6 @@ def test_a_step_with_micro_batches_has_them_side_by_side():
         batches = bags.make_batches(examples, features, shape, np.ones(LABELS), InputConfig(), 7)
         found.append([data for _, data in batches(range(1), 0)])
     for one, two in zip(*found, strict=True):
-        for whole, halves, spec in zip(one, two, shape.spec(), strict=True):
+        for whole, halves, spec in zip(given(one), given(two), given(shape.spec()), strict=True):
             assert halves.shape == (2, 2 * spec.shape[0], *spec.shape[1:])
             np.testing.assert_array_equal(whole, np.reshape(halves, whole.shape))

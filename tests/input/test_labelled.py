@@ -9,7 +9,7 @@ import pytest
 
 from app.config import settings
 from app.errors import RunError, UsageError
-from app.input import delimited, labelled_files
+from app.input import delimited, labelled_columns, labelled_errors, labelled_files
 from app.text.reading import Progress
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
@@ -130,9 +130,9 @@ def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
 
 
 def test_long_cells_are_read_a_few_at_a_time():
-    cells = [("x" * size, ["a"]) for size in (1, 2, 9, 1, 10, 1)]
-    found = list(labelled_files._group(iter(cells), 10))
-    assert [[len(text) for text, _ in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
+    rows = [labelled_columns.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
+    found = list(labelled_columns.group_rows(iter(rows), 10))
+    assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
@@ -156,7 +156,7 @@ def test_the_first_line_without_a_label(tmp_path):
         ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
     ):
         given = written(tmp_path / "a.txt", text)
-        told = str(labelled_files._explain_missing_label(given, config()))
+        told = str(labelled_errors.explain_line(given, config()))
         assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
 
 
@@ -182,7 +182,7 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(delimited, "LONGEST", 2000)
     path = tmp_path / "a.csv"
     given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
-    rows = labelled_files._read_columns(str(path), config(**COLUMNS), Progress.make(given), 0)
+    rows = labelled_columns.read_columns(str(path), config(**COLUMNS), Progress.make(given), 0)
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
         list(rows)
 
@@ -213,7 +213,7 @@ def test_columns_that_are_not_there(tmp_path, text, told):
     path = tmp_path / "a.csv"
     progress = Progress.make(written(path, text))
     with pytest.raises(UsageError) as error:
-        [*labelled_files._read_columns(str(path), config(**COLUMNS), progress, 0)]
+        [*labelled_columns.read_columns(str(path), config(**COLUMNS), progress, 0)]
     assert told.format(path=path) in str(error.value)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints.checkpoint import list_checkpoints
+from app.checkpoints.stored import read_rows
 from tests.integration.commands import (
     ROOT,
     done,
@@ -110,6 +112,51 @@ def test_from_texts_to_predictions(tmp_path):
     assert [*names[[0, 3, 4], 0]] == ["pos", "neg", "x-y"]
     chances = [float(line[1]) for line in found]
     np.testing.assert_allclose(served["probabilities"][:, 0], chances, rtol=1e-4)
+    export = ("app.export", f"--workdir={workdir}", "--format=safetensors")
+    ended = done(tmp_path, *export, f"--output={tmp_path}/words")
+    words = len((workdir / "vocab.tsv").read_text().splitlines())
+    assert ended.out.startswith(f"{tmp_path}/words: {words} vectors of ")
+
+
+def test_texts_of_weight_0_change_nothing(tmp_path):
+    corpus = write_lines(tmp_path / "a.txt", make_texts(60))
+    more = tmp_path / "b.txt"
+    more.write_text(corpus.read_text() + "__label__other __weight__0 one strange word\n" * 9)
+    for name, text in (("without", corpus), ("with", more)):
+        done(tmp_path, *train(tmp_path / name, text, "--epochs=2"))
+    for name in ("vocab.tsv", "labels.tsv"):
+        assert (tmp_path / "without" / name).read_text() == (tmp_path / "with" / name).read_text()
+    rows = [
+        read_rows(list_checkpoints(tmp_path / name / "checkpoints")[-1], "input")
+        for name in ("without", "with")
+    ]
+    np.testing.assert_array_equal(*rows)
+
+
+@slow
+@pytest.mark.parametrize("loss", ["softmax", "one_vs_all", "hierarchical_softmax"])
+def test_probabilities_of_labels_are_learned(tmp_path, loss):
+    """The best prediction for a word is the probability of its label."""
+    corpus = tmp_path / "a.txt"
+    lines = "__label__a:0.8 __label__b:0.2 one\n__label__a:0.4 __label__b:0.6 two __weight__3\n"
+    corpus.write_text(lines * 50)
+    more = ("--label_weights", "--heldout_share=0", f"--loss={loss}", "--epochs=40")
+    done(tmp_path, *train(tmp_path / "run", corpus, *more))
+    for text, wanted in (("one", {"a": 0.8, "b": 0.2}), ("two", {"a": 0.4, "b": 0.6})):
+        (line,) = predicted(tmp_path / "run", text, "--k=2", "--json")
+        assert json.loads(line) == pytest.approx(wanted, abs=0.05)
+
+
+def test_wrong_weights_are_told_in_one_line(tmp_path):
+    corpus = tmp_path / "a.txt"
+    corpus.write_text("__label__a one\n__label__b __weight__-2 two\n")
+    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus)))
+    assert f"{corpus}, line 2: the weight '-2' is not a number from 0 to 1,000,000; give" in line
+    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--weight_column=w")))
+    assert "--weight_column=w: name --text_column and --label_column" in line
+    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--label_prefix=__weight__")))
+    assert "--weight_prefix=__weight__: --label_prefix=__weight__ begins alike" in line
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.slow

@@ -45,6 +45,35 @@ def test_the_saved_model_answers_for_words(tmp_path, trained):
     assert not found["vectors"][-1].numpy().any()
 
 
+def test_hand_over_formats(tmp_path, trained):
+    words = trained_vectors.load(trained)
+    export = ("app.export", f"--workdir={trained}")
+    done(tmp_path, *export, "--format=safetensors", f"--output={tmp_path}/file.safetensors")
+    tensors = pytest.importorskip("safetensors.numpy").load_file(tmp_path / "file.safetensors")
+    np.testing.assert_array_equal(tensors["vectors"], words.matrix)
+    assert json.loads(tensors["tokens"].tobytes()) == words.tokens
+    done(tmp_path, *export, "--format=parquet", f"--output={tmp_path}/file.parquet")
+    table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "file.parquet")
+    assert table["token"].to_pylist() == words.tokens
+    assert table["count"].to_pylist() == words.counts.tolist()
+
+
+def test_a_text_encoder_with_weights(tmp_path, trained, exported):
+    model2vec = pytest.importorskip("model2vec")
+    words = trained_vectors.load(trained)
+    export = ("app.export", "--format=static_embedding", "--sif=0.001")
+    done(tmp_path, *export, f"--workdir={trained}", f"--output={tmp_path}/encoder")
+    model = model2vec.StaticModel.from_pretrained(tmp_path / "encoder")
+    weights = 1e-3 / (1e-3 + words.counts / words.counts.sum())
+    wanted = (weights[:2, None] * words.matrix[:2]).mean(axis=0)
+    found = model.encode(" unknown ".join(words.tokens[:2]))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    vectors = (f"--vectors={exported}/word2vec", f"--output={tmp_path}/other")
+    assert "--sif=0.001 needs counts" in refusal(run(tmp_path, *export, *vectors))
+    assert "--sif" in refusal(run(tmp_path, *export[:2], *vectors, "--sif=nan"))
+    done(tmp_path, *export[:2], *vectors)
+
+
 def test_the_projector_gets_its_files(tmp_path, trained):
     export = ("app.export", f"--workdir={trained}", "--format=projector", "--limit=20")
     done(tmp_path, *export, f"--output={tmp_path}/projector")
@@ -108,7 +137,13 @@ def test_what_cannot_be_is_told_in_one_line(tmp_path, trained, exported, argumen
     assert not ended.out
 
 
-@pytest.mark.parametrize("name", ["word2vec", "word2vec_binary", "saved_model", "projector"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("word2vec", "word2vec_binary", "saved_model", "projector"),
+        *("safetensors", "parquet", "static_embedding"),
+    ],
+)
 def test_an_output_that_cannot_be_written(tmp_path, trained, name):
     (tmp_path / "file").write_text("in the way")
     output = tmp_path / "file" / "out"

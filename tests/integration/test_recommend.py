@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 
 import numpy as np
@@ -116,6 +117,30 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     vectors = tmp_path / "items.txt"
     done(tmp_path, "app.export", f"--workdir={trained}", f"--output={vectors}")
     assert vectors.read_text().startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
+
+
+def test_the_example_of_the_guide_ranks_as_the_model(tmp_path, trained, capsys):
+    guide = (ROOT / "app/tasks/recommend/README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    output = tmp_path / "vectors"
+    done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
+    user = (output / "users.tsv").read_text().split("\n")[0]
+    ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=5", "--include_known", user)
+    (answer,) = done(tmp_path, *ask).out.splitlines()
+    exec(program.replace("data/runs/ratings_vectors", str(output)), {})
+    assert capsys.readouterr().out.strip() == str(json.loads(answer)["items"])
+
+
+@pytest.mark.parametrize("name", ["safetensors", "parquet"])
+def test_items_in_formats_of_word_vectors(tmp_path, trained, name):
+    ended = done(
+        tmp_path, "app.export", f"--workdir={trained}", f"--format={name}", f"--output={tmp_path}/x"
+    )
+    items = (trained / "items.tsv").read_text().splitlines()
+    assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers\n"
+    export = ("app.export", f"--workdir={trained}", "--format=static_embedding")
+    line = refusal(run(tmp_path, *export, f"--output={tmp_path}/y"))
+    assert "no format of --task=recommend" in line
 
 
 def test_who_is_not_known(tmp_path, trained):

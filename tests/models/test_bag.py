@@ -100,6 +100,77 @@ def test_a_step(output, activation):
     np.testing.assert_array_equal(after["input"][idle], before["input"][idle])
 
 
+# Weights of the labels of three texts, and the weights of the texts.
+TARGETS = np.array([[0.7, 0.3, 0], [0, 0, 1], [0, 0.25, 0.5]], np.float32)
+TEXT_WEIGHTS = np.array([2, 0.5, 1], np.float32)
+
+
+def make_weighted(texts, targets, text_weights, all_labels, of_labels=(1, 1, 1)):
+    """A call of one step of texts with weights, as `pack_call` makes it."""
+    plain = make_bags([(text, 0) for text, _ in texts])
+    labels, weights, shares = (np.zeros((1, 5, 2), np.float32) for _ in range(3))
+    by_text = np.zeros((1, 5), np.float32)
+    for bag, (row, weight) in enumerate(zip(targets, text_weights, strict=True)):
+        for place, label in enumerate(np.flatnonzero(row)):
+            labels[0, bag, place] = label
+            shares[0, bag, place] = weight * row[label]
+            weights[0, bag, place] = of_labels[label] * shares[0, bag, place]
+        by_text[0, bag] = weight
+    bags = plain._replace(
+        labels_BM=tf.constant(labels.astype(np.int32)), weights_BM=tf.constant(weights)
+    )
+    if not all_labels:
+        return bags
+    return bags._replace(text_weights_B=tf.constant(by_text), shares_BM=tf.constant(shares))
+
+
+@pytest.mark.parametrize("of_labels", [(1, 1, 1), (3, 0.5, 2)])
+@pytest.mark.parametrize("name", ["softmax", "one_vs_all"])
+def test_weights_of_texts_and_labels(name, of_labels):
+    is_softmax, of_labels = name == "softmax", np.array(of_labels, np.float32)
+    output = ClassSoftmax(LABELS, DIM) if is_softmax else OneVsAll(LABELS, DIM)
+    data = make_weighted(TEXTS, TARGETS, TEXT_WEIGHTS, not is_softmax, of_labels)
+    loss, texts, before, after = trained(output, data, sgd())
+    rows, outputs = before["input"], before["output"]
+    by_rows, by_outputs, value = np.zeros_like(rows), np.zeros_like(outputs), 0.0
+    for (text, _), target, weight in zip(TEXTS, TARGETS, TEXT_WEIGHTS, strict=True):
+        hidden = rows[text].mean(axis=0)
+        scores, there = outputs @ hidden, weight * of_labels * target
+        if is_softmax:
+            chances = np.exp(scores) / np.exp(scores).sum()
+            value -= (there * np.log(chances)).sum()
+            error = there.sum() * chances - there
+        else:
+            chances, absent = 1 / (1 + np.exp(-scores)), weight * (1 - target)
+            value -= (there * np.log(chances) + absent * np.log(1 - chances)).sum()
+            error = absent * chances - there * (1 - chances)
+        by_outputs += np.outer(error, hidden)
+        np.add.at(by_rows, text, error @ outputs / len(text))
+    assert texts == len(TEXTS)
+    np.testing.assert_allclose(loss, value, rtol=1e-5)
+    for table, gradient in (("input", by_rows), ("output", by_outputs)):
+        change = after[table] - before[table]
+        np.testing.assert_allclose(change, -RATE * gradient, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", "one_vs_all"])
+def test_a_text_of_weight_2_is_the_text_twice(name):
+    is_softmax = name == "softmax"
+    output = ClassSoftmax(LABELS, DIM) if is_softmax else OneVsAll(LABELS, DIM)
+    twice = [0, 0, 1, 2]
+    ended = [
+        trained(
+            output,
+            make_weighted([TEXTS[n] for n in chosen], TARGETS[chosen], weights, not is_softmax),
+            sgd(),
+        )
+        for chosen, weights in (([0, 1, 2], [2.0, 1.0, 1.0]), (twice, [1.0] * 4))
+    ]
+    np.testing.assert_allclose(ended[0][0], ended[1][0], rtol=1e-6)
+    for table in ("input", "output"):
+        np.testing.assert_allclose(ended[0][3][table], ended[1][3][table], rtol=1e-5, atol=1e-7)
+
+
 def test_a_step_of_padding_moves_nothing():
     output = OneVsAll(LABELS, DIM)
     loss, texts, before, after = trained(output, make_bags([]), lazy_adam(), steps=2)

@@ -85,7 +85,7 @@ class SampledLoss(ClassSoftmax):
 
         `rows` are those of `lookups`, with `ids_U`: first the words to predict, then the samples.
         """
-        hidden_GND, targets_GM, _ = predictions
+        hidden_GND, targets_GM, *_ = predictions
         columns, words = hidden_GND.shape[2], tf.size(targets_GM)
         values_ND = take(rows, hidden_GND.dtype)
         with tf.device(HOST):

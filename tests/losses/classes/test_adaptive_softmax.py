@@ -81,7 +81,7 @@ class Toy:
         self.output, self.predictions = output, predictions
 
     def lookups(self, batch):
-        hidden_GND, targets_GM, _ = self.predictions
+        hidden_GND, targets_GM, *_ = self.predictions
         count = tf.size(hidden_GND[..., 0])
         return {"input": tf.range(count), **self.output.lookups(targets_GM, count, batch)}
 

@@ -1,0 +1,40 @@
+"""Check the settings of labelled text that must fit together."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from .labelled_config import LabelledConfig
+
+
+def check_labelled(settings: LabelledConfig) -> None:
+    """Check the flags of columns and marks for --task=classify.
+
+    Neither column is fine: then each line has labels and text.
+
+    Args:
+        settings: The settings of labelled text.
+
+    Raises:
+        UsageError: Only one of --text_column and --label_column is given, --label_separator or
+            --weight_column is given without --label_column, or no label can be told from a weight.
+    """
+    if bool(settings.text_column) != bool(settings.label_column):
+        raise UsageError(
+            f"--text_column={settings.text_column} --label_column={settings.label_column}: name "
+            "both, or neither for lines of labels and text"
+        )
+    if settings.label_separator and not settings.label_column:
+        raise UsageError(
+            f"--label_separator={settings.label_separator} separates the labels in a cell of "
+            "--label_column; name that column, or leave the separator out"
+        )
+    if settings.weight_column and not settings.label_column:
+        raise UsageError(
+            f"--weight_column={settings.weight_column}: name --text_column and --label_column, "
+            "too, or write __weight__0.5 in the lines"
+        )
+    if settings.weight_prefix and settings.label_prefix.startswith(settings.weight_prefix):
+        raise UsageError(
+            f"--weight_prefix={settings.weight_prefix}: --label_prefix={settings.label_prefix} "
+            "begins alike; give another one, or an empty --weight_prefix"
+        )
