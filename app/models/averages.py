@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 
-class Shares(NamedTuple):
+class MeanWeights(NamedTuple):
     """The share of each row in each mean, as two sparse matrices of TensorFlow (CSR, variants).
 
     Attributes:
@@ -42,12 +42,12 @@ def make_matrix(entries_N2: tf.Tensor, values_N: tf.Tensor, shape: tf.Tensor) ->
     )
 
 
-def average(rows_UD: tf.Tensor, shares: Shares) -> tf.Tensor:
+def average(rows_UD: tf.Tensor, weights: MeanWeights) -> tf.Tensor:
     """Return B weighted means of rows, (B, D) float32, with a gradient by the rows.
 
     Args:
         rows_UD: The rows, float32.
-        shares: The share of each row in each mean.
+        weights: The share of each row in each mean.
     """
 
     @tf.custom_gradient
@@ -55,9 +55,9 @@ def average(rows_UD: tf.Tensor, shares: Shares) -> tf.Tensor:
         """Return the means (B, D), with a gradient by the rows."""
 
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
-            return tf.raw_ops.SparseMatrixMatMul(a=shares.by_row, b=upstream_BD)
+            return tf.raw_ops.SparseMatrixMatMul(a=weights.by_row, b=upstream_BD)
 
-        means_BD = tf.raw_ops.SparseMatrixMatMul(a=shares.by_mean, b=rows_UD)
+        means_BD = tf.raw_ops.SparseMatrixMatMul(a=weights.by_mean, b=rows_UD)
         return tf.ensure_shape(means_BD, (None, rows_UD.shape[1])), gradient
 
     return means(rows_UD)

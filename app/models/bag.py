@@ -11,7 +11,7 @@ from ..losses.base import Loss, Predictions, Shares
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
-from .averages import Shares, average, make_matrix, transpose
+from .averages import MeanWeights, average, make_matrix, transpose
 from .base import Outcome, apply_loss
 from .seeds import draw_seed, initial_seed
 
@@ -78,5 +78,5 @@ def mean(rows_UD: tf.Tensor, bags: Bags) -> tf.Tensor:
     with tf.device(HOST):
         shape = tf.stack([bags.count_1[0], count])
     by_row = make_matrix(bags.entries_N2, bags.shares_N, shape)
-    means_BD = average(rows_UD, Shares(transpose(by_row), by_row))
+    means_BD = average(rows_UD, MeanWeights(transpose(by_row), by_row))
     return tf.ensure_shape(means_BD, (count, rows_UD.shape[1]))

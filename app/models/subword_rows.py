@@ -11,7 +11,7 @@ from ..tables.row_reads import take, unique
 from ..tables.variable import host_variable
 from ..text.subwords import hash_words
 from ..types import HOST, NgramRule, Rows
-from .averages import Shares, average, make_matrix, transpose
+from .averages import MeanWeights, average, make_matrix, transpose
 
 
 class SubwordRows:
@@ -82,7 +82,7 @@ class SubwordRows:
             entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
             shape = tf.stack([tf.size(words_W), tf.shape(rows.values_UD)[0]])
         by_mean = make_matrix(entries_N2, shares_N, shape)
-        return average(rows.values_UD, Shares(by_mean, transpose(by_mean)))
+        return average(rows.values_UD, MeanWeights(by_mean, transpose(by_mean)))
 
     def _lists(self, words_W: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the rows of each word, one list after the other, and where each list begins."""
