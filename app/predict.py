@@ -19,6 +19,8 @@ from . import __name__ as PACKAGE
 from .cli import flags, startup
 from .errors import UsageError
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
+from .tasks.classify import fasttext_prediction
+from .text.fasttext import model_file
 
 _BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
 
@@ -64,14 +66,15 @@ def _load_predictor(
 ) -> Callable[[list[bytes], int, float], Iterable[list[tuple[str, float]]]]:
     """Return the function that predicts labels: of a workdir, or of a file of fastText.
 
-    TensorFlow is started for a workdir. Raise UsageError if neither or both are given.
+    TensorFlow is started if it is needed. Raise UsageError if neither or both are given.
     """
     if model:
         if workdir:
             raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
-        from .tasks.classify import fasttext_prediction
-
-        return fasttext_prediction.make_predictor(model)
+        loaded = model_file.load(model, is_supervised=True)
+        if loaded.args.max_ngram > 0:
+            startup.start_tensorflow()  # which hashes n-grams of characters
+        return fasttext_prediction.make_predictor(loaded)
     stored = flags.stored_in(workdir)
     if stored.get("task") != "classify":
         raise UsageError(

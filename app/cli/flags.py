@@ -23,7 +23,6 @@ from ..config import Config, checks, flagfiles, settings
 from ..config.setting import fault
 from ..errors import RunError, UsageError
 from ..text import vector_files
-from ..text.fasttext import model_file
 from ..types import WordVectors
 from . import help_text, messages, startup
 
@@ -229,8 +228,7 @@ def stored_in(path: str | Path) -> dict[str, Any]:
 def define_vectors() -> None:
     """Define the flags that choose the word vectors of a command."""
     flags.DEFINE(Paths(), "workdir", "", "The workdir of a trained run.")
-    text = "A file of word2vec (text or binary) or fastText (.bin), instead of --workdir."
-    flags.DEFINE(Paths(), "vectors", "", text)
+    flags.DEFINE(Paths(), "vectors", "", "A file of word2vec or fastText instead of --workdir.")
     text = "How words are compared: `fold` ignores case."
     flags.DEFINE_enum("case", "fold", ["fold", "exact"], text)
     text = "Use only the first N words. 0 uses all."
@@ -238,7 +236,7 @@ def define_vectors() -> None:
 
 
 def vectors() -> WordVectors:
-    """Load the word vectors that `--workdir` or `--vectors` names; start TensorFlow for a workdir.
+    """Load the word vectors that `--workdir` or `--vectors` names. Start TensorFlow if need be.
 
     Raises:
         UsageError: Not exactly one of the two flags is given, or the file cannot be read.
@@ -247,11 +245,10 @@ def vectors() -> WordVectors:
     given = flags.FLAGS
     if bool(given.workdir) == bool(given.vectors):
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
+    if not given.vectors or vector_files.needs_tensorflow(given.vectors):
+        startup.start_tensorflow()
     if given.vectors:
-        if model_file.is_fasttext(given.vectors):
-            startup.start_tensorflow()  # which hashes n-grams
         return vector_files.read(given.vectors)
-    startup.start_tensorflow()  # only a checkpoint needs it
     from ..tasks import trained_vectors
 
     return trained_vectors.load(given.workdir)

@@ -72,7 +72,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     """Raise UsageError if a setting has changed that is fixed for a workdir.
 
     Args:
-        stored: Flag name -> value in the workdir, also as text; flags may be missing.
+        stored: Flag name -> value in the workdir, also as text. A missing flag had its default.
         config: The settings of this run.
 
     Raises:
@@ -82,11 +82,10 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     for name, field in fields().items():
         other, *known = field.metadata["only"] or (name, values[name])
         has_effect = field.metadata["fixed"] and values[other] in known
-        if has_effect and as_text(stored.get(name, values[name])) != as_text(values[name]):
-            raise UsageError(
-                f"--{name}={values[name]}: --workdir={values['workdir']} was made with "
-                f"{stored[name]}; give that, or a new --workdir"
-            )
+        former = stored.get(name, default(field, config.run.task) if stored else values[name])
+        if has_effect and as_text(former) != as_text(values[name]):
+            made = f"--workdir={values['workdir']} was made with {former}"
+            raise UsageError(f"--{name}={values[name]}: {made}; give that, or a new --workdir")
 
 
 def make_config(values: Mapping[str, Any]) -> Config:

@@ -49,6 +49,12 @@ class LabelledConfig:
         "Rows for n-grams of two or more words, which are hashed to them.",
         bounds=(1, 2**30),
     )
+    fasttext_features: bool = _labelled(
+        False,
+        "Make the features of a text as fastText does: the word `</s>` ends each text, and an "
+        "n-gram is hashed from the spelling of its words, also of unknown ones. Needed to export a "
+        "classifier with n-grams for fastText, and to train one of fastText further.",
+    )
     class_weights: str = _labelled(
         "none",
         "The weights of the labels in the loss: `none`, `balanced` (rare labels count more), or "
@@ -58,5 +64,11 @@ class LabelledConfig:
         "",
         "A file of word2vec (text or binary) or fastText (.bin) with the initial vectors of the "
         "words.",
+        path=True,
+    )
+    initial_model: str = _labelled(
+        "",
+        "A classifier of fastText (.bin) to train further: its words and labels, and the initial "
+        "values of their rows. It needs --fasttext_features.",
         path=True,
     )

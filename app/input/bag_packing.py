@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..text.fasttext.hashing import hash_names
 from .features import Features
 from .labelled import Examples, list_starts
 
@@ -131,17 +132,22 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
     if features.ngrams == 1:
         return EncodedTexts(examples.tokens_M, examples.starts_E[:-1], sizes_E, features.rows)
     lengths_E = np.minimum(examples.lengths_E, features.longest(most))
-    ids_F, starts_E = np.empty(sizes_E.sum(), np.int32), list_starts(sizes_E)
+    hashes_W = hash_names(examples.words) if features.needs_hashes else None
+    ids_F, end = np.empty(sizes_E.sum(), np.int32), 0
     block_E = np.cumsum(lengths_E) // _WORDS_AT_ONCE
     bounds = [0, *(np.flatnonzero(np.diff(block_E)) + 1), len(sizes_E)]
     for first, stop in itertools.pairwise(bounds):
         lengths = lengths_E[first:stop]
         index_M = _intervals(examples.starts_E[first:stop], lengths)
+        tokens_M = examples.tokens_M[index_M]
+        hashes_M = None if hashes_W is None else hashes_W[tokens_M]
         with tf.device("CPU"):
             owners_M = np.repeat(np.arange(stop - first, dtype=np.int32), lengths)
-            ids, _ = features.extract(tf.constant(examples.tokens_M[index_M]), owners_M)
-        ids_F[starts_E[first] : starts_E[stop]] = ids
-    return EncodedTexts(ids_F, starts_E[:-1], sizes_E, features.rows)
+            ids, owners = features.extract(tf.constant(tokens_M), owners_M, hashes_M)
+        ids_F[end : end + len(ids)] = ids
+        end += len(ids)
+        sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # without unknown words
+    return EncodedTexts(ids_F[:end], list_starts(sizes_E)[:-1], sizes_E, features.rows)
 
 
 def _intervals(starts_K: np.ndarray, lengths_K: np.ndarray) -> np.ndarray:

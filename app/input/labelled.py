@@ -89,7 +89,9 @@ class Examples:
             shares_N=None if self.shares_N is None else self.shares_N[part_N],
         )
 
-    def with_names(self, words: Sequence[str], labels: Sequence[str]) -> Examples:
+    def with_names(
+        self, words: Sequence[str], labels: Sequence[str], keeps_unknown: bool = False
+    ) -> Examples:
         """Return the same texts with ids of other names; words without a new id are dropped.
 
         A text may lose all its words, but not its labels.
@@ -97,7 +99,11 @@ class Examples:
         Args:
             words: New names of the word ids.
             labels: New names of the label ids; a label that is not among them becomes -1.
+            keeps_unknown: Whether to keep words without a new id; their names follow the new ones.
         """
+        if keeps_unknown:
+            known = set(words)
+            words = [*words, *(word for word in self.words if word not in known)]
         tokens_M = _positions(self.words, words)[self.tokens_M]
         known_M = tokens_M >= 0
         return dataclasses.replace(
@@ -107,6 +113,20 @@ class Examples:
             tokens_M=tokens_M[known_M],
             starts_E=list_starts(known_M)[self.starts_E],
             labels_N=_positions(self.labels, labels)[self.labels_N],
+        )
+
+    def with_last_word(self, word: str) -> Examples:
+        """Return the texts with a word more at the end of each.
+
+        Args:
+            word: The word, which need not have an id yet.
+        """
+        words = self.words if word in self.words else [*self.words, word]
+        return dataclasses.replace(
+            self,
+            words=words,
+            tokens_M=np.insert(self.tokens_M, self.starts_E[1:], words.index(word)),
+            starts_E=self.starts_E + np.arange(len(self.starts_E)),
         )
 
 

@@ -9,6 +9,15 @@ from . import word2vec_reader
 from .fasttext import model_file, word_vectors
 
 
+def needs_tensorflow(path: str | Path) -> bool:
+    """Return whether `read` needs TensorFlow for a file: for one of fastText, to hash n-grams.
+
+    Args:
+        path: The file.
+    """
+    return model_file.is_fasttext(path)
+
+
 def read(path: str | Path) -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, or fastText (`.bin`).
 

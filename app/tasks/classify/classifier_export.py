@@ -12,8 +12,10 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
-from ...input import labelled_files
+from ...input import line_ends
+from ...text.fasttext import string_hashes
 from ...types import WordVectors
+from . import fasttext_export
 from .classify_model import TrainedClassifier, load_trained, make_features
 
 
@@ -33,7 +35,7 @@ class _Classifier(tf.Module):
         self, trained: TrainedClassifier, config: Config, words_file: str, labels_file: str
     ):
         super().__init__()
-        self._split_words = labelled_files.make_word_splitter(config)
+        self._split_words = line_ends.make_word_splitter(config)
         self._features = make_features(config, trained.words)
         self._labels, tables = len(trained.labels.tokens), trained.tables
         is_multi_label = trained.model.output.is_multi_label
@@ -54,10 +56,15 @@ class _Classifier(tf.Module):
         """Return {"labels": (E, C) strings, "probabilities": (E, C) float32} of texts (E,)."""
         words_M, owners_M = self._split_words(texts)
         ids_M = self.ids.lookup(words_M)
+        hashes_M = ids_M
+        if self._features.needs_hashes:
+            ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
+            hashes_M = string_hashes.hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
             tf.cast(tf.gather(owners_M, known_M), tf.int32),
+            tf.gather(hashes_M, known_M),
         )
         hidden_ED = tf.sparse.segment_mean(self.rows_VD, *features, num_segments=tf.size(texts))
         scores_EC = tf.matmul(hidden_ED, self.outputs_CD, transpose_b=True)
@@ -104,5 +111,6 @@ def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False)
 EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
     "word2vec": _word2vec,
     "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
+    "fasttext": fasttext_export.write,
     "saved_model": _saved_model,
 }

@@ -11,12 +11,13 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
-from ...input import labelled_files
-from ...input.labelled import Examples
+from ...input import line_ends
+from ...input.labelled import Examples, list_starts
 from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.vocabulary import Vocabulary
 from .. import recorded_corpus
+from . import fasttext_start
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -63,7 +64,7 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
     grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources)
-    examples, heldout = labelled_files.read(sources, config), None
+    examples, heldout = line_ends.read(sources, config), None
     if config.input.heldout:
         heldout = read_heldout(config.input.heldout, config)
     elif config.input.heldout_share:
@@ -72,11 +73,12 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     new_ids = None
     if grows:
         words, labels, new_ids = _grow_names(words, labels, examples, config)
-    training = examples.with_names(words.tokens, labels.tokens)
+    training = assign_ids(examples, words, labels, config)
     if heldout is not None:
-        heldout = heldout.with_names(words.tokens, labels.tokens)
+        heldout = assign_ids(heldout, words, labels, config)
         warn_about_unseen_labels(heldout)
-    return Data(fingerprint, _select_usable(training, config), heldout, words, labels, new_ids)
+    usable = _select_usable(training, len(words.tokens), config)
+    return Data(fingerprint, usable, heldout, words, labels, new_ids)
 
 
 def record(data: Data, workdir: Workdir) -> None:
@@ -140,7 +142,22 @@ def read_heldout(files: str, config: Config) -> Examples:
         UsageError: There is no text, a text has no label, or the files cannot be used.
         RunError: A file cannot be read.
     """
-    return labelled_files.read(corpus.resolve_heldout(config.corpus, files), config)
+    return line_ends.read(corpus.resolve_heldout(config.corpus, files), config)
+
+
+def assign_ids(
+    examples: Examples, words: Vocabulary, labels: Vocabulary, config: Config
+) -> Examples:
+    """Return the texts with the ids of a run; unknown words are dropped unless n-grams need them.
+
+    Args:
+        examples: The texts.
+        words: The vocabulary.
+        labels: The labels.
+        config: The configuration of the run.
+    """
+    keeps_unknown = config.labelled.fasttext_features and config.labelled.word_ngrams > 1
+    return examples.with_names(words.tokens, labels.tokens, keeps_unknown)
 
 
 def warn_about_unseen_labels(heldout: Examples) -> None:
@@ -218,11 +235,13 @@ def _load_or_count_names(
 ) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and labels of the workdir, or else count them in the training texts.
 
-    With --vocab, the words are loaded from there, and only labels are counted. Raise UsageError if
-    labels are counted and all texts have one label.
+    With --initial_model both are loaded from there; with --vocab the words are, and only labels
+    are counted. Raise UsageError if labels are counted and all texts have one label.
     """
     if workdir.has(workdir.labels):
         return load_names(workdir)
+    if config.labelled.initial_model:
+        return fasttext_start.load_names(config)
     labels = text_names.count_names(examples.labels, examples.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
@@ -276,12 +295,13 @@ def _grow(
     return vocabulary.grow(old, counts, new.total, min_count, most)
 
 
-def _select_usable(training: Examples, config: Config) -> Examples:
+def _select_usable(training: Examples, words: int, config: Config) -> Examples:
     """Return the examples with a known word and only known labels; warn about the others.
 
     Raise UsageError if there is no such example.
     """
-    usable_E = training.lengths_E > 0
+    known_before = list_starts(training.tokens_M < words)
+    usable_E = np.diff(known_before[training.starts_E]) > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():
         raise UsageError(

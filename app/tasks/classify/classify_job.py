@@ -28,7 +28,7 @@ from ...text import vector_files
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
-from . import classify_data, label_metrics
+from . import classify_data, fasttext_start, label_metrics
 from .classify_model import load_classifier, make_features, make_model
 from .label_prediction import Classifier
 
@@ -36,8 +36,8 @@ from .label_prediction import Classifier
 def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     """Load the texts and make the job that trains a classifier, with its tables.
 
-    --pretrained_vectors are copied to the table of a run that has no checkpoint. A warning is
-    logged about texts that are too long for a micro-batch.
+    --initial_model and --pretrained_vectors are copied to the tables of a run without a
+    checkpoint. A warning is logged about texts that are too long for a micro-batch.
 
     Args:
         config: The configuration of the run.
@@ -65,8 +65,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     placed = placing.place_tables(
         model, batches, shape.spec(), config, workdir, others=[examples_memory]
     )
-    if config.labelled.pretrained_vectors and not checkpoint.list_checkpoints(workdir.checkpoints):
-        _load_pretrained(config.labelled.pretrained_vectors, placed.tables, data.words, config)
+    if not checkpoint.list_checkpoints(workdir.checkpoints):
+        if config.labelled.initial_model:
+            fasttext_start.assign_rows(config, placed.tables)
+        if config.labelled.pretrained_vectors:
+            _load_pretrained(config.labelled.pretrained_vectors, placed.tables, data.words, config)
     training_data = TrainingData(
         batches=batches,
         expected_batches=bags.estimate_batches(examples, features, shape),
@@ -124,7 +127,8 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    examples = classify_data.read_heldout(heldout, config).with_names(words.tokens, labels.tokens)
+    examples = classify_data.read_heldout(heldout, config)
+    examples = classify_data.assign_ids(examples, words, labels, config)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)
     return label_metrics.format_table(tally, labels.tokens), label_metrics.summary(

@@ -11,12 +11,13 @@ import tensorflow as tf
 from ...build import outputs, storage
 from ...checkpoints.workdir import Workdir
 from ...config import Config
-from ...input import labelled_files
+from ...input import line_ends
 from ...input.features import Features
 from ...models.bag import Bag
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary
+from ...text.fasttext.hashing import hash_words
 from ...text.vocabulary import Vocabulary
 from . import classify_data
 from .label_prediction import Classifier, batch_size
@@ -76,23 +77,28 @@ def make_predictor(
         RunError: There is no checkpoint that can be loaded.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    split_words, ids = labelled_files.make_word_splitter(config), vocabulary.lookup_table(words)
+    features = make_features(config, words)
+    split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ids of all words, -1 if unknown, and the positions of their texts, (M,)."""
+    def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return all words, their ids, -1 if unknown, and the positions of their texts, (M,)."""
         words_M, owners_M = split_words(texts_E)
-        return ids.lookup(words_M), owners_M
+        return words_M, ids.lookup(words_M), owners_M
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
         """Yield for each text its k most probable labels of at least `threshold`, best first."""
         size = batch_size(len(labels.tokens))
         for first in range(0, len(texts), size):
             batch = texts[first : first + size]
-            tokens_M, owners_M = (part.numpy() for part in tokens(batch))
+            words_M, tokens_M, owners_M = (part.numpy() for part in tokens(batch))
+            hashes_M = None
+            if features.needs_hashes:
+                hashes_M = hash_words(words_M.tolist())
+                tokens_M = np.where(tokens_M < 0, np.int32(features.words), tokens_M)
             known_M = tokens_M >= 0
             lengths_E = np.bincount(owners_M[known_M], minlength=len(batch))
-            chances_EC = classifier.probabilities(tokens_M[known_M], lengths_E)
+            chances_EC = classifier.probabilities(tokens_M[known_M], lengths_E, hashes_M)
             for chances_C in chances_EC:
                 order_K = np.argsort(-chances_C, kind="stable")[:k]
                 yield [
@@ -111,7 +117,11 @@ def make_features(config: Config, words: Vocabulary) -> Features:
         config: The configuration of the run.
         words: The vocabulary.
     """
-    return Features(len(words.tokens), config.labelled.word_ngrams, config.labelled.buckets)
+    settings = config.labelled
+    return Features(
+        *(len(words.tokens), settings.word_ngrams, settings.buckets),
+        by_spelling=settings.fasttext_features,
+    )
 
 
 def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:

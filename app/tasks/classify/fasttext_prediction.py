@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ...text.fasttext import count_tree, model_file, parts
+from ...text.fasttext import count_tree, parts
 from ...text.fasttext.count_tree import CountTree
 from ...text.fasttext.line_features import LineFeatures, mean_rows
 from ...text.fasttext.model_file import Model
@@ -20,23 +20,19 @@ _ADDED = 1e-5
 
 
 def make_predictor(
-    path: str,
+    model: Model,
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
-    """Load a classifier of fastText; return a function that predicts the labels of texts.
+    """Return a function that predicts the labels of texts with a classifier of fastText.
 
     Args:
-        path: The file, `.bin` or `.ftz`.
+        model: The classifier.
 
     Returns:
         Function (texts, k, threshold), as `classify_model.make_predictor` returns. Labels are named
         without `__label__`. Probabilities are those of fastText's `predict-prob`, so they are
         rounded as there: one can exceed 1 by 0.00001, and those of `-loss ova` have steps of up to
         0.008. A text without a known feature has no label.
-
-    Raises:
-        UsageError: The file cannot be read, or is no classifier.
     """
-    model = model_file.load(path, is_supervised=True)
     features, probabilities = LineFeatures(model), _probabilities(model)
     prefix = parts.LABEL_PREFIX
     names = [label.decode(errors="replace") for label in model.dictionary.labels]

@@ -14,6 +14,7 @@ from ...losses.base import gather_from
 from ...models.bag import Bag
 from ...tables.base import Table
 from ...tables.row_reads import unique
+from ...text.fasttext.hashing import hash_names
 from ...types import HOST
 from . import label_metrics
 from .label_metrics import Tally
@@ -36,20 +37,24 @@ class Classifier:
         self._model, self._gather, self._features = model, gather_from(tables), features
         self._device = device
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
-        self._hidden = tf.function(self._means, (ids, ids, count), autograph=False)
+        self._hidden = tf.function(self._means, (ids, ids, ids, count), autograph=False)
 
-    def probabilities(self, tokens_M: np.ndarray, lengths_E: np.ndarray) -> np.ndarray:
+    def probabilities(
+        self, tokens_M: np.ndarray, lengths_E: np.ndarray, hashes_M: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the probability of each label for each text, (E, C) float32, by label id.
 
         A text without words is predicted from a zero vector.
 
         Args:
-            tokens_M: Ids of known words, int32, one text after the other.
-            lengths_E: Number of known words of each text.
+            tokens_M: Ids of words, int32, one text after the other (see `Features.extract`).
+            lengths_E: Number of words of each text.
+            hashes_M: The hash of each word, int32, if the features need it.
         """
+        hashes_M = tokens_M if hashes_M is None else hashes_M
         owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
         with tf.device(self._device):
-            hidden_ED = self._hidden(tokens_M, owners_M, len(lengths_E))
+            hidden_ED = self._hidden(tokens_M, owners_M, hashes_M, len(lengths_E))
             blocks = inference.distribution(self._model.output, hidden_ED, self._gather)
             parts = [*zip(*blocks, strict=True)]
         ids_C, log_EC = np.concatenate(parts[0]), np.concatenate(parts[1], axis=1)
@@ -65,10 +70,15 @@ class Classifier:
         """
         multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
         size = batch_size(len(examples.labels))
+        hashes_W = hash_names(examples.words) if self._features.needs_hashes else None
         parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
         tallies = [
             label_metrics.count_predictions(
-                self.probabilities(part.tokens_M, part.lengths_E),
+                self.probabilities(
+                    part.tokens_M,
+                    part.lengths_E,
+                    None if hashes_W is None else hashes_W[part.tokens_M],
+                ),
                 part.labels_N,
                 part.label_counts_E,
                 multi_label,
@@ -77,13 +87,15 @@ class Classifier:
         ]
         return Tally(*map(sum, zip(*tallies, strict=True)))
 
-    def _means(self, tokens_M: tf.Tensor, owners_M: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    def _means(
+        self, tokens_M: tf.Tensor, owners_M: tf.Tensor, hashes_M: tf.Tensor, count: tf.Tensor
+    ) -> tf.Tensor:
         """Return the mean of the feature vectors of each of `count` texts, (E, D); 0 without any.
 
         `owners_M` has the position of the text of each token.
         """
         with tf.device(HOST):  # the number of features gives all further shapes
-            ids_N, owners_N = self._features.extract(tokens_M, owners_M)
+            ids_N, owners_N = self._features.extract(tokens_M, owners_M, hashes_M)
         ids_U, inverse_N = unique(ids_N)
         rows_UD = self._gather("input", ids_U)
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 # FNV-1a with 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-_OFFSET_BASIS, _PRIME = 2_166_136_261, 16_777_619
+OFFSET_BASIS, PRIME = 2_166_136_261, 16_777_619
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
 _FACTOR = 116_049_371
 
@@ -26,14 +26,23 @@ def hash_words(words: Sequence[bytes]) -> np.ndarray:
     bytes_M = np.frombuffer(b"".join(words), np.int8).astype(np.int32).view(np.uint32)
     # The longest words first, so that those with a byte at some place are the first ones.
     order_N = np.argsort(-lengths_N, kind="stable")
-    sorted_N = np.full(len(words), _OFFSET_BASIS, np.uint32)
+    sorted_N = np.full(len(words), OFFSET_BASIS, np.uint32)
     for place in range(int(lengths_N.max(initial=0))):
         count = np.searchsorted(-lengths_N[order_N], -place, side="left")
         sorted_N[:count] ^= bytes_M[starts_N[order_N[:count]] + place]
-        sorted_N[:count] *= np.uint32(_PRIME)
+        sorted_N[:count] *= np.uint32(PRIME)
     hashes_N = np.empty_like(sorted_N)
     hashes_N[order_N] = sorted_N
     return hashes_N.view(np.int32)
+
+
+def hash_names(words: Sequence[str]) -> np.ndarray:
+    """Return the hash of each word, (N,) int32; see `hash_words`.
+
+    Args:
+        words: The words.
+    """
+    return hash_words([word.encode("utf-8", "replace") for word in words])
 
 
 def hash_word_ngrams(

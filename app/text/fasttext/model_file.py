@@ -96,10 +96,8 @@ def load(path: str | Path, is_supervised: bool) -> Model:
             f"{path}: {error.strerror or error}; give a .bin or .ftz file of fastText"
         ) from error
     parts = _Parts(path, data)
-    version, args = _read_head(parts)
+    args = _read_args(parts)
     _check_kind(path, args, is_supervised)
-    if version == VERSION_WITHOUT_NGRAMS and args.is_supervised:
-        args = args._replace(max_ngram=0)
     dictionary = _read_dictionary(parts)
     kept = dictionary.kept_buckets_K
     rows = len(dictionary.words) + (args.buckets if kept is None else len(kept))
@@ -150,8 +148,8 @@ class _Parts:
         return np.frombuffer(self.data, dtype, count, start) if count else np.zeros(0, dtype)
 
 
-def _read_head(parts: _Parts) -> tuple[int, Args]:
-    """Return the version and the settings; raise UsageError if the file is not fastText's."""
+def _read_args(parts: _Parts) -> Args:
+    """Return the settings; raise UsageError for a file not of fastText or its versions."""
     magic = _INT32.pack(MAGIC)
     if parts.data[: len(magic)] != magic:
         raise UsageError(
@@ -164,9 +162,11 @@ def _read_head(parts: _Parts) -> tuple[int, Args]:
             f"{VERSION_WITHOUT_NGRAMS} or {VERSION}, which fastText 0.1 to 0.9 write"
         )
     args = Args(*parts.unpack(ARGS, "head"))
+    if version == VERSION_WITHOUT_NGRAMS and args.is_supervised:
+        args = args._replace(max_ngram=0)
     if wrong := check_args(args):
         raise parts.error(wrong)
-    return version, args
+    return args
 
 
 def _check_kind(path: str | Path, args: Args, is_supervised: bool) -> None:

@@ -1,0 +1,107 @@
+"""Export a classifier as a file of fastText."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ...build import outputs
+from ...checkpoints.workdir import Workdir
+from ...config import Config
+from ...errors import UsageError
+from ...exporting import fasttext_bin, fasttext_tree
+from ...losses.tree.huffman import canonical_code
+from ...tables.base import Table
+from ...tables.row_reads import row_slices
+from ...text.fasttext.parts import LINE_END
+from ...text.vocabulary import Vocabulary
+from ...types import WordVectors
+from .classify_model import load_trained
+
+_TREE = "hierarchical_softmax"
+# fastText's name of each loss of a classifier that it can have.
+_LOSSES = {
+    **dict.fromkeys(outputs.ROW_PER_WORD, "softmax"),
+    "one_vs_all": "one_vs_all",
+    _TREE: _TREE,
+}
+
+
+def write(config: Config, workdir: Workdir, path: str) -> str:
+    """Write a trained classifier for fastText, and return a message.
+
+    Labels get --label_prefix. For the loss `hierarchical_softmax` their counts in the file are
+    those that give our tree (see `fasttext_tree`), not those of the corpus.
+
+    Raises:
+        UsageError: fastText has no such loss or features, or --output is no regular file.
+        RunError: No checkpoint can be read, or a file cannot be written.
+    """
+    settings = config.labelled
+    _check(config)
+    _, tables, words, labels = load_trained(config, workdir)
+    ids = np.arange(tables["input"].rows, dtype=np.int32)
+    if not settings.fasttext_features and LINE_END in words.tokens:
+        words, ids = _without_line_end(words, ids)
+    counts_C, outputs_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
+    if config.model.loss == _TREE:
+        code = canonical_code(labels.counts)
+        if not fasttext_tree.has_tree(code):
+            raise UsageError(
+                f"--format=fasttext: the tree of --loss={_TREE} is {code.depth} turns deep, more "
+                "than fastText can read; train with --loss=softmax"
+            )
+        counts_C, outputs_R, sign = (
+            fasttext_tree.make_counts(code),
+            fasttext_tree.order_rows(code),
+            -1,
+        )
+    names = [settings.label_prefix + label for label in labels.tokens]
+    dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, names, counts_C)
+    args = fasttext_bin.make_args(
+        *(_LOSSES[config.model.loss], "supervised", config.model.dim),
+        epochs=config.run.epochs,
+        min_count=config.vocabulary.min_count,
+        word_ngrams=settings.word_ngrams,
+        buckets=settings.buckets if settings.word_ngrams > 1 else 0,
+    )
+    target = fasttext_bin.model_path(path)
+    blocks = _blocks(tables["input"], ids), _blocks(tables["output"], outputs_R, sign)
+    fasttext_bin.write_model(target, args, dictionary, *blocks)
+    if target != path:
+        rows_VD = np.concatenate([*_blocks(tables["input"], ids[: len(words.tokens)])])
+        fasttext_bin.write_vec(path, WordVectors(words.tokens, rows_VD, words.counts))
+    return f"{target}: {len(names):,} labels of texts, {len(words.tokens):,} words"
+
+
+def _check(config: Config) -> None:
+    """Raise UsageError if fastText cannot have the loss or the features of a run."""
+    if config.model.loss not in _LOSSES:
+        raise UsageError(
+            f"--format=fasttext: fastText has no --loss={config.model.loss}; train with --loss="
+            f"{' or '.join(_LOSSES)}"
+        )
+    settings = config.labelled
+    if settings.word_ngrams > 1 and not settings.fasttext_features:
+        raise UsageError(
+            f"--format=fasttext: the n-grams of this run (--word_ngrams={settings.word_ngrams}) "
+            "are hashed from ids, and fastText hashes words; train a new --workdir with "
+            "--fasttext_features"
+        )
+
+
+def _without_line_end(words: Vocabulary, ids: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
+    """Return the words without `</s>`, which fastText would add to each text, and their rows."""
+    place = words.tokens.index(LINE_END)
+    logging.warning("the word %s is left out: for fastText it ends every text", LINE_END)
+    tokens = [*words.tokens[:place], *words.tokens[place + 1 :]]
+    return Vocabulary(tokens, np.delete(words.counts, place), words.total), np.delete(ids, place)
+
+
+def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray]:
+    """Yield the rows of some ids in blocks."""
+    for part in row_slices(len(ids), table.columns):
+        yield sign * table.gather(tf.constant(ids[part], tf.int32)).numpy()

@@ -1,0 +1,125 @@
+"""Start the training of a classifier from one of fastText (--initial_model)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ...build import outputs
+from ...config import Config
+from ...errors import UsageError
+from ...exporting import fasttext_tree
+from ...losses.tree.huffman import canonical_code
+from ...tables.base import Table
+from ...tables.row_reads import row_slices
+from ...text.fasttext import model_file, parts
+from ...text.fasttext.matrices import Matrix
+from ...text.fasttext.model_file import Model
+from ...text.vocabulary import Vocabulary
+
+_TREE = "hierarchical_softmax"
+
+
+def load_names(config: Config) -> tuple[Vocabulary, Vocabulary]:
+    """Return the words and the labels of the model of --initial_model.
+
+    Args:
+        config: The configuration of the run.
+
+    Raises:
+        UsageError: The file is no classifier of fastText, or was trained with other features.
+    """
+    dictionary = _load(config).dictionary
+    prefix, path = config.labelled.label_prefix, config.labelled.initial_model
+    words = _decode(dictionary.words, dictionary.counts_V, path)
+    labels = _decode(dictionary.labels, dictionary.counts_C, path)
+    names = [name.removeprefix(prefix) for name in labels.tokens]
+    return words, Vocabulary(names, labels.counts, labels.total)
+
+
+def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
+    """Copy the rows of the model of --initial_model to the tables of a run.
+
+    The rows of the output are copied if both models have a row for each label, or the same tree;
+    else a warning is logged, and they keep their initial values.
+
+    Args:
+        config: The configuration of the run.
+        tables: The tables `input` and `output`; an empty dictionary for --plan_only.
+
+    Raises:
+        UsageError: The file is no classifier of fastText, or was trained with other features.
+    """
+    model = _load(config)
+    if not tables:
+        return
+    _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
+    loss, run_loss = parts.LOSSES[model.args.loss], config.model.loss
+    if loss != _TREE and run_loss in outputs.ROW_PER_WORD:
+        _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
+    elif loss == run_loss == _TREE and fasttext_tree.is_canonical(model.dictionary.counts_C):
+        rows = np.argsort(fasttext_tree.order_rows(canonical_code(model.dictionary.counts_C)))
+        _assign(tables["output"], model.output, rows, sign=-1)
+    else:
+        logging.warning(
+            "--initial_model=%s was trained with the loss %s: its output layer does not fit "
+            "--loss=%s, which starts anew",
+            *(model.path, loss, run_loss),
+        )
+
+
+def _load(config: Config) -> Model:
+    """Load the model; raise UsageError if the run cannot have its features."""
+    settings = config.labelled
+    path = settings.initial_model
+    if not settings.fasttext_features or config.table.is_dynamic:
+        remedy = "another --table" if config.table.is_dynamic else "--fasttext_features, too"
+        raise UsageError(
+            f"--initial_model={path} has the features of fastText, and a row for each word; give "
+            f"{remedy}"
+        )
+    model = model_file.load(path, is_supervised=True)
+    args = model.args
+    if args.max_ngram > 0 or model.dictionary.kept_buckets_K is not None:
+        what = "n-grams of characters" if args.max_ngram > 0 else "a pruned dictionary"
+        raise UsageError(
+            f"--initial_model={path} has {what}, which --task=classify cannot train; give a model "
+            "of `fasttext supervised -maxn 0`, or only predict with app.predict --model"
+        )
+    needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
+    found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}
+    if args.word_ngrams > 1:
+        needed["buckets"], found["buckets"] = args.buckets, settings.buckets
+    if needed != found:
+        flags = " ".join(f"--{name}={value}" for name, value in needed.items())
+        raise UsageError(f"--initial_model={path} was trained with other settings; give {flags}")
+    return model
+
+
+def _decode(names: list[bytes], counts: np.ndarray, path: str) -> Vocabulary:
+    """Return words or labels as text; raise UsageError for bytes or counts that a run cannot have.
+
+    Files of fastText are sorted by count.
+    """
+    try:
+        tokens = [name.decode() for name in names]
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--initial_model={path}: {error.object!r} in it is not UTF-8; give a model of UTF-8"
+        ) from error
+    if counts.min(initial=1) < 1 or (np.diff(counts) > 0).any():
+        raise UsageError(f"--initial_model={path}: its counts are not descending; give another")
+    return Vocabulary(tokens, np.array(counts), int(counts.sum()))
+
+
+def _assign(table: Table, matrix: Matrix, rows_V: np.ndarray, sign: int = 1) -> None:
+    """Assign rows of a matrix to the ids 0 to V - 1 of a table, in parts.
+
+    An input without n-grams may have rows of buckets that nothing reads: they are left out.
+    """
+    for part in row_slices(min(table.rows, len(rows_V)), table.columns):
+        ids = np.arange(part.start, part.stop, dtype=np.int32)
+        table.assign(tf.constant(ids), tf.constant(sign * matrix.take(rows_V[part])))
