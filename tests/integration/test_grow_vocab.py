@@ -198,7 +198,10 @@ def grown(folder, trained, more):
             ["--task=recommend"],
             "--grow_vocab=True means nothing to --task=recommend, only to words",
         ),
-        (["--strategy=mirrored"], "--strategy=mirrored: tables grow in one process only"),
+        (
+            ["--strategy=mirrored", "--device="],
+            "--strategy=mirrored: tables grow in one process only",
+        ),
     ],
 )
 def test_growth_that_is_refused(tmp_path, trained, more, flags, told):

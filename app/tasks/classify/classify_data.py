@@ -241,7 +241,7 @@ def _load_or_count_names(
 def _grow_names(
     words: Vocabulary, labels: Vocabulary, examples: Examples, config: Config
 ) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
-    """Add the words and the labels of more texts, and log the new ones.
+    """Add the words and the labels of more texts.
 
     Return the words, the labels, and the new ids of the words and the labels so far. Raise
     UsageError for n-grams, whose rows depend on the ids of words.
@@ -257,14 +257,6 @@ def _grow_names(
     limits = settings.min_count, settings.max_vocab_size
     grown_words, word_ids = _grow(words, new_words, *limits)
     grown_labels, label_ids = _grow(labels, new_labels)
-    known = set(labels.tokens)
-    added = [repr(label) for label in grown_labels.tokens if label not in known]
-    logging.info(
-        "--grow_vocab: %d words keep their rows, and %d are new; %d labels keep theirs, and %d are "
-        "new%s",
-        *(len(words.tokens), len(grown_words.tokens) - len(words.tokens)),
-        *(len(known), len(added), f": {', '.join(added[:5])}" if added else ""),
-    )
     return grown_words, grown_labels, (word_ids, label_ids)
 
 
