@@ -54,7 +54,10 @@ def write_corpus(path: pathlib.Path, markdown: str) -> None:
 
 
 def write_examples(folder: pathlib.Path) -> None:
-    """Write the reviews and ratings that the guides name."""
+    """Write the texts, reviews and ratings that the guides name."""
+    (folder / "more.txt").write_text("words of brandnew vectors\n" * 60, encoding="utf-8")
+    lines = ["__label__odd a brandnew film", "__label__good a warm one"] * 40
+    (folder / "more_reviews.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     kinds = {"good": "a warm and funny film", "bad": "three dull hours of this"}
     lines = [f"__label__{label} {text} {i % 7}" for i in range(40) for label, text in kinds.items()]
     (folder / "reviews.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

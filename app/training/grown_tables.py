@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ..checkpoints import checkpoint, stored
 from ..checkpoints.checkpoint import Checkpoints
@@ -82,6 +83,7 @@ def grow_workdir(job: Job, config: Config, workdir: Workdir) -> None:
     """
     assert job.growth is not None
     growth = job.growth
+    logging.info("--grow_vocab: %s", growth.summary)
     position = checkpoint.read_newest(
         workdir.checkpoints, lambda folder: _fill_tables(folder, growth.maps, job)
     )

@@ -105,6 +105,10 @@ class RowMap(NamedTuple):
     new_ids_V: np.ndarray
     size: int
 
+    def added(self) -> np.ndarray:
+        """Return the ids of the rows whose names are new, rising, (N,) int64."""
+        return np.setdiff1d(np.arange(self.size), self.new_ids_V)
+
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
@@ -113,10 +117,12 @@ class Growth:
     Attributes:
         maps: The new ids of the rows of each table, by its name.
         record: Writes the files to a workdir that give the new ids their meaning.
+        summary: How many names there were and how many are new, for the log.
     """
 
     maps: Mapping[str, RowMap]
     record: Callable[[Workdir], None]
+    summary: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from app.config import settings
 from app.config.checks import make_config
 from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
-from app.text import names, vocabulary
+from app.text import vocabulary
 from app.training import grown_tables
 from tests.integration.commands import (
     WORDS,
@@ -34,8 +34,6 @@ from tests.integration.commands import (
 NEW = [f"x{word}" for word in WORDS]
 GROW = ("--grow_vocab", "--epochs=4")
 SLOTS = ("", "accumulator")
-CLASSIFY = ("--task=classify", "--dim=8", "--batch_tokens=128", "--epochs=2", "--device=CPU:0")
-CLASSIFY = (*CLASSIFY, "--steps_per_call=2", "--log_seconds=0", "--noaudit")
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +196,6 @@ def grown(folder, trained, more):
             ["--task=recommend"],
             "--grow_vocab=True means nothing to --task=recommend, only to words",
         ),
-        (["--strategy=mirrored"], "--strategy=mirrored: tables grow in one process only"),
     ],
 )
 def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
@@ -209,6 +206,14 @@ def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
     after = trained_vectors.load(workdir)
     assert after.tokens == before.tokens
     np.testing.assert_array_equal(after.matrix, before.matrix)
+
+
+def test_several_replicas_do_not_grow(tmp_path, trained, more):
+    workdir = make_copy(trained, tmp_path)
+    flags = f"--corpus={more}", *GROW, "--strategy=mirrored", "--device="
+    ended = run(tmp_path, "app.train", f"--workdir={workdir}", *flags)
+    assert ended.code == 2 and "Traceback" not in ended.err
+    assert "--strategy=mirrored: tables grow in one process only" in ended.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -239,56 +244,6 @@ def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, co
 def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):
     done(tmp_path, *train(tmp_path / "run", corpus, "--grow_vocab"))
     assert tensors(tmp_path / "run") == tensors(trained)
-
-
-def write_texts(path, labels, words, seed, lines=200):
-    draw = random.Random(seed)
-    text = []
-    for _ in range(lines):
-        number = draw.randrange(len(labels))
-        own = words[number * 10 : number * 10 + 10]
-        text.append(f"__label__{labels[number]} {' '.join(draw.choices(own + words[-9:], k=8))}")
-    path.write_text("\n".join(text) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("loss", ["softmax", pytest.param("one_vs_all", marks=pytest.mark.slow)])
-def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
-    first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
-    second = write_texts(tmp_path / "b.txt", ["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
-    workdir = tmp_path / "run"
-    flags = (*CLASSIFY, f"--workdir={workdir}", f"--loss={loss}")
-    done(tmp_path, "app.train", *flags, f"--corpus={first}")
-    copied = shutil.copytree(workdir, tmp_path / "copy")
-    tables = {"input": Workdir(workdir).vocabulary, "output": Workdir(workdir).labels}
-    load = {"input": lambda path: vocabulary.load(str(path)), "output": names.load}
-    before = {}
-    for table, path in tables.items():
-        tokens = load[table](path).tokens
-        before[table] = [rows_by_name(checkpoint(workdir), tokens, table, s) for s in SLOTS]
-    place = grow(copied, corpus=str(second))
-    assert set(names.load(place.labels).tokens) == {"good", "bad", "odd", "new"}
-    assert names.load(place.labels).tokens[0] == "bad"  # now the most frequent one
-    for table, path in {"input": place.vocabulary, "output": place.labels}.items():
-        tokens = load[table](path).tokens
-        for slot, old in zip(SLOTS, before[table], strict=True):
-            found = rows_by_name(checkpoint(copied), tokens, table, slot)
-            assert len(found) > len(old) and {name: found[name] for name in old} == old
-    more = ("app.train", *flags, f"--corpus={second}", "--grow_vocab", "--epochs=6")
-    ended = done(tmp_path, *more)
-    assert "--grow_vocab: " in ended.err and "2 labels keep theirs, and 2 are new: " in ended.err
-    line = " ".join([*NEW[:8]])
-    found = done(tmp_path, "app.predict", f"--workdir={workdir}", stdin=f"{line}\n")
-    assert "odd" in found.out
-
-
-def test_a_classifier_of_ngrams_does_not_grow(tmp_path):
-    first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
-    second = write_texts(tmp_path / "b.txt", ["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
-    flags = (*CLASSIFY, f"--workdir={tmp_path}/run", "--word_ngrams=2", "--buckets=100")
-    done(tmp_path, "app.train", *flags, f"--corpus={first}")
-    ended = run(tmp_path, "app.train", *flags, f"--corpus={second}", *GROW)
-    assert "--word_ngrams=2: the rows of n-grams depend on the ids" in refusal(ended)
 
 
 def test_rows_without_a_name_stay_the_tail():

@@ -118,6 +118,23 @@ def test_another_table_or_other_flags_are_refused(tmp_path, joined):
     assert f"--phrases=1: --workdir={workdir} was made without phrases; leave it out" in told
 
 
+def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):
+    workdir, more = shutil.copytree(joined, tmp_path / "run"), tmp_path / "more.txt"
+    more.write_text("new york city has bagels\nlos angeles has stars and bagels\n" * 50)
+    before = (workdir / "phrases.tsv").read_bytes()
+    flags = f"--workdir={workdir}", f"--corpus={more}", "--grow_vocab", "--epochs=3"
+    ended = done(tmp_path, "app.train", *flags)
+    assert "words keep their rows, and 4 are new" in ended.err
+    counts = [
+        dict(zip(words.tokens, words.counts.tolist(), strict=True))
+        for words in (vocabulary.load(str(run / "vocab.tsv")) for run in (joined, workdir))
+    ]
+    assert counts[1].keys() - counts[0].keys() == {"has", "bagels", "stars", "and"}
+    assert counts[1]["new_york_city"] == counts[0]["new_york_city"] + 50
+    assert (workdir / "phrases.tsv").read_bytes() == before
+    done(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=4")
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

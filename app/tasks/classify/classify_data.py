@@ -17,7 +17,7 @@ from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.vocabulary import Vocabulary
 from .. import recorded_corpus
-from . import fasttext_start
+from . import fasttext_start, grown_names
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -72,7 +72,7 @@ def load_data(config: Config, workdir: Workdir, finished: bool) -> Data:
     words, labels = _load_or_count_names(examples, config, workdir)
     new_ids = None
     if grows:
-        words, labels, new_ids = _grow_names(words, labels, examples, config)
+        words, labels, new_ids = grown_names.grow(words, labels, examples, config)
     training = assign_ids(examples, words, labels, config)
     if heldout is not None:
         heldout = assign_ids(heldout, words, labels, config)
@@ -255,44 +255,6 @@ def _load_or_count_names(
         examples.words, examples.tokens_M, settings.min_count, settings.max_vocab_size
     )
     return words, labels
-
-
-def _grow_names(
-    words: Vocabulary, labels: Vocabulary, examples: Examples, config: Config
-) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
-    """Add the words and the labels of more texts, and log the new ones.
-
-    Return the words, the labels, and the new ids of the words and the labels so far. Raise
-    UsageError for n-grams, whose rows depend on the ids of words.
-    """
-    if config.labelled.word_ngrams > 1:
-        raise UsageError(
-            f"--word_ngrams={config.labelled.word_ngrams}: the rows of n-grams depend on the ids "
-            "of words, which --grow_vocab changes; leave it out, or train in a new workdir"
-        )
-    settings = config.vocabulary
-    new_words = text_names.count_names(examples.words, examples.tokens_M)
-    new_labels = text_names.count_names(examples.labels, examples.labels_N)
-    limits = settings.min_count, settings.max_vocab_size
-    grown_words, word_ids = _grow(words, new_words, *limits)
-    grown_labels, label_ids = _grow(labels, new_labels)
-    known = set(labels.tokens)
-    added = [repr(label) for label in grown_labels.tokens if label not in known]
-    logging.info(
-        "--grow_vocab: %d words keep their rows, and %d are new; %d labels keep theirs, and %d are "
-        "new%s",
-        *(len(words.tokens), len(grown_words.tokens) - len(words.tokens)),
-        *(len(known), len(added), f": {', '.join(added[:5])}" if added else ""),
-    )
-    return grown_words, grown_labels, (word_ids, label_ids)
-
-
-def _grow(
-    old: Vocabulary, new: Vocabulary, min_count: int = 1, most: int = 0
-) -> vocabulary.GrownVocabulary:
-    """Return the old names with the counts and the names of the new ones added."""
-    counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
-    return vocabulary.grow(old, counts, new.total, min_count, most)
 
 
 def _select_usable(training: Examples, words: int, config: Config) -> Examples:

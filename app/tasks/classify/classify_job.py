@@ -103,7 +103,14 @@ def _growth(model: Bag, data: classify_data.Data) -> Growth | None:
         for new_ids, names in zip(data.new_ids, (data.words, data.labels), strict=True)
     )
     maps = {**dict.fromkeys(model.tables(), label_map), "input": word_map}
-    return Growth(maps, lambda workdir: classify_data.record(data, workdir))
+    new_labels = [repr(data.labels.tokens[number]) for number in label_map.added()]
+    summary = (
+        f"{len(word_map.new_ids_V):,} words keep their rows, and {len(word_map.added()):,} are "
+        f"new; {len(label_map.new_ids_V):,} labels keep theirs, and {len(new_labels):,} are new"
+    )
+    if new_labels:
+        summary += f": {', '.join(new_labels[:5])}{', ...' if len(new_labels) > 5 else ''}"
+    return Growth(maps, lambda workdir: classify_data.record(data, workdir), summary)
 
 
 def _heldout_scores(classifier: Classifier, heldout: Examples) -> dict[str, float]:

@@ -83,7 +83,9 @@ def count_text(
     tally, total = counting.count_tokens(sources, *how, limit, ends_documents, progress, phrases)
     new_ids_V = None
     if words is not None and grows:
-        words, new_ids_V = _grow(words, tally, total, config)
+        counted = {token.decode(): count for token, count in tally.items()}
+        limits = config.vocabulary.min_count, config.vocabulary.max_vocab_size
+        words, new_ids_V = vocabulary.grow(words, counted, total, *limits)
     if words is None:
         words = counting.select_tokens(tally, total, config.vocabulary, ends_documents)
         counts = words.counts
@@ -97,21 +99,6 @@ def count_text(
         batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
     fingerprint = {**sample, "contents": corpus.hash_contents(progress)}
     return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V)
-
-
-def _grow(
-    words: Vocabulary, tally: dict[bytes, int], total: int, config: Config
-) -> vocabulary.GrownVocabulary:
-    """Add the counts and the new words of a text to a vocabulary, and log the numbers of words."""
-    settings = config.vocabulary
-    counts = {token.decode(): count for token, count in tally.items()}
-    limits = settings.min_count, settings.max_vocab_size
-    grown = vocabulary.grow(words, counts, total, *limits)
-    logging.info(
-        "--grow_vocab: %d words keep their rows, and %d are new",
-        *(len(words.tokens), len(grown.vocabulary.tokens) - len(words.tokens)),
-    )
-    return grown
 
 
 def load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:

@@ -66,7 +66,8 @@ def _growth(model: WordModel, text: Text) -> Growth | None:
         return None
     row_map = RowMap(text.new_ids_V, len(text.vocabulary.tokens))
     maps = dict.fromkeys(model.tables(), row_map)
-    return Growth(maps, lambda workdir: words_data.record(text, workdir))
+    summary = f"{len(text.new_ids_V):,} words keep their rows, and {len(row_map.added()):,} are new"
+    return Growth(maps, lambda workdir: words_data.record(text, workdir), summary)
 
 
 def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
