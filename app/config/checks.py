@@ -21,6 +21,7 @@ from .settings import (
     tasks_of,
     windows,
 )
+from .vocabulary_checks import check_vocabulary
 
 # Losses whose gradients are computed and applied block by block.
 _STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
@@ -65,9 +66,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         defaults = temperature.default, *temperature.metadata["former"]
         _check_recommend(config, values["temperature"] not in defaults)
     _check_table_and_input(config)
-    words = config.vocabulary
-    if words.phrases and words.phrase_score == "npmi" and words.score_threshold >= 1:
-        raise UsageError(f"--phrase_threshold={words.phrase_threshold}: give less than 1 for npmi")
+    check_vocabulary(config)
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
         raise UsageError(
@@ -282,7 +281,7 @@ def _check_recommend(config: Config, has_temperature: bool) -> None:
 def _check_dynamic(values: dict[str, Any]) -> None:
     """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
     needed = {"task": "words", "loss": "negative_sampling", "vocab": "", "cache": "none"}
-    for name, allowed in {**needed, "data_service": "", "phrases": 0, "grow_vocab": False}.items():
+    for name, allowed in {**needed, "data_service": "", "phrases": 0}.items():
         if values[name] != allowed:
             message = (
                 f"--{name}={values[name]} needs a vocabulary, and --table=dynamic has none; "
