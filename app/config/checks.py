@@ -23,6 +23,7 @@ from .settings import (
     windows,
 )
 from .subword_checks import check_subwords
+from .vocabulary_checks import check_vocabulary
 
 # Losses whose gradients are computed and applied block by block.
 _STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
@@ -56,9 +57,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         defaults = temperature.default, *temperature.metadata["former"]
         _check_recommend(config, values["temperature"] not in defaults)
     _check_table_and_input(config)
-    words = config.vocabulary
-    if words.phrases and words.phrase_score == "npmi" and words.score_threshold >= 1:
-        raise UsageError(f"--phrase_threshold={words.phrase_threshold}: give less than 1 for npmi")
+    check_vocabulary(config)
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
         raise UsageError(
@@ -257,7 +256,6 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         ("cache", "none", "auto"),
         ("data_service", ""),
         ("phrases", 0),
-        ("grow_vocab", False),
     ):
         if values[name] not in (allowed, *also):
             message = (

@@ -95,11 +95,15 @@ class PairCounts:
 
     def _merge(self) -> None:
         """Merge the new pairs with all others; then drop the rarest if there are too many."""
-        keys, counts = zip((self._keys, self._counts), *self._new, strict=True)
+        parts = zip((self._keys, self._counts), *self._new, strict=True)
+        keys_N, counts_N = map(np.concatenate, parts)
         self._new = []
-        self._keys, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-        self._counts = np.zeros(len(self._keys), np.int64)
-        np.add.at(self._counts, inverse, np.concatenate(counts))
+        order_N = np.argsort(keys_N, kind="stable")
+        keys_N = keys_N[order_N]
+        is_first_N = np.ones(len(keys_N), bool)
+        is_first_N[1:] = keys_N[1:] != keys_N[:-1]
+        self._keys = keys_N[is_first_N]
+        self._counts = np.add.reduceat(counts_N[order_N], np.flatnonzero(is_first_N))
         while (before := len(self._ids) + len(self._keys)) > self._limit:
             self._threshold += 1
             self._drop_rare()

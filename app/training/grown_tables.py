@@ -33,26 +33,15 @@ def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
         workdir: The workdir of the finished run.
 
     Raises:
-        UsageError: --epochs asks for no more epochs, --table, --strategy or --loss cannot grow, or
-            the workdir keeps the tables of its best epoch.
+        UsageError: --epochs asks for no more epochs, the rows of --loss cannot grow, or the workdir
+            keeps the tables of its best epoch.
     """
     assert job.growth is not None
-    remedy = "leave out --grow_vocab, or train in a new workdir"
     position = checkpoint.newest_position(workdir.checkpoints) or Position()
     if position.epoch >= config.run.epochs:
         raise UsageError(
             f"--epochs={config.run.epochs}: these are made, and new words need training; give more "
-            "with --grow_vocab"
-        )
-    if config.run.strategy != "none":
-        raise UsageError(
-            f"--strategy={config.run.strategy}: tables grow in one process only; give "
-            "--strategy=none with --grow_vocab"
-        )
-    if config.table.table_file or config.table.is_dynamic:
-        raise UsageError(
-            f"--table={config.table.table} --table_file={config.table.table_file}: a dynamic table "
-            f"and a table in a file cannot grow by --grow_vocab; {remedy}"
+            "beside --grow_vocab"
         )
     if list_folder(workdir.best, "step-"):
         raise UsageError(
@@ -63,7 +52,7 @@ def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
         if spec.rows < job.growth.maps[name].size:
             raise UsageError(
                 f"--loss={config.model.loss}: its rows are not those of single words, so they "
-                f"cannot grow; {remedy}"
+                "cannot grow; give --nogrow_vocab, or train in a new workdir"
             )
 
 

@@ -35,6 +35,16 @@ def test_the_spelling_asked_for_is_the_one_used(make_vectors):
         assert other in found
 
 
+def test_a_phrase_may_be_written_with_spaces(make_vectors):
+    words = make_lexicon(make_vectors(["new_york", "New_York", "paris", "rome"]))
+    expected = nearest(words, ["new_york", "New_York"], 3)
+    assert nearest(words, ["new york", " new  york "], 3) == [expected[0]] * 2
+    assert nearest(words, ["NEW YORK"], 3) == [expected[0]]
+    for unknown in ("york new", "", " ", "paris rome", "x " * 5000):
+        with pytest.raises(UsageError, match="unknown word"):
+            nearest(words, [unknown])
+
+
 def test_words_with_a_hyphen_are_words(make_vectors):
     words = make_lexicon(make_vectors(WORDS))
     assert solve(words, "- paris + well-known", 1) == solve(words, "well-known - paris", 1)

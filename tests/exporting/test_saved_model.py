@@ -32,6 +32,15 @@ def test_unknown_words_get_zeros_and_are_told(vectors, lookup):
     np.testing.assert_array_equal(answer["vectors"][1], vectors.matrix[1])
 
 
+def test_phrases_may_be_written_with_spaces(tmp_path):
+    words, matrix = ["new_york", "new york", "los_angeles"], np.array([[1], [2], [3]], np.float32)
+    saved_model.write(WordVectors(words, matrix), tmp_path / "model")
+    model = tf.saved_model.load(tmp_path / "model")
+    queries = ["new york", " new\tyork", "los  angeles", "los", " ", ""]
+    found = model.signatures["lookup"](words=tf.constant(queries))
+    assert found["vectors"].numpy()[:, 0].tolist() == [2, 1, 3, 0, 0, 0]
+
+
 def test_no_words_get_no_vectors(lookup):
     answer = lookup([])
     assert answer["vectors"].shape == (0, 5)

@@ -74,7 +74,14 @@ def same(found, expected):
 
 
 @pytest.mark.slow
-def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog):
+@pytest.mark.parametrize("phrases", [0, 1])
+def test_batches_are_those_of_a_run_without(tmp_path, plain, place, caplog, phrases):
+    limits = dataclasses.replace(
+        plain.vocabulary, phrases=phrases, phrase_threshold=1.1, phrase_min_count=2
+    )
+    plain = dataclasses.replace(plain, vocabulary=limits)
+    tokens = words_data.load_text(plain, place, finished=False).vocabulary.tokens
+    assert any("_" in token for token in tokens) == bool(phrases)
     expected = arrays(batches(plain, place)(EPOCHS, 0))
     assert len(expected) > 100
     with running(tmp_path) as servers:

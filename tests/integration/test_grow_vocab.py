@@ -196,6 +196,8 @@ def grown(folder, trained, more):
             ["--task=recommend"],
             "--grow_vocab=True means nothing to --task=recommend, only to words",
         ),
+        (["--strategy=mirrored", "--device="], "--strategy=mirrored: tables of several processes"),
+        (["--table=host", "--table_file=rows"], "--table_file=rows: a table in a file cannot grow"),
     ],
 )
 def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
@@ -206,14 +208,6 @@ def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
     after = trained_vectors.load(workdir)
     assert after.tokens == before.tokens
     np.testing.assert_array_equal(after.matrix, before.matrix)
-
-
-def test_several_replicas_do_not_grow(tmp_path, trained, more):
-    workdir = make_copy(trained, tmp_path)
-    flags = f"--corpus={more}", *GROW, "--strategy=mirrored", "--device="
-    ended = run(tmp_path, "app.train", f"--workdir={workdir}", *flags)
-    assert ended.code == 2 and "Traceback" not in ended.err
-    assert "--strategy=mirrored: tables grow in one process only" in ended.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -237,8 +231,10 @@ def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, co
     flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=3"))
     ended = run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
     assert f"--corpus={more} is not what --workdir={workdir} was made with" in refusal(ended)
-    ended = run(tmp_path, *train(tmp_path / "other", corpus, "--grow_vocab", "--table=dynamic"))
-    assert "--grow_vocab=True needs a vocabulary" in refusal(ended)
+    for task in ("words", "classify"):
+        flags = f"--task={task}", f"--workdir={tmp_path}/other", f"--corpus={corpus}"
+        ended = run(tmp_path, "app.train", *flags, "--grow_vocab", "--table=dynamic")
+        assert "--table=dynamic: a table that gets rows as keys come cannot grow" in refusal(ended)
 
 
 def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):

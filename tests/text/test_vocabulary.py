@@ -91,3 +91,19 @@ def test_a_first_token_that_begins_with_a_byte_order_mark_comes_back(tmp_path):
     path = str(tmp_path / "vocab.tsv")
     vocabulary.save(Vocabulary(["\ufeffthe", "of"], np.array([3, 2], np.int64), 5), path)
     assert vocabulary.load(path).tokens == ["\ufeffthe", "of"]
+
+
+def test_a_vocabulary_grows_by_counts_and_new_tokens():
+    old = Vocabulary(["the", "rare", "b", "a"], np.array([9, 4, 2, 2], np.int64), 30)
+    counts = {"b": 8, "new": 3, "once": 1, "few": 2, "the": 1, "a": 0}
+    grown, new_ids_V = vocabulary.grow(old, counts, 15, min_count=2)
+    assert grown.tokens == ["b", "the", "rare", "new", "a", "few"]
+    assert grown.counts.tolist() == [10, 10, 4, 3, 2, 2]
+    assert grown.total == 45
+    assert [grown.tokens[number] for number in new_ids_V] == old.tokens
+    for most, expected in ((5, ["new"]), (4, []), (2, [])):
+        found = vocabulary.grow(old, counts, 15, min_count=2, most=most).vocabulary
+        assert sorted(set(found.tokens) - set(old.tokens)) == expected
+        assert set(old.tokens) <= set(found.tokens)
+    same, new_ids_V = vocabulary.grow(old, {}, 0)
+    assert sorted(same.tokens) == sorted(old.tokens) and len(new_ids_V) == 4
