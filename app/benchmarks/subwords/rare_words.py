@@ -101,13 +101,13 @@ def _choose(corpus: _Corpus) -> tuple[np.ndarray, np.ndarray]:
         for number in frequent
         if corpus.counts[number] <= _MOST and len(corpus.words[number]) >= _LETTERS
     ]
-    held_out = _spaced(rare, _HELD_OUT)
+    held_out = _spaced(rare, min(_HELD_OUT, len(rare) // 2))
     return held_out, _spaced(sorted(set(frequent) - set(held_out.tolist())), _PARTNERS)
 
 
 def _spaced(ids: Sequence[int], most: int) -> np.ndarray:
-    """Return at most so many of some ids, evenly spaced; at most half of them."""
-    count = min(most, len(ids) // 2)
+    """Return at most so many of some ids, evenly spaced."""
+    count = min(most, len(ids))
     return np.array(ids, np.int64)[np.arange(count) * len(ids) // max(count, 1)]
 
 
