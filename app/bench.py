@@ -19,6 +19,7 @@ from .benchmarks.harness import machine, options, picture, report
 from .benchmarks.harness.keras_options import KerasOptions
 from .benchmarks.harness.options import Options
 from .benchmarks.harness.report import Result
+from .benchmarks.harness.subwords_options import SubwordsOptions
 from .cli import flags, startup
 from .errors import UsageError
 from .system.files import replacing
@@ -26,6 +27,7 @@ from .system.files import replacing
 # The options of each case; its flags are their fields.
 CASES: dict[str, type[Options]] = {
     "words": options.WordsOptions,
+    "subwords": SubwordsOptions,
     "sparse": options.SparseOptions,
     "keras": KerasOptions,
     "softmax": options.SoftmaxOptions,

@@ -10,6 +10,19 @@ class UsageError(ValueError):
     """
 
 
+class NoEffectError(UsageError):
+    """A value that has no effect beside the value of another flag.
+
+    Attributes:
+        flag: The name of the flag that has no effect.
+        beside: The name of the other flag.
+    """
+
+    def __init__(self, flag: str, beside: str, message: str):
+        super().__init__(message)
+        self.flag, self.beside = flag, beside
+
+
 class RunError(RuntimeError):
     """A run failed: exit code 1. No file is left half-written.
 

@@ -93,15 +93,43 @@ class Rows(NamedTuple):
     ids_U: Any = None
 
 
+class NgramRule(NamedTuple):
+    """The character n-grams that a word has.
+
+    Attributes:
+        shortest: The fewest characters of an n-gram, from 1.
+        longest: The most characters of an n-gram.
+        buckets: The number of buckets that n-grams are hashed into.
+    """
+
+    shortest: int
+    longest: int
+    buckets: int
+
+
+class NgramVectors(NamedTuple):
+    """The vectors of character n-grams, from which words without a row get their vectors.
+
+    Attributes:
+        rule: The n-grams of a word.
+        rows_BD: The row of each bucket, float32.
+    """
+
+    rule: NgramRule
+    rows_BD: np.ndarray
+
+
 class WordVectors(NamedTuple):
     """Words and their vectors, most frequent word first.
 
     Attributes:
         tokens: The V words.
-        matrix: Their vectors, (V, D) float32.
+        matrix: Their vectors, (V, D) float32. With `ngrams` these are the composed vectors.
         counts: Occurrences in the training corpus, (V,) int64; None for a file without counts.
+        ngrams: The vectors of n-grams; None if a word without a row has no vector.
     """
 
     tokens: list[str]
     matrix: np.ndarray
     counts: np.ndarray | None = None
+    ngrams: NgramVectors | None = None

@@ -92,6 +92,17 @@ REPLACED = {
         "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
         "--examples=300 --example_epochs=2 --words=2000 --epochs=1 --peers=naive,map"
     ),
+    # The same with fewer rows and passes.
+    "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
+    "--workdir=data/runs/subwords": (
+        "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
+        "--workdir=data/runs/subwords --ngram_buckets=5000 --dim=16 --epochs=1"
+    ),
+    # The same with fewer rows, and beside nobody.
+    "python -m app.bench subwords --corpus=corpus.txt --epochs=1 --json=subwords.json": (
+        "python -m app.bench subwords --corpus=corpus.txt --epochs=1 --json=subwords.json "
+        "--peers= --dim=4 --ngram_buckets=500"
+    ),
     # The same on fewer passes, and beside nobody.
     "python -m app.bench classify --corpus=reviews.txt --json=classify.json --plot=classify.png": (
         "python -m app.bench classify --corpus=reviews.txt --json=classify.json "

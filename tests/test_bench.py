@@ -77,7 +77,7 @@ def test_a_flag_of_two_cases_says_what_it_is_to_each(command):
     known = {name: bench._help(by_case) for name, by_case in bench._fields().items()}
     assert known["repeats"] == "Runs of each side; the report has their medians. (default: 1)"
     assert known["rows"].startswith("sparse: Rows of the table. (default: 793471) tables: Rows")
-    dim = "words, classify, scaling: The number of columns of a vector. (default: 100) "
+    dim = "words, subwords, classify, scaling: The number of columns of a vector. (default: 100) "
     assert known["dim"].startswith(dim)
 
 

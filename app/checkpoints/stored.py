@@ -117,7 +117,7 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
         slot: The name of the slot; by default the rows of the table itself.
 
     Returns:
-        Rows (V, D), float32; in a temporary file where memory is short.
+        Rows (V, D), float32, possibly read-only; in a temporary file where memory is short.
 
     Raises:
         DamagedError: The checkpoint is damaged.
@@ -136,6 +136,9 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
     if not bundle.shapes.keys() >= set(keys):
         raise RunError(absence(folder, name, slot))
     rows, columns = sum(bundle.shapes[key][0] for key in keys), bundle.shapes[keys[0]][1]
+    if len(keys) == 1 and arrays.fits_memory((rows, columns)):
+        # TensorFlow reads the whole variable for each part of it. `numpy()` would copy the rows.
+        return np.asarray(memoryview(tf.cast(bundle.rows(keys[0], 0, rows), tf.float32)))
     plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
     rows_VD = arrays.make_buffer((rows, columns), folder.parent)
     for part in row_slices(rows, columns):

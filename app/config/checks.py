@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import __name__ as PACKAGE
-from ..errors import UsageError
+from ..errors import NoEffectError, UsageError
 from . import Config
 from .setting import fault
 from .settings import (
@@ -21,22 +21,10 @@ from .settings import (
     tasks_of,
     windows,
 )
+from .subword_checks import check_subwords
 
 # Losses whose gradients are computed and applied block by block.
 _STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
-
-
-class NoEffectError(UsageError):
-    """A value that has no effect beside the value of another flag.
-
-    Attributes:
-        flag: The name of the flag that has no effect.
-        beside: The name of the other flag.
-    """
-
-    def __init__(self, flag: str, beside: str, message: str):
-        super().__init__(message)
-        self.flag, self.beside = flag, beside
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -58,6 +46,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         _check_strategy(config)
     if config.table.is_dynamic and config.run.task in ("words", "language_model"):
         _check_dynamic(values)
+    if config.run.task == "words":
+        check_subwords(config.model)
     if config.run.task == "classify":
         _check_classify(config)
     if config.run.task == "recommend":
@@ -279,6 +269,7 @@ def _check_dynamic(values: dict[str, Any]) -> None:
     for name, allowed in (
         ("task", "words"),
         ("loss", "negative_sampling"),
+        ("max_ngram", 0),
         ("vocab", ""),
         ("cache", "none"),
         ("data_service", ""),
@@ -289,7 +280,7 @@ def _check_dynamic(values: dict[str, Any]) -> None:
                 f"give --{name}={allowed}, or another --table"
             )
             # With another task or loss, a flagfile would describe another model.
-            if name in ("task", "loss"):
+            if name in ("task", "loss", "max_ngram"):
                 raise UsageError(message)
             raise NoEffectError(name, "table", message)
     if values["min_count"] > 255:

@@ -17,6 +17,7 @@ _WORD_LOSSES = (
     "softmax",
 )
 _language_model = functools.partial(setting, fixed=True, only=("task", "language_model"))
+_words = functools.partial(setting, fixed=True, only=("task", "words"))
 _loss = functools.partial(setting, fixed=True, subject="loss")
 _negatives = functools.partial(_loss, only=("loss", "negative_sampling"))
 _classes = functools.partial(_loss, only=("loss", "class_softmax"))
@@ -57,12 +58,24 @@ class ModelConfig:
         fixed=True,
         by_task={"recommend": 64},
     )
-    window: int = setting(
+    window: int = _words(
         5,
         "The largest number of context tokens on each side. Each token draws a number up to this.",
         bounds=(1, 10_000),
-        fixed=True,
-        only=("task", "words"),
+    )
+    min_ngram: int = _words(
+        3, "The fewest characters of a subword (with --max_ngram).", bounds=(1, 100)
+    )
+    max_ngram: int = _words(
+        0,
+        "The most characters of a subword, such as 6. The vector of a word is then the mean of its "
+        "own row and the rows of its subwords, so that unseen words have vectors. 0: no subwords.",
+        bounds=(0, 100),
+    )
+    ngram_buckets: int = _words(
+        2_000_000,
+        "Rows that the subwords are hashed into (with --max_ngram). 0: no subwords.",
+        bounds=(0, 2**30),
     )
     negatives: int = _negatives(
         5,
@@ -133,6 +146,11 @@ class ModelConfig:
         choices=("auto", "float32", "bfloat16"),
         fixed=True,
     )
+
+    @property
+    def has_subwords(self) -> bool:
+        """Whether words have rows of subwords besides their own."""
+        return self.max_ngram > 0 and self.ngram_buckets > 0
 
 
 _momentum = functools.partial(setting, only=("optimizer", "momentum"))

@@ -6,13 +6,13 @@ A score changes by more than a factor of two with these choices. So they are mad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import UsageError
-from ..types import WordVectors
+from ..types import NgramVectors, WordVectors
 
 # The key by which spellings are compared, and its description. Of spellings with one key the most
 # frequent is used.
@@ -33,6 +33,8 @@ class Lexicon(NamedTuple):
         norms: Lengths of the vectors, (V,) float64, finite and positive.
         fold: Returns the key of a spelling.
         protocol: One line that describes the words and the comparison of spellings.
+        ngrams: The vectors of n-grams, which give other words their vectors; None if an unknown
+            word has none.
     """
 
     words: list[str]
@@ -42,6 +44,7 @@ class Lexicon(NamedTuple):
     norms: np.ndarray
     fold: Callable[[str], str]
     protocol: str
+    ngrams: NgramVectors | None = None
 
 
 def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
@@ -83,7 +86,9 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     protocol = f"vocabulary: {which} {available:,} words; spelling: {spelling}"
     if unusable := considered - len(words):
         protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
-    return Lexicon(words, keys, rows, matrix, norms, fold, protocol)
+    if vectors.ngrams is not None:
+        protocol += "; a word pair needs no known word: unknown words by their n-grams"
+    return Lexicon(words, keys, rows, matrix, norms, fold, protocol, vectors.ngrams)
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
@@ -111,3 +116,38 @@ def unit_rows(lexicon: Lexicon, rows: slice | np.ndarray) -> np.ndarray:
         Unit vectors, (N, D) float32.
     """
     return (lexicon.matrix[rows] / lexicon.norms[rows, None]).astype(np.float32)
+
+
+def unit_vectors(
+    lexicon: Lexicon,
+    words: Sequence[str],
+    find: Callable[[Lexicon, str], int | None] = first_row,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of words, divided by their length, also of words without a row.
+
+    With n-grams, a word without a row has the mean of their vectors, of its spelling as it is
+    compared.
+
+    Args:
+        lexicon: The words and their vectors.
+        words: N words.
+        find: Returns the row of a word, or None.
+
+    Returns:
+        Unit vectors (N, D) float32, zero for an unknown word, and whether each word is known, (N,).
+    """
+    rows = [find(lexicon, word) for word in words]
+    known_N = np.array([row is not None for row in rows], bool)
+    units_ND = np.zeros((len(words), lexicon.matrix.shape[1]), np.float32)
+    units_ND[known_N] = unit_rows(lexicon, np.array([r for r in rows if r is not None], np.int64))
+    unseen = np.flatnonzero(~known_N)
+    if lexicon.ngrams is None or not len(unseen):
+        return units_ND, known_N
+    # It imports TensorFlow, which takes seconds and vectors without n-grams do not need.
+    from ..text.subwords import compose_unseen
+
+    vectors_ND = compose_unseen([lexicon.fold(words[index]) for index in unseen], lexicon.ngrams)
+    lengths_N = np.linalg.norm(vectors_ND.astype(np.float64), axis=1)
+    known_N[unseen] = usable = np.isfinite(lengths_N) & (lengths_N > 0)
+    units_ND[unseen[usable]] = vectors_ND[usable] / lengths_N[usable, np.newaxis]
+    return units_ND, known_N

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import UsageError
-from .lexicon import Lexicon, unit_rows
+from .lexicon import Lexicon, unit_vectors
 from .search import nearest_rows
 
 # The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
 _SUGGESTIONS_AMONG = 50_000
+_NO_WORD = re.compile(r"\s|[\ud800-\udfff]")  # white space, or half of a surrogate pair
 
 
 class Neighbor(NamedTuple):
@@ -39,8 +41,7 @@ def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Ne
     Raises:
         UsageError: A word is unknown (the message names similar words), or k is below 1.
     """
-    rows = np.array([_row(lexicon, word) for word in words], np.int64)
-    return _search(lexicon, unit_rows(lexicon, rows), k, rows[:, None].tolist())
+    return _search(lexicon, _unit_vectors(lexicon, words), k, _known_rows(lexicon, words))
 
 
 def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
@@ -60,12 +61,12 @@ def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
             errors), or k is below 1.
     """
     signs, words = _parse(expression)
-    rows = np.array([_row(lexicon, word) for word in words], np.int64)
-    query_D = np.array(signs, np.float32) @ unit_rows(lexicon, rows)
+    query_D = np.array(signs, np.float32) @ _unit_vectors(lexicon, words)
     # Unit vectors that cancel leave rounding errors of about 1e-7.
     if np.linalg.norm(query_D) < 1e-5:
         raise UsageError(f"--analogy={expression!r}: its words cancel out; use different words")
-    return _search(lexicon, query_D[None], k, [rows.tolist()])[0]
+    excluded = [row for rows in _known_rows(lexicon, words) for row in rows]
+    return _search(lexicon, query_D[None], k, [excluded])[0]
 
 
 def _search(
@@ -105,15 +106,42 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
     return [1 if operator == "+" else -1 for operator in operators], words
 
 
-def _row(lexicon: Lexicon, word: str) -> int:
-    """Return the row of this spelling, or else of the most frequent spelling of the word.
+def _unit_vectors(lexicon: Lexicon, words: Sequence[str]) -> np.ndarray:
+    """Return the vectors of words, divided by their length, (N, D) float32.
 
     Raises:
-        UsageError: The word is unknown; the message names up to three similar words.
+        UsageError: A word is unknown and has no n-grams.
+    """
+    units_ND, known_N = unit_vectors(lexicon, words, _row)
+    for index in np.flatnonzero(~known_N):
+        _refuse(lexicon, words[index])
+    return units_ND
+
+
+def _known_rows(lexicon: Lexicon, words: Sequence[str]) -> list[list[int]]:
+    """Return a list of the row of each word; an empty list for a word without a row."""
+    rows = (_row(lexicon, word) for word in words)
+    return [[] if row is None else [row] for row in rows]
+
+
+def _row(lexicon: Lexicon, word: str) -> int | None:
+    """Return the row of this spelling, or else of the most frequent spelling of the word.
+
+    Return None for a word without a row.
+
+    Raises:
+        UsageError: It has no row and is no word: it is empty, has white space, or is not Unicode.
     """
     rows = lexicon.rows.get(lexicon.fold(word))
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
+    if not word or _NO_WORD.search(word):
+        raise UsageError(f"{word[:60]!r} is no word: give one without white space, in Unicode")
+    return None
+
+
+def _refuse(lexicon: Lexicon, word: str) -> None:
+    """Raise UsageError for an unknown word; the message names up to three similar words."""
     # Spellings that differ in case alone come first; difflib would not find them.
     similar = [w for w in lexicon.words if w.lower() == word.lower()][:3]
     similar += difflib.get_close_matches(word, lexicon.words[:_SUGGESTIONS_AMONG], n=3)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import UsageError
 from .benchmark import Score, numbered_lines
-from .lexicon import Lexicon, first_row, unit_rows
+from .lexicon import Lexicon, unit_vectors
 
 _FORMAT = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
 _MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"
@@ -78,18 +78,17 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         UsageError: See `read_pairs`.
     """
     pairs = read_pairs(path)
-    rows = [(first_row(lexicon, pair.first), first_row(lexicon, pair.second)) for pair in pairs]
-    known = [None not in ends for ends in rows]
-    rows_N2 = np.array([r for r, k in zip(rows, known, strict=True) if k], np.int64).reshape(-1, 2)
-    judgements = np.array([p.judgement for p, k in zip(pairs, known, strict=True) if k])
-    first_ND, second_ND = (unit_rows(lexicon, rows_N2[:, end]) for end in (0, 1))
+    words = [word for pair in pairs for word in (pair.first, pair.second)]
+    units_ND, known = unit_vectors(lexicon, words)
+    usable_N = known.reshape(-1, 2).all(axis=1)
+    judgements = np.array([pair.judgement for pair in pairs])[usable_N]
+    first_ND, second_ND = units_ND[::2][usable_N], units_ND[1::2][usable_N]
     rho = spearman(judgements, np.einsum("nd,nd->n", first_ND, second_ND))
-    note = ""
+    used, note = int(usable_N.sum()), ""
     if rho is None:
-        note = "fewer than two known pairs" if len(rows_N2) < 2 else "all values are equal"
-    skipped = len(pairs) - len(rows_N2)
+        note = "fewer than two known pairs" if used < 2 else "all values are equal"
     line = f"{_MEASURE}; {lexicon.protocol}"
-    return Score(name, "spearman", rho, len(rows_N2), skipped, line, note)
+    return Score(name, "spearman", rho, used, len(pairs) - used, line, note)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float | None:

@@ -11,45 +11,64 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
-from ..types import WordVectors
+from ..text.subwords import hash_strings
+from ..types import NgramVectors, WordVectors
 
 
 class _Lookup(tf.Module):
     """A module whose `lookup` takes words (N,) string, and returns vectors (N, D) and known (N,).
 
-    The vectors are float32, zero for an unknown word. `known` is bool.
+    The vectors are float32. The vector of an unknown word is the mean of its n-grams' vectors, or
+    zero without any. `known` is bool.
 
     Args:
         matrix: The vectors, (V, D).
+        ngrams: The vectors of n-grams, or None.
         words_file: A file with the word of each row, a word a line.
     """
 
-    def __init__(self, matrix, words_file: str):
+    def __init__(self, matrix: np.ndarray, ngrams: NgramVectors | None, words_file: str):
         super().__init__()
         # Hash tables have no GPU kernel.
         with tf.device("CPU"):
             self.rows_VD = tf.Variable(matrix, dtype=tf.float32, trainable=False, name="vectors")
             self.rows = line_numbers(words_file)
+            if ngrams is not None:
+                rows_BD = tf.constant(ngrams.rows_BD)
+                self.ngrams_BD = tf.Variable(rows_BD, trainable=False, name="ngrams")
+        self.rule = ngrams.rule if ngrams else None
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def lookup(self, words):
-        """Return {"vectors": (N, D) float32, 0 if unknown, "known": (N,) bool} of words (N,)."""
+        """Return {"vectors": (N, D) float32, "known": (N,) bool} of words (N,)."""
         rows_N = self.rows.lookup(words)
         known_N = rows_N >= 0
         vectors_ND = tf.gather(self.rows_VD, tf.maximum(rows_N, 0))
-        return {"vectors": tf.where(known_N[:, None], vectors_ND, 0.0), "known": known_N}
+        unknown_ND = 0.0 if self.rule is None else self._compose(words)
+        return {"vectors": tf.where(known_N[:, None], vectors_ND, unknown_ND), "known": known_N}
+
+    def _compose(self, words: tf.Tensor) -> tf.Tensor:
+        """Return the mean of the vectors of each word's n-grams, (N, D); 0 without n-grams."""
+        buckets_M, lengths_N = hash_strings(words, self.rule)
+        splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(lengths_N)], axis=0)
+        owners_M = tf.RaggedTensor.from_row_splits(buckets_M, splits).value_rowids()
+        return tf.math.unsorted_segment_mean(
+            tf.gather(self.ngrams_BD, buckets_M), owners_M, tf.size(words)
+        )
 
 
 def write(vectors: WordVectors, folder: str | Path) -> None:
     """Write a SavedModel with the signature `lookup`, which is also the serving default.
 
-    The signature takes `words`, (N,) strings in UTF-8. It returns `vectors`, (N, D) float32, zero
-    for an unknown word, and `known`, (N,) bool. An earlier SavedModel in the folder is replaced.
+    The signature takes `words`, (N,) strings in UTF-8. It returns `vectors`, (N, D) float32, and
+    `known`, (N,) bool. With n-grams the vector of an unknown word is computed from them in the
+    graph, else it is zero. An earlier SavedModel in the folder is replaced.
 
     Args:
         vectors: Word vectors; of a repeated word the first row is used, with a warning.
@@ -67,7 +86,7 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
             raise UsageError(
                 f"--format=saved_model: word {token!r} of row {row} holds a line break; rename it"
             )
-    make_module = functools.partial(_Lookup, vectors.matrix)
+    make_module = functools.partial(_Lookup, vectors.matrix, vectors.ngrams)
     save(make_module, "lookup", {"words": vectors.tokens}, folder)
 
 
@@ -132,4 +151,4 @@ def _drop_repeated(vectors: WordVectors) -> WordVectors:
     logging.warning("%d rows repeat an earlier word: left out", repeated)
     kept = list(rows.values())
     counts = None if vectors.counts is None else vectors.counts[kept]
-    return WordVectors(list(rows), vectors.matrix[kept], counts)
+    return WordVectors(list(rows), vectors.matrix[kept], counts, vectors.ngrams)

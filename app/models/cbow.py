@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from ..input.tokens import decode
 from ..losses.base import Predictions
-from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
@@ -27,11 +26,14 @@ class Cbow(WordModel):
     """
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the ids of all L tokens of each row, and the ids that the loss needs."""
+        """Return the ids for all L tokens of each row, and the ids that the loss needs."""
         ids_BL = decode(batch.data).ids
         centres_N1 = self._centres(ids_BL)
         seed = draw_seed(batch, "negatives")
-        return {"input": ids_BL, **self.output.lookups(centres_N1, centres_N1.shape[0], seed)}
+        return {
+            "input": self.word_lookups(ids_BL),
+            **self.output.lookups(centres_N1, centres_N1.shape[0], seed),
+        }
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all centres that have a context, and the number of these centres."""
@@ -40,7 +42,7 @@ class Cbow(WordModel):
         contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
         mean_BTL, weights_BT1 = _divide_by_size(contexts_BTL)
 
-        contexts_ND = take(rows["input"], self.dtype)
+        contexts_ND = self.take_words(tokens.ids, rows["input"])
         hidden_BTD = tf.matmul(
             tf.cast(mean_BTL, self.dtype), tf.reshape(contexts_ND, (size, length, self.dim))
         )

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from ..input.tokens import decode
 from ..losses.base import Predictions
-from ..tables.row_reads import take
-from ..types import Batch, Rows
+from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
 from .window import draw_contexts
@@ -26,14 +25,15 @@ class SkipGram(WordModel):
     """
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the ids of the T centres of each row, and the ids that the loss needs.
+        """Return the ids for the T centres of each row, and the ids that the loss needs.
 
         The loss is to predict all L tokens of a row.
         """
         ids_BL = decode(batch.data).ids
-        centres_BT = ids_BL[:, self.window : -self.window]
+        centres_BT = self._centres(ids_BL)
         vectors, seed = centres_BT.shape.num_elements(), draw_seed(batch, "negatives")
-        return {"input": centres_BT, **self.output.lookups(ids_BL, vectors, seed)}
+        words = {"input": self.word_lookups(centres_BT)}
+        return words | self.output.lookups(ids_BL, vectors, seed)
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs of a centre and a word of its context, and their number.
@@ -43,7 +43,12 @@ class SkipGram(WordModel):
         size, length = batch.data.shape
         tokens = decode(batch.data)
         contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
-        centres_ND = take(rows["input"], self.dtype)
+        centres_ND = self.take_words(self._centres(tokens.ids), rows["input"])
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
         predictions = Predictions(hidden_BTD, tokens.ids, contexts_BTL)
         return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts_BTL))
+
+    def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
+        """Return the ids in the middle of each row, without `window` on both sides, (B, T)."""
+        with tf.device(HOST):  # as the ids
+            return ids_BL[:, self.window : -self.window]

@@ -193,17 +193,25 @@ def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndar
     return strings
 
 
+def fits_memory(shape: tuple[int, ...]) -> bool:
+    """Return whether a float32 array takes less than half of the free memory.
+
+    Args:
+        shape: The shape of the array.
+    """
+    return math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2
+
+
 def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     """Return a float32 array to fill, in memory or, if memory is short, in a temporary file.
 
-    Memory is short if the array takes at least half of the free memory. The values are arbitrary
-    at first.
+    Memory is short unless `fits_memory`. The values are arbitrary at first.
 
     Args:
         shape: The shape of the array.
         folder: The folder of the temporary file. The file has no name and ends with the array.
     """
-    if math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2:
+    if fits_memory(shape):
         return np.empty(shape, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)

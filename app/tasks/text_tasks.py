@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -12,7 +13,6 @@ from ..errors import RunError, UsageError
 from ..evaluation import closing, score_report
 from ..exporting import projector
 from ..input.tokens import PAD
-from ..tables.base import Table
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
 from ..training.job import TrainingData
@@ -70,19 +70,22 @@ def micro_batch_spec(config: Config, halo: int) -> tf.TensorSpec:
     return tf.TensorSpec([rows, length + halo], tf.int32)
 
 
-def score_vectors(table: Table, vocabulary: Vocabulary) -> dict[str, float]:
+def score_vectors(
+    gather: Callable[[tf.Tensor], tf.Tensor], columns: int, vocabulary: Vocabulary
+) -> dict[str, float]:
     """Return the score of each benchmark of word vectors by name; leave out undefined scores.
 
-    The whole table is copied to the memory of the host. While it is being trained, its rows are
-    read at different moments.
+    All vectors are copied to the memory of the host. While they are being trained, they are read at
+    different moments.
 
     Args:
-        table: The word vectors, (V, D).
-        vocabulary: The vocabulary of its rows.
+        gather: Takes unique ids of words (W,), returns their vectors (W, D).
+        columns: The columns of a vector, D.
+        vocabulary: The words.
     """
-    row_ranges = row_slices(table.rows, table.columns)
-    blocks = [table.gather(tf.range(part.start, part.stop)) for part in row_ranges]
     tokens, counts = vocabulary.tokens, vocabulary.counts
+    parts = row_slices(len(tokens), columns)
+    blocks = [gather(tf.range(part.start, part.stop)) for part in parts]
     scored = score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts))
     return {score.name: score.value for score in scored if score.value is not None}
 

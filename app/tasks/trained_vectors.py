@@ -12,7 +12,7 @@ from ..checkpoints.workdir import Workdir, read_flags
 from ..errors import UsageError
 from ..text import names, vocabulary
 from ..types import WordVectors
-from .words import growing_words
+from .words import growing_words, subword_vectors
 
 
 def load(path: str | Path) -> WordVectors:
@@ -42,20 +42,24 @@ def _name_files(workdir: Workdir) -> dict[str, Path]:
 
 
 def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
-    """Load the vectors in the folder of a checkpoint, without a bias and without n-grams.
+    """Load the vectors in the folder of a checkpoint, without a bias and without word n-grams.
 
     Of a dynamic table only words or items that have a row are returned. Names of ids are read from
     the workdir; DamagedError is raised if their file is missing.
     """
     if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
-    table = "items" if read_flags(workdir.flags).get("task") == "recommend" else "input"
+    flags = read_flags(workdir.flags)
+    table = "items" if flags.get("task") == "recommend" else "input"
     path = _name_files(workdir)[table]
     workdir.has(path)  # raises if the file is missing beside a checkpoint
     named_rows = names.load(path) if table == "items" else vocabulary.load(str(path))
     ids_N, rows_ND = read_ids(folder, table)
-    if table == "items" and read_flags(workdir.flags).get("model") == "mf":
+    if table == "items" and flags.get("model") == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
+    rule = subword_vectors.read_rule(flags)
+    if rule is not None:
+        return subword_vectors.compose(named_rows, rows_ND, rule)
     # The ids of a classifier's n-grams follow those of its words.
     count = np.searchsorted(ids_N, len(named_rows.tokens))
     tokens = [named_rows.tokens[number] for number in ids_N[:count]]

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..types import HOST, NgramRule, NgramVectors
+
 # The end of a line in a model of fastText; it has no n-grams.
 END_OF_LINE = "</s>"
 
@@ -20,20 +22,6 @@ END_OF_LINE = "</s>"
 _OFFSET_BASIS, _PRIME = 2166136261, 16777619
 # Words that are hashed in one call, so that a vocabulary takes little memory beside its result.
 _CHUNK = 1 << 16
-
-
-class NgramRule(NamedTuple):
-    """The n-grams that a word has.
-
-    Attributes:
-        shortest: The fewest characters of an n-gram, from 1.
-        longest: The most characters of an n-gram.
-        buckets: The number of buckets that n-grams are hashed into.
-    """
-
-    shortest: int
-    longest: int
-    buckets: int
 
 
 class WordNgrams(NamedTuple):
@@ -69,11 +57,25 @@ def hash_words(words: Sequence[str | bytes], rule: NgramRule) -> WordNgrams:
     parts, starts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     for first in range(0, len(words), _CHUNK):
         encoded = [encode(word) for word in words[first : first + _CHUNK]]
-        with tf.device("CPU:0"):
+        with tf.device(HOST):
             buckets_N, lengths_V = hash_strings(tf.constant(encoded), rule)
         parts.append(buckets_N.numpy())
         starts.append(starts[-1][-1] + np.cumsum(lengths_V.numpy()))
     return WordNgrams(np.concatenate(parts), np.concatenate(starts))
+
+
+def compose_unseen(words: Sequence[str | bytes], ngrams: NgramVectors) -> np.ndarray:
+    """Return the mean of the vectors of each word's n-grams, (N, D) float32; 0 without n-grams.
+
+    Args:
+        words: N words that have no row of their own.
+        ngrams: The vectors of the n-grams.
+    """
+    found = hash_words(words, ngrams.rule)
+    sums_ND = np.zeros((len(words), ngrams.rows_BD.shape[1]), np.float32)
+    lengths_N = np.diff(found.starts)
+    np.add.at(sums_ND, np.repeat(np.arange(len(words)), lengths_N), ngrams.rows_BD[found.buckets_N])
+    return sums_ND / np.maximum(lengths_N, 1)[:, np.newaxis].astype(np.float32)
 
 
 def encode(word: str | bytes) -> bytes:

@@ -105,6 +105,7 @@ def _train_and_finish(
         return ""
     is_done = loop.train(job, settings, place, runner, by_name(config))
     finish = job.finish
+    runner.close()
     del job  # frees the tables, as scoring loads tables of the same size
     gc.collect()
     if not is_done:

@@ -58,6 +58,14 @@ class Runner:
             job.model, tables, job.optimizer, seed, job.placed.micro_batches
         )
 
+    def close(self) -> None:
+        """Forget the tables and the train function, so that the memory of the tables can be freed.
+
+        Call it after the last step; it does nothing if `open` was not called.
+        """
+        for name in ("_tables", "_function"):
+            vars(self).pop(name, None)
+
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """Yield the batches for this process, each with its epoch.
 

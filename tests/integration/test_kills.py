@@ -43,6 +43,7 @@ KINDS = {
     "words on the host": HOST,
     "words in a file": (*HOST, "--table_file=rows"),
     "words in a dynamic table": FEW,
+    "words with subwords": ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500"),
     "classify on the device": ("--class_weights=balanced",),
     "classify in a dynamic table": DYNAMIC,
     "recommend on the device": (),

@@ -18,7 +18,6 @@ time. Texts are first written as `__label__` lines; this is not timed. The figur
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from ... import __name__ as PACKAGE
 from ...errors import RunError
 from ...system import processes
 from ..harness import labelled_corpora, machine, programs, report, trainer, trials
+from ..harness.fasttext_log import train_seconds
 from ..harness.labelled_corpora import PREFIX, Split
 from ..harness.option_values import numbers
 from ..harness.options import ClassifyOptions
@@ -65,8 +65,6 @@ _FIXED = {
     "patience": 0,
     "plan_only": False,
 }
-# In fastText's progress line: words, labels and ends of lines that a thread reads.
-_SPEED = re.compile(r"words/sec/thread:\s*(\d+)")
 
 
 class Job(NamedTuple):
@@ -216,9 +214,8 @@ def _fasttext(job: Job) -> Times:
         _, trained = programs.run("fasttext", program, spec, log)
         spec |= {"text": str(job.split.test), "predictions": str(job.predictions)}
         _, predicted = programs.run("fasttext", program, spec, job.folder / "predict.log")
-    speeds = _SPEED.findall(log.read_text(encoding="utf-8", errors="replace"))
     tokens = len(job.split.train.read_bytes().split()) + job.split.examples
-    seconds = tokens * job.settings["epochs"] / (int(speeds[-1]) * settings["thread"])
+    seconds = train_seconds(log, tokens * job.settings["epochs"], settings["thread"])
     examples = job.split.examples * job.settings["epochs"]
     return Times(seconds, examples / seconds, trained, predicted)
 

@@ -10,13 +10,15 @@ import tensorflow as tf
 from ...build import dynamic_rows, outputs, placing
 from ...checkpoints.workdir import Workdir
 from ...config import Config
-from ...models.base import Model
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
+from ...models.subword_rows import SubwordRows
+from ...models.word_model import WordModel
 from ...system import devices
 from ...training.job import Evaluator, Job
 from .. import text_tasks
 from . import growing_words, words_data
+from .subword_vectors import make_rule
 
 _BATCH_UNIT = "words after subsampling"
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
@@ -37,14 +39,17 @@ def make_job(config: Config, workdir: Workdir, finished: bool) -> Job:
     text = words_data.load_text(config, workdir, finished)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    model = make_model(config, text.vocabulary.counts)
+    rule = make_rule(config.model)
+    subwords = SubwordRows(text.vocabulary.tokens, rule) if rule else None
+    model = make_model(config, text.vocabulary.counts, subwords)
     batches = words_data.make_batches(text, config, workdir)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed = placing.place_tables(model, batches, spec, config, workdir)
     data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
     evaluator = None
     if placed.tables:  # --plan_only makes none
-        score = functools.partial(text_tasks.score_vectors, placed.tables["input"], text.vocabulary)
+        gather = functools.partial(model.gather_words, placed.tables["input"].gather)
+        score = functools.partial(text_tasks.score_vectors, gather, model.dim, text.vocabulary)
         evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
     finish = text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
@@ -71,12 +76,15 @@ def _make_growing_job(config: Config, text: words_data.Text, workdir: Workdir) -
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
 
 
-def make_model(config: Config, counts_V: np.ndarray) -> Model:
+def make_model(
+    config: Config, counts_V: np.ndarray, subwords: SubwordRows | None = None
+) -> WordModel:
     """Return the model of --model, without tables.
 
     Args:
         config: The configuration of the run.
         counts_V: The count of each word.
+        subwords: The rows of each word; None if it has only one.
     """
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
@@ -87,4 +95,5 @@ def make_model(config: Config, counts_V: np.ndarray) -> Model:
             output=outputs.make_run_loss(config, counts_V, settings.dim),
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
+            subwords=subwords,
         )

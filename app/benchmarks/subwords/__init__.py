@@ -1,0 +1,1 @@
+"""Word vectors with subwords, beside fastText."""

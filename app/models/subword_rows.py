@@ -1,0 +1,94 @@
+"""Words as means of rows: the row of the word and the rows of its character n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ..tables.row_reads import take, unique
+from ..tables.variable import host_variable
+from ..text.subwords import hash_words
+from ..types import HOST, NgramRule, Rows
+from .averages import Shares, average, make_matrix, transpose
+
+
+class SubwordRows:
+    """The rows of each word in a table of V words, then the buckets of n-grams, as in fastText.
+
+    The vector of a word is the mean of its rows (`FastText::getWordVector` of fastText 0.9.2). A
+    row that a word has twice counts twice. The lists of rows are in the memory of the host.
+
+    Args:
+        tokens: The V words.
+        rule: The n-grams of a word.
+
+    Attributes:
+        buckets: The number of buckets of n-grams.
+    """
+
+    def __init__(self, tokens: Sequence[str], rule: NgramRule):
+        self.buckets = rule.buckets
+        ngrams, words_V = hash_words(tokens, rule), np.arange(len(tokens), dtype=np.int32)
+        starts = ngrams.starts + np.arange(len(tokens) + 1)
+        is_word_N = np.zeros(starts[-1], bool)
+        is_word_N[starts[:-1]] = True
+        rows_N = np.empty(starts[-1], np.int32)
+        rows_N[is_word_N], rows_N[~is_word_N] = words_V, ngrams.buckets_N + len(tokens)
+        self._rows_N, self._starts = host_variable(rows_N), host_variable(starts)
+
+    def lookups(self, words: tf.Tensor) -> tf.Tensor:
+        """Return the rows of all unique words, one list after the other, (N,) int32.
+
+        Args:
+            words: Ids of words of any shape.
+        """
+        return self._lists(unique(words)[0])[0]
+
+    def take(self, words: tf.Tensor, rows: Rows, dtype: tf.DType) -> tf.Tensor:
+        """Return the vector of each word, repeated words included, of shape (M, D).
+
+        Each unique word is composed once. The gradient by a row is in float32.
+
+        Args:
+            words: The words that `lookups` was called with, M in all.
+            rows: The rows of these lookups.
+            dtype: The dtype of the result.
+        """
+        words_W, inverse_M = unique(words)
+        return take(Rows(self._compose(words_W, rows), inverse_M), dtype)
+
+    def compose(self, words_W: tf.Tensor, gather: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Return the vectors of unique words, (W, D) float32.
+
+        Args:
+            words_W: Ids of unique words.
+            gather: Takes ids of rows (U,), returns the rows (U, D) float32.
+        """
+        ids_U, inverse_N = unique(self._lists(words_W)[0])
+        return self._compose(words_W, Rows(gather(ids_U), inverse_N))
+
+    def _compose(self, words_W: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """Return the vectors of the unique words whose lists of rows were looked up, (W, D)."""
+        with tf.device(HOST):
+            starts = self._lists(words_W)[1]
+            sizes_W = starts[1:] - starts[:-1]
+            count = tf.size(rows.inverse_N, tf.int64)
+            # No list is empty, so each of them begins at another place.
+            begins_N = tf.scatter_nd(starts[1:-1, None], tf.ones_like(starts[1:-1]), count[None])
+            words_N = tf.cumsum(begins_N)
+            shares_N = tf.gather(1 / tf.cast(sizes_W, tf.float32), words_N)
+            entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
+            shape = tf.stack([tf.size(words_W), tf.shape(rows.values_UD)[0]])
+        by_mean = make_matrix(entries_N2, shares_N, shape)
+        return average(rows.values_UD, Shares(by_mean, transpose(by_mean)))
+
+    def _lists(self, words_W: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the rows of each word, one list after the other, and where each list begins."""
+        with tf.device(HOST):
+            starts_W, ends_W = (tf.gather(self._starts, words_W + shift) for shift in (0, 1))
+            starts, index_N = tf.raw_ops.RaggedRange(
+                starts=starts_W, limits=ends_W, deltas=tf.ones([], tf.int64)
+            )
+            return tf.gather(self._rows_N, index_N), starts

@@ -1,0 +1,61 @@
+"""The vectors of words with subwords, from the rows of a trained table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ...config import ModelConfig
+from ...models.subword_rows import SubwordRows
+from ...tables.row_reads import row_slices
+from ...text.vocabulary import Vocabulary
+from ...types import HOST, NgramRule, NgramVectors, WordVectors
+
+
+def make_rule(settings: ModelConfig) -> NgramRule | None:
+    """Return the n-grams of a word by the flags of subwords; None without subwords.
+
+    Args:
+        settings: The settings of the model.
+    """
+    if not settings.has_subwords:
+        return None
+    return NgramRule(settings.min_ngram, settings.max_ngram, settings.ngram_buckets)
+
+
+def read_rule(flags: Mapping[str, str]) -> NgramRule | None:
+    """Return the n-grams of a word by the flags of a workdir; None without subwords.
+
+    Args:
+        flags: Flag name -> text. A workdir of an earlier version has no flags of subwords.
+    """
+    if flags.get("task") != "words":
+        return None
+    known = ModelConfig()
+    shortest, longest, buckets = (
+        int(flags.get(name, getattr(known, name)))
+        for name in ("min_ngram", "max_ngram", "ngram_buckets")
+    )
+    return make_rule(ModelConfig(min_ngram=shortest, max_ngram=longest, ngram_buckets=buckets))
+
+
+def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> WordVectors:
+    """Return the composed vectors of all words, and the vectors of the n-grams.
+
+    Args:
+        vocabulary: The words.
+        rows_ND: The rows of the words, then the rows of the buckets, float32. The result shares
+            their memory.
+        rule: The n-grams of a word.
+    """
+    count, columns = len(vocabulary.tokens), rows_ND.shape[1]
+    matrix = np.empty((count, columns), np.float32)
+    with tf.device(HOST):
+        subwords = SubwordRows(vocabulary.tokens, rule)
+        for part in row_slices(count, columns):
+            words_W = tf.range(part.start, part.stop)
+            matrix[part] = subwords.compose(words_W, lambda ids_U: tf.constant(rows_ND[ids_U]))
+    ngrams = NgramVectors(rule, rows_ND[count:])
+    return WordVectors(vocabulary.tokens, matrix, vocabulary.counts, ngrams)

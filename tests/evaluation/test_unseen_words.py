@@ -1,0 +1,62 @@
+"""Scores and neighbors of words without a row, which have vectors by their n-grams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.errors import UsageError
+from app.evaluation import similarity
+from app.evaluation.lexicon import make_lexicon, unit_vectors
+from app.evaluation.nearest_words import nearest, solve
+from app.text.subwords import compose_unseen
+from app.types import NgramRule, NgramVectors
+
+RULE = NgramRule(3, 4, 200)
+
+
+@pytest.fixture
+def lexicon(make_vectors):
+    rows = np.random.default_rng(1).normal(size=(RULE.buckets, 8)).astype(np.float32)
+    ngrams = NgramVectors(RULE, rows)
+    words = ["walked", "walking", "sings", "house", "Rome"]
+    matrix = compose_unseen(words, ngrams)
+    return make_lexicon(make_vectors(words, matrix)._replace(ngrams=ngrams))
+
+
+def test_unknown_words_have_the_mean_of_their_ngrams(lexicon):
+    units, known = unit_vectors(lexicon, ["walked", "walks", "WALKS", "</s>"])
+    assert known.tolist() == [True, True, True, False]
+    expected = compose_unseen(["walks"], lexicon.ngrams)[0]
+    np.testing.assert_allclose(units[1], expected / np.linalg.norm(expected), rtol=1e-5)
+    np.testing.assert_array_equal(units[1], units[2])  # case is ignored
+    assert not units[3].any()
+
+
+def test_every_pair_is_used(lexicon, tmp_path):
+    path = tmp_path / "pairs"
+    path.write_text("walks walked 9\nsing sings 8\nnever seen 1\nwalked house 2\n")
+    scored = similarity.score(lexicon, path, "own")
+    assert (scored.used, scored.skipped) == (4, 0)
+    assert "by their n-grams" in scored.protocol
+
+
+def test_neighbors_of_an_unseen_inflection(lexicon):
+    found = [neighbor.word for neighbor in nearest(lexicon, ["walks"], 9)[0]]
+    assert len(found) == 5 and found[0] == "walked"
+    assert len(solve(lexicon, "walks - walked + sings", 9)) == 3
+
+
+def test_a_query_that_is_long(lexicon):
+    assert len(nearest(lexicon, ["x" * 10_000], 3)[0]) == 3
+
+
+@pytest.mark.parametrize("query", ["", "   ", "two words", "half\ud800", "\udcff", "</s>"])
+def test_a_query_that_is_no_word(lexicon, query):
+    with pytest.raises(UsageError, match="word"):
+        nearest(lexicon, [query])
+
+
+def test_without_ngrams_nothing_is_made_up(make_vectors):
+    units, known = unit_vectors(make_lexicon(make_vectors(["a", "b"])), ["a", "c"])
+    assert known.tolist() == [True, False] and not units[1].any()

@@ -1,0 +1,179 @@
+"""Runs with subwords: unseen inflections, every way to ask for them, kills, and refusals."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.checkpoints.stored import read_rows
+from app.evaluation.lexicon import make_lexicon
+from app.evaluation.nearest_words import nearest
+from app.tasks import trained_vectors
+from app.text.subwords import hash_word
+from tests.integration.commands import (
+    Command,
+    checkpoint,
+    done,
+    newest_step,
+    refusal,
+    run,
+    tensors,
+    train,
+)
+from tests.integration.test_tables import HALF, STAGED, assert_same, in_file, rows
+
+SUBWORDS = ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500")
+LOSSES = ("softmax", "class_softmax", "sampled_softmax", "nce", "hierarchical_softmax")
+LOSSES += ("adaptive_softmax",)
+OPTIMIZERS = ("sgd", "momentum", "adagrad", "ftrl", "lazy_adam", "lazy_adamw")
+SUFFIXES = ("ab", "emi", "or", "ush", "ilt", "ean")
+
+
+@pytest.fixture(scope="module")
+def morphology(tmp_path_factory):
+    """A text of inflected stems, each among words of its own, and by unseen inflection its stem."""
+    draw = random.Random(3)
+    letters = "bcdfghjklmnpqrstvwxz"
+    stems = ["".join(draw.sample(letters, 5)) for _ in range(12)]
+    unseen = {stem: draw.choice(SUFFIXES) for stem in stems}
+    lines = []
+    for _ in range(1500):
+        stem = draw.choice(stems)
+        around = [f"{number}around{stem}" for number in "cdef"]
+        suffixes = [suffix for suffix in SUFFIXES if suffix != unseen[stem]]
+        inflected = [stem + draw.choice(suffixes) for _ in range(4)]
+        line = around + inflected
+        draw.shuffle(line)
+        lines.append(" ".join(line))
+    path = tmp_path_factory.mktemp("morphology") / "text"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path, {stem + suffix: stem for stem, suffix in unseen.items()}
+
+
+@pytest.fixture(scope="module")
+def with_subwords(tmp_path_factory, corpus):
+    """A finished workdir with subwords."""
+    folder = tmp_path_factory.mktemp("subwords")
+    done(folder, *train(folder / "run", corpus, *SUBWORDS, "--checkpoint_minutes=0"))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("model", ["skipgram", "cbow"])
+def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
+    path, stems = morphology
+    flags = (f"--model={model}", "--dim=16", "--subsample=0", "--epochs=3")
+    done(tmp_path, *train(tmp_path / "with", path, *SUBWORDS, *flags))
+    lexicon = make_lexicon(trained_vectors.load(tmp_path / "with"))
+    for word, stem in stems.items():
+        assert word not in lexicon.words
+        best = [neighbor.word for neighbor in nearest(lexicon, [word], 3)[0]]
+        assert best[0].startswith(stem) and all(stem in neighbor for neighbor in best), best
+    done(tmp_path, *train(tmp_path / "without", path, *flags))
+    for word in stems:
+        ended = run(tmp_path, "app.neighbors", f"--workdir={tmp_path}/without", word)
+        assert "unknown word" in refusal(ended)
+
+
+def test_vectors_are_means_of_the_rows(with_subwords):
+    vectors = trained_vectors.load(with_subwords)
+    stored = read_rows(checkpoint(with_subwords), "input")
+    count = len(vectors.tokens)
+    assert stored.shape == (count + 500, 8)
+    for number in (0, 7, count - 1):
+        buckets = hash_word(vectors.tokens[number], vectors.ngrams.rule)
+        expected = stored[[number, *(buckets + count)]].mean(axis=0)
+        np.testing.assert_allclose(vectors.matrix[number], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_words_that_were_never_seen_get_answers(tmp_path, with_subwords):
+    workdir = f"--workdir={with_subwords}"
+    ended = done(tmp_path, "app.neighbors", workdir, "baba", "x" * 10_000, "--k=2")
+    assert len(ended.out.splitlines()) == 6
+    pairs, record = tmp_path / "pairs", tmp_path / "record"
+    pairs.write_text("baba bebe 3\nda strange 5\nfa fe 1\n")
+    done(tmp_path, "app.evaluate", workdir, f"--pairs={pairs}", f"--json={record}")
+    scored = json.loads(record.read_text())
+    for name in ("ws353", "simlex999", str(pairs)):
+        assert scored[name]["skipped"] == 0 < scored[name]["used"]
+    output = tmp_path / "model"
+    done(tmp_path, "app.export", workdir, "--format=saved_model", f"--output={output}")
+    lookup = tf.saved_model.load(str(output)).signatures["lookup"]
+    assert lookup(words=tf.constant(["baba"]))["vectors"].numpy().any()
+
+
+@pytest.mark.parametrize("query", ["", "  ", "two words", "\udcff"])
+def test_a_query_that_is_no_word(tmp_path, with_subwords, query):
+    ended = run(tmp_path, "app.neighbors", f"--workdir={with_subwords}", query)
+    assert "is no word" in refusal(ended)
+
+
+def test_killed_and_resumed(tmp_path, corpus, with_subwords):
+    workdir, half = tmp_path / "run", newest_step(with_subwords) // 2
+    command = Command(tmp_path, *train(workdir, corpus, *SUBWORDS, "--checkpoint_minutes=0"))
+    assert command.signal_when(lambda: newest_step(workdir) >= half).code == -signal.SIGKILL
+    done(tmp_path, "app.train", f"--workdir={workdir}")
+    assert tensors(workdir) == tensors(with_subwords)
+
+
+def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, with_subwords):
+    done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, *STAGED))
+    assert tensors(tmp_path / "run") == tensors(with_subwords)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sharded", "file"])
+def test_other_tables_end_as_those_on_the_device(tmp_path, corpus, with_subwords, kind):
+    flags = {"sharded": ("--table=sharded",), "file": in_file(tmp_path)}[kind]
+    done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, *flags))
+    assert_same(rows(tmp_path / "run"), rows(with_subwords))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["skipgram", "cbow"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *((f"--loss={loss}",) for loss in LOSSES),
+        *((f"--optimizer={optimizer}", "--learning_rate=0.01") for optimizer in OPTIMIZERS),
+        HALF,
+        ("--micro_batches=2",),
+        ("--clip_row_norm=1", "--clip_global_norm=1"),
+    ],
+    ids=" ".join,
+)
+def test_every_loss_and_optimizer_trains(tmp_path, corpus, model, flags):
+    done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, f"--model={model}", *flags))
+    assert np.isfinite(trained_vectors.load(tmp_path / "run").matrix).all()
+
+
+def test_a_plan_has_the_rows_of_the_buckets(tmp_path, corpus):
+    ended = done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, "--plan_only"))
+    assert "input 560 x 8" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--min_ngram=5", "--max_ngram=4"), "--min_ngram=5 is above --max_ngram=4"),
+        (("--max_ngram=101",), "--max_ngram=101: give at most 100"),
+        (("--max_ngram=-1",), "--max_ngram=-1: give at least 0"),
+        (("--max_ngram=4", "--ngram_buckets=2000000000"), "--ngram_buckets=2000000000: give at"),
+        (("--min_ngram=2",), "--min_ngram=2 means nothing without subwords; give --max_ngram=6"),
+        (("--ngram_buckets=500",), "--ngram_buckets=500 means nothing without subwords"),
+        ((*SUBWORDS, "--table=dynamic"), "--max_ngram=4 needs a vocabulary"),
+        (("--task=classify", "--max_ngram=4"), "--max_ngram=4"),
+    ],
+)
+def test_flags_that_cannot_be(tmp_path, corpus, flags, said):
+    assert said in refusal(run(tmp_path, *train(tmp_path / "run", corpus, *flags)))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_workdir_keeps_its_subwords(tmp_path, with_subwords):
+    ended = run(tmp_path, "app.train", f"--workdir={with_subwords}", "--max_ngram=3")
+    assert "--max_ngram=3: --workdir=" in refusal(ended)

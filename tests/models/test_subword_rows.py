@@ -1,0 +1,127 @@
+"""Words composed of rows, against sums in numpy, and models of such words against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.models.subword_rows import SubwordRows
+from app.tables.row_reads import unique
+from app.text.subwords import hash_words
+from app.types import NgramRule, Rows
+from tests.reference.batches import (
+    MODELS,
+    PER_PAIR,
+    make_batch,
+    make_model,
+    make_tokens,
+    reach_of,
+    samples_of,
+)
+
+TOKENS = [f"{stem}{end}" for stem in ("walk", "sing", "aaaa", "日本", "x") for end in "abcdef"]
+RULE, DIM = NgramRule(2, 4, 50), 6
+SIZE = len(TOKENS)
+COUNTS = np.arange(SIZE, 0, -1)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
+    with tf.device("CPU:0"):
+        yield
+
+
+def dense_shares():
+    """The share of each row in each word, (V, V + buckets)."""
+    ngrams = hash_words(TOKENS, RULE)
+    shares = np.zeros((SIZE, SIZE + RULE.buckets))
+    for word, (start, stop) in enumerate(zip(ngrams.starts[:-1], ngrams.starts[1:], strict=True)):
+        shares[word, word] = 1
+        np.add.at(shares[word], SIZE + ngrams.buckets_N[start:stop], 1)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def random_rows(seed=0):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(SIZE + RULE.buckets, DIM)).astype(np.float32)
+
+
+def test_a_word_is_the_mean_of_its_rows():
+    rows = random_rows()
+    words = tf.constant([5, 29, 0, 17])
+    found = SubwordRows(TOKENS, RULE).compose(words, lambda ids_U: tf.gather(rows, ids_U))
+    np.testing.assert_allclose(found, (dense_shares() @ rows)[words], rtol=1e-5, atol=1e-6)
+
+
+def test_repeated_words_are_looked_up_once():
+    subwords = SubwordRows(TOKENS, RULE)
+    once = subwords.lookups(tf.constant([3, 7])).numpy().tolist()
+    assert subwords.lookups(tf.constant([[3, 7, 3], [7, 7, 3]])).numpy().tolist() == once
+
+
+def test_vectors_of_no_words():
+    subwords = SubwordRows(TOKENS, RULE)
+    assert subwords.lookups(tf.zeros([0], tf.int32)).shape == (0,)
+    found = subwords.compose(tf.zeros([0], tf.int32), lambda ids_U: tf.zeros([0, DIM]))
+    assert found.shape == (0, DIM)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_the_gradient_of_a_row_is_its_share_of_every_use(static):
+    subwords, table = SubwordRows(TOKENS, RULE), random_rows()
+    words = np.random.default_rng(1).integers(0, SIZE, 40).astype(np.int32)
+    upstream = np.random.default_rng(2).normal(size=(40, DIM)).astype(np.float32)
+
+    def gradient(words, upstream):
+        ids_U, inverse_N = unique(subwords.lookups(words))
+        values = tf.gather(table, ids_U)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            vectors = subwords.take(words, Rows(values, inverse_N), tf.float32)
+            total = tf.reduce_sum(vectors * upstream)
+        return ids_U, vectors, tape.gradient(total, values)
+
+    shape = [40] if static else [None]
+    specs = [tf.TensorSpec(shape, tf.int32), tf.TensorSpec([*shape, DIM])]
+    graph = tf.function(gradient, autograph=False, input_signature=specs)
+    ids_U, vectors, values = graph(tf.constant(words), tf.constant(upstream))
+    shares = dense_shares()[words]
+    np.testing.assert_allclose(vectors, shares @ table, rtol=1e-4, atol=1e-5)
+    dense = np.zeros((SIZE + RULE.buckets, DIM))
+    dense[ids_U.numpy()] = values
+    np.testing.assert_allclose(dense, shares.T @ upstream, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("step", range(2))
+def test_loss_and_gradients_equal_the_reference_on_composed_vectors(name, step):
+    model = make_model(name, COUNTS, subwords=SubwordRows(TOKENS, RULE))
+    tables = {"input": random_rows(step), "output": random_rows(9)[:SIZE]}
+    batch = make_batch(make_tokens(range(SIZE), seed=step), step)
+    lookups = {key: unique(ids) for key, ids in model.lookups(batch).items()}
+    values = {key: tf.gather(tables[key], ids_U) for key, (ids_U, _) in lookups.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        rows = {key: Rows(values[key], inverse_N) for key, (_, inverse_N) in lookups.items()}
+        total, examples, *_ = model.loss(batch, rows)
+    gradients = {key: np.zeros_like(table) for key, table in tables.items()}
+    for key, found in tape.gradient(total, values).items():
+        gradients[key][lookups[key][0].numpy()] = found
+    shares = dense_shares()
+    inputs, outputs = shares @ tables["input"], tables["output"].astype(np.float64)
+    samples = samples_of(model, batch)
+    loss, count, d_words, d_outputs = MODELS[name][1](
+        inputs, outputs, batch.data.numpy(), reach_of(batch), samples, PER_PAIR
+    )
+    np.testing.assert_allclose(total, loss, rtol=1e-5)
+    assert examples == count > 0
+    np.testing.assert_allclose(gradients["input"], shares.T @ d_words, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradients["output"], d_outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_table_has_rows_for_words_and_buckets():
+    spec = make_model("skipgram", COUNTS, subwords=SubwordRows(TOKENS, RULE)).tables()["input"]
+    assert (spec.rows, spec.columns) == (SIZE + RULE.buckets, DIM)
+    assert abs(spec.initial((SIZE, DIM))).numpy().max() > 0.5 / DIM  # up to 1 / D, as in fastText
