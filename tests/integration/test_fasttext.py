@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from gensim.models.fasttext import load_facebook_model
+from gensim.models.fasttext import load_facebook_model, load_facebook_vectors
 
 from app.tasks import trained_vectors
+from app.text import subwords, vector_files
 from app.text.fasttext import model_file
 from tests import fasttext_peer
 from tests.integration.commands import done, refusal, run
+from tests.integration.commands import train as train_words
 from tests.integration.test_classify import SMALL, make_texts, write_lines
 
 NGRAMS = ("--fasttext_features", "--word_ngrams=3", "--buckets=700")
@@ -181,6 +183,32 @@ def test_a_model_or_a_workdir(tmp_path):
     assert "give either --workdir=" in refusal(run(tmp_path, *given))
     (tmp_path / "a.bin").write_text("no model")
     assert "does not begin as a file of fastText" in refusal(run(tmp_path, given[0], given[2]))
+
+
+@pytest.mark.parametrize("model", ["skipgram", "cbow"])
+def test_unseen_words_have_the_same_vectors_elsewhere(tmp_path, corpus, model):
+    workdir, path = tmp_path / "run", tmp_path / "model.bin"
+    subword_flags = ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500")
+    done(tmp_path, *train_words(workdir, corpus, f"--model={model}", *subword_flags))
+    done(tmp_path, "app.export", f"--workdir={workdir}", "--format=fasttext", f"--output={path}")
+    ours = trained_vectors.load(workdir)
+    unseen = sorted(set(fasttext_peer.random_strings(1000)) - set(ours.tokens))
+    expected = {
+        **dict(zip(ours.tokens, ours.matrix, strict=True)),
+        **dict(zip(unseen, subwords.compose_unseen(unseen, ours.ngrams), strict=True)),
+    }
+    peer, gensim = fasttext_peer.load(path), load_facebook_vectors(str(path))
+    for word, vector in expected.items():
+        np.testing.assert_allclose(peer.get_word_vector(word), vector, atol=1e-5)
+        if vector.any():  # gensim has no vector for a word without n-grams
+            np.testing.assert_allclose(gensim[word], vector, atol=1e-5)
+    again = vector_files.read(path)
+    np.testing.assert_allclose(again.matrix, ours.matrix, atol=1e-6)
+    nearest = [
+        done(tmp_path, "app.neighbors", place, "unseenword", "--k=2").out
+        for place in (f"--workdir={workdir}", f"--vectors={path}")
+    ]
+    assert nearest[0] == nearest[1] and nearest[0].startswith("unseenword\n")
 
 
 def test_gensim_trains_our_word_vectors_further(trained, tmp_path):

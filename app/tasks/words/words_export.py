@@ -15,7 +15,9 @@ from ...config import Config
 from ...exporting import fasttext_bin
 from ...tables.row_reads import row_slices
 from ...text import vocabulary
+from ...types import NgramRule
 from .. import trained_vectors
+from . import subword_vectors
 
 # fastText's name of each loss whose table `output` has a row for each word.
 _ROW_LOSSES = {
@@ -45,6 +47,7 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
     words = vocabulary.load(str(workdir.vocabulary))
     dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, tokens=words.total)
     loss = _ROW_LOSSES.get(config.model.loss)
+    rule = subword_vectors.make_rule(config.model) or NgramRule(0, 0, 0)
     args = fasttext_bin.make_args(
         loss or _OTHER_LOSSES.get(config.model.loss, "negative_sampling"),
         *(config.model.model, config.model.dim),
@@ -53,6 +56,9 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
         min_count=config.vocabulary.min_count,
         negatives=config.model.negatives,
         subsample=config.input.subsample,
+        buckets=rule.buckets,
+        min_ngram=rule.shortest,
+        max_ngram=rule.longest,
     )
 
     def write(folder: Path) -> str:

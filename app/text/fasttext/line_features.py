@@ -6,11 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...types import NgramRule
 from .hashing import hash_word_ngrams, hash_words
 from .model_file import Model
-from .parts import LABEL_PREFIX, LINE_END
+from .parts import LABEL_PREFIX, LINE_END, Args
 
 _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
+
+
+def make_rule(args: Args) -> NgramRule:
+    """Return the n-grams of a word in a model that has any.
+
+    Args:
+        args: The settings of the model.
+    """
+    return NgramRule(max(1, args.min_ngram), args.max_ngram, args.buckets)
 
 
 class LineFeatures:
@@ -76,9 +86,7 @@ class LineFeatures:
             return ids_W[ids_W >= 0], (ids_W >= 0).astype(np.int64)
         from .. import subwords  # imports TensorFlow, which few models need
 
-        shortest = max(1, self._args.min_ngram)
-        rule = subwords.NgramRule(shortest, self._args.max_ngram, self._args.buckets)
-        ngrams = subwords.hash_words(words, rule)
+        ngrams = subwords.hash_words(words, make_rule(self._args))
         owners_N = np.repeat(np.arange(len(words)), np.diff(ngrams.starts))
         rows_N, is_there_N = self._bucket_rows(ngrams.buckets_N)
         known_K = np.flatnonzero(ids_W >= 0)

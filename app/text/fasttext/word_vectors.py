@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...types import WordVectors
-from .line_features import LineFeatures, mean_rows
+from ...errors import UsageError
+from ...types import NgramVectors, WordVectors
+from .line_features import LineFeatures, make_rule, mean_rows
+from .matrices import DenseMatrix
 from .model_file import Model, load
 
 _WORDS_AT_ONCE = 1 << 14
@@ -23,14 +25,21 @@ def read(path: str | Path) -> WordVectors:
         path: The file.
 
     Returns:
-        Words, vectors (V, D) float32 and counts, in the order of the file.
+        Words, vectors (V, D) float32, counts, and the vectors of n-grams, which stay in the file
+        until they are used.
 
     Raises:
-        UsageError: The file cannot be read, or is a classifier (see `model_file.load`).
+        UsageError: The file cannot be read, is a classifier (see `model_file.load`), or is
+            quantised, which fastText does with classifiers only.
     """
     model = load(path, is_supervised=False)
     tokens = [word.decode(errors="replace") for word in model.dictionary.words]
-    return WordVectors(tokens, compose(model), model.dictionary.counts_V)
+    ngrams = None
+    if model.args.max_ngram > 0:
+        if not isinstance(model.input, DenseMatrix):
+            raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
+        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[len(tokens) :])
+    return WordVectors(tokens, compose(model), model.dictionary.counts_V, ngrams)
 
 
 def compose(model: Model) -> np.ndarray:

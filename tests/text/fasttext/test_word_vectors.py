@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.text import vector_files, word2vec_reader
+from app.text import subwords, vector_files, word2vec_reader
 from tests import fasttext_peer
 
 
@@ -19,6 +19,12 @@ def test_vectors_are_those_of_fasttext(tmp_path, model, ngrams):
     assert "</s>" in words and "\u65e5\u672c" in words
     expected = [peer.get_word_vector(word) for word in words]
     np.testing.assert_allclose(found.matrix, expected, atol=1e-7)
+    if not ngrams[1]:
+        assert found.ngrams is None
+        return
+    unseen = sorted(set(fasttext_peer.random_strings(1000)) - set(words))
+    expected = [peer.get_word_vector(word) for word in unseen]
+    np.testing.assert_allclose(subwords.compose_unseen(unseen, found.ngrams), expected, atol=1e-6)
 
 
 def test_other_files_are_read_as_before(tmp_path):
