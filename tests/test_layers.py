@@ -27,6 +27,7 @@ LAYERS = (
     {"benchmarks"},
     {"training.run"},  # the story of a run, told with everything below
     {"cli"},
+    {"sklearn"},
     {
         "train",
         "evaluate",

@@ -16,8 +16,9 @@ import numpy as np
 from ..errors import UsageError
 from ..system.files import opener, replacing
 from ..types import WordVectors
+from .decimals import format_rows
 
-_ROWS_PER_WRITE = 4_096
+_ROWS_PER_WRITE = 512
 # Readers end a word at the first of these characters.
 _SPACES = re.compile(r"[ \t\n\v\f\r]")
 
@@ -51,10 +52,8 @@ def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
 
 def _text_rows(tokens: list[str], matrix: np.ndarray) -> bytes:
     """Return lines of a word and its numbers, as UTF-8."""
-    # Nine significant digits keep every float32 exactly (IEEE 754-2019, 5.12.2).
-    line = "%s" + " %.9g" * matrix.shape[1] + "\n"
-    rows = zip(tokens, matrix.tolist(), strict=True)
-    return "".join(line % (token, *row) for token, row in rows).encode("utf-8", "replace")
+    rows = zip(tokens, format_rows(matrix), strict=True)
+    return b"".join(b"%b%b\n" % (token.encode("utf-8", "replace"), row) for token, row in rows)
 
 
 def _binary_rows(tokens: list[str], matrix: np.ndarray) -> bytes:

@@ -36,6 +36,31 @@ def test_gensim_and_we_read_what_we_write(vectors, tmp_path, binary, suffix):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_any_float32_is_read_back_exactly(tmp_path, seed):
+    draw = np.random.default_rng(seed)
+    numbers = draw.integers(0, 2**32, size=60_000, dtype=np.uint64).astype(np.uint32)
+    matrix = numbers.view(np.float32)
+    powers = np.float32([s * 10.0**p for p in range(-45, 39) for s in (1, -1, 9.9999999, 0.5)])
+    limits = np.finfo(np.float32)
+    others = [0.0, -0.0, limits.max, limits.min, limits.tiny, limits.smallest_subnormal]
+    near = np.nextafter(powers, np.float32(np.inf), dtype=np.float32)
+    matrix = np.concatenate([matrix[np.isfinite(matrix)], powers, near, np.float32(others)])
+    matrix = matrix[: len(matrix) // 7 * 7].reshape(-1, 7)
+    vectors = WordVectors([f"w{row}" for row in range(len(matrix))], matrix)
+    word2vec.write(vectors, tmp_path / "vectors")
+    lines = (tmp_path / "vectors").read_text().splitlines()[1:]
+    found = np.array([line.split(" ")[1:] for line in lines], np.float64).astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.uint32), matrix.view(np.uint32))
+    assert_equal(word2vec_reader.read(tmp_path / "vectors"), vectors)
+
+
+def test_numbers_that_are_not_finite(tmp_path):
+    matrix = np.array([[np.nan, 1], [np.inf, -np.inf], [0, 2]], np.float32)
+    word2vec.write(WordVectors(["a", "b", "c"], matrix), tmp_path / "vectors")
+    np.testing.assert_array_equal(word2vec_reader.read(tmp_path / "vectors").matrix, matrix)
+
+
 def test_spacy_loads_what_we_write(vectors, tmp_path):
     spacy = pytest.importorskip("spacy")
     word2vec.write(vectors, tmp_path / "vectors.txt.gz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -77,6 +78,36 @@ def make_predictor(
         RunError: There is no checkpoint that can be loaded.
     """
     classifier, words, labels = load_classifier(config, workdir)
+    score = make_scorer(classifier, config, words, len(labels.tokens))
+
+    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
+        """Yield for each text its k most probable labels of at least `threshold`, best first."""
+        for chances_C in itertools.chain.from_iterable(score(texts)):
+            order_K = np.argsort(-chances_C, kind="stable")[:k]
+            yield [
+                (labels.tokens[label], float(chances_C[label]))
+                for label in order_K
+                if chances_C[label] >= threshold
+            ]
+
+    return predict
+
+
+def make_scorer(
+    classifier: Classifier, config: Config, words: Vocabulary, labels: int
+) -> Callable[[list[bytes]], Iterator[np.ndarray]]:
+    """Return a function that computes the probabilities of all labels of texts.
+
+    Args:
+        classifier: The classifier.
+        config: The configuration of its run.
+        words: Its vocabulary.
+        labels: The number of its labels, C.
+
+    Returns:
+        Function of texts in UTF-8. It yields the probabilities of some texts after the other, by
+        label id, (E, C) float32 each.
+    """
     features = make_features(config, words)
     split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
 
@@ -86,9 +117,9 @@ def make_predictor(
         words_M, owners_M = split_words(texts_E)
         return words_M, ids.lookup(words_M), owners_M
 
-    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
-        """Yield for each text its k most probable labels of at least `threshold`, best first."""
-        size = batch_size(len(labels.tokens))
+    def score(texts: list[bytes]) -> Iterator[np.ndarray]:
+        """Yield the probabilities of the labels of some texts after the other, (E, C) each."""
+        size = batch_size(labels)
         for first in range(0, len(texts), size):
             batch = texts[first : first + size]
             words_M, tokens_M, owners_M = (part.numpy() for part in tokens(batch))
@@ -98,16 +129,9 @@ def make_predictor(
                 tokens_M = np.where(tokens_M < 0, np.int32(features.words), tokens_M)
             known_M = tokens_M >= 0
             lengths_E = np.bincount(owners_M[known_M], minlength=len(batch))
-            chances_EC = classifier.probabilities(tokens_M[known_M], lengths_E, hashes_M)
-            for chances_C in chances_EC:
-                order_K = np.argsort(-chances_C, kind="stable")[:k]
-                yield [
-                    (labels.tokens[label], float(chances_C[label]))
-                    for label in order_K
-                    if chances_C[label] >= threshold
-                ]
+            yield classifier.probabilities(tokens_M[known_M], lengths_E, hashes_M)
 
-    return predict
+    return score
 
 
 def make_features(config: Config, words: Vocabulary) -> Features:

@@ -1,0 +1,303 @@
+"""A text classifier and a text vectorizer with the interface of scikit-learn.
+
+    from lexrow.sklearn import TextClassifier, TextVectorizer
+
+Both take texts as a list of strings. A fitted estimator keeps its vectors in memory, so it can be
+pickled and copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from .checkpoints.workdir import Workdir
+from .cli import flags
+from .config import Config, settings
+from .config.checks import make_config
+from .system import devices
+from .tasks import trained_vectors
+from .tasks.classify.classify_model import load_trained, make_features, make_model, make_scorer
+from .tasks.classify.label_prediction import Classifier
+from .text import word2vec_reader
+from .text.tokenize import make_tokenizer
+from .training.run import train_and_evaluate
+
+_TEXTS = 4096  # texts whose vectors are computed at a time
+
+
+class _Table(NamedTuple):
+    """The rows of a table in memory, (V, D) float32."""
+
+    rows_VD: np.ndarray
+
+    def gather(self, ids_N: tf.Tensor) -> tf.Tensor:
+        """Return the rows of some ids."""
+        return tf.gather(self.rows_VD, ids_N)
+
+
+class _TextEstimator(BaseEstimator):
+    """Has the tags of an estimator of texts, and trains a task."""
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags: texts, and no table of numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.one_d_array = True, True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _config(self, task: str, corpus: Path, **values: Any) -> Config:
+        """Return the configuration of a run on a file, by the parameters and other settings."""
+        values |= {"task": task, "corpus": str(corpus), "dim": self.dim, "epochs": self.epochs}
+        values |= {"learning_rate": self.learning_rate, "seed": self.random_state}
+        values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
+        return make_config(values | dict(self.settings or {}))
+
+
+class TextClassifier(ClassifierMixin, _TextEstimator):
+    """A classifier of texts by the mean of the vectors of their words (`--task=classify`).
+
+    Args:
+        dim: The columns of a vector.
+        epochs: Passes over the texts.
+        learning_rate: The peak learning rate; 0 for the optimizer's default.
+        loss: How labels are predicted: `softmax` or another loss of the task.
+        word_ngrams: The length in words of the longest n-gram that is a feature.
+        min_count: Words that occur fewer times are dropped.
+        tokenizer: How texts are split, `whitespace` or `unicode`.
+        random_state: The seed, a whole number.
+        settings: Other settings of `lexrow.train`, by the names of their flags.
+
+    Attributes:
+        classes_: The labels in sorted order.
+    """
+
+    def __init__(
+        self,
+        dim: int = 100,
+        epochs: int = 5,
+        learning_rate: float = 0.0,
+        loss: str = "softmax",
+        word_ngrams: int = 1,
+        min_count: int = 1,
+        tokenizer: str = "whitespace",
+        random_state: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ):
+        self.dim = dim
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.loss = loss
+        self.word_ngrams = word_ngrams
+        self.min_count = min_count
+        self.tokenizer = tokenizer
+        self.random_state = random_state
+        self.settings = settings
+
+    def fit(
+        self, X: Iterable[str], y: Iterable, sample_weight: Sequence[float] | None = None
+    ) -> TextClassifier:
+        """Train on texts and their labels.
+
+        Args:
+            X: The texts.
+            y: The label of each text.
+            sample_weight: The weight of each text in the loss; by default 1.
+
+        Raises:
+            ValueError: The texts, labels, weights or parameters cannot be used.
+            RunError: Training failed.
+        """
+        texts = _as_texts(X)
+        y = np.asarray(y)
+        check_classification_targets(y)
+        if y.shape != (len(texts),):
+            raise ValueError(f"X has {len(texts)} texts, y the shape {y.shape}; give a label each")
+        self.classes_, ids = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has {len(self.classes_)} class; give texts of two or more")
+        weights = _check_sample_weight(sample_weight, texts, ensure_non_negative=True)
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = Path(folder) / "texts.csv"
+            with open(corpus, "w", encoding="utf-8", errors="replace", newline="") as file:
+                rows = csv.writer(file)
+                rows.writerow(["text", "label", "weight"])
+                rows.writerows(zip(texts, ids.tolist(), weights.tolist(), strict=True))
+            columns = {f"{name}_column": name for name in ("text", "label", "weight")}
+            others = {"loss": self.loss, "word_ngrams": self.word_ngrams, "heldout_share": 0.0}
+            self._fitted_config = self._config("classify", corpus, **columns, **others)
+            trained = load_trained(self._fitted_config, _train(self._fitted_config, folder))
+        self._words, self._labels = trained.words, trained.labels
+        self._rows = {
+            name: table.gather(tf.range(table.rows)).numpy()
+            for name, table in trained.tables.items()
+        }
+        self._score = None
+        return self
+
+    def predict_proba(self, X: Iterable[str]) -> np.ndarray:
+        """Return the probability of each label for each text, (N, C) float32, as `classes_`.
+
+        Args:
+            X: The texts.
+        """
+        check_is_fitted(self)
+        texts = _as_bytes(X)
+        self._score = self._score or self._make_scorer()
+        chances_NC = np.zeros((len(texts), len(self.classes_)), np.float32)
+        columns = [int(label) for label in self._labels.tokens]
+        first = 0
+        for part_EC in self._score(texts):
+            chances_NC[first : first + len(part_EC), columns] = part_EC
+            first += len(part_EC)
+        return chances_NC
+
+    def predict(self, X: Iterable[str]) -> np.ndarray:
+        """Return the most probable label of each text, (N,).
+
+        Args:
+            X: The texts.
+        """
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without TensorFlow's functions, which cannot be pickled."""
+        state = dict(super().__getstate__())
+        return state | {"_score": None} if "_score" in state else state
+
+    def _make_scorer(self):
+        """Return a function from texts to their probabilities (see `make_scorer`)."""
+        config = self._fitted_config
+        model = make_model(config, self._words, self._labels)
+        tables = {name: _Table(rows_VD) for name, rows_VD in self._rows.items()}
+        features = make_features(config, self._words)
+        classifier = Classifier(model, tables, features, devices.name(config.run))
+        return make_scorer(classifier, config, self._words, len(self._labels.tokens))
+
+
+class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator):
+    """Turns texts into the means of the vectors of their words.
+
+    Args:
+        vectors: A workdir or a word2vec file. None: `fit` trains skip-gram on the texts.
+        dim: The columns of a vector; this and the following have no effect on given vectors.
+        epochs: Passes over the texts.
+        learning_rate: The peak learning rate; 0 for the optimizer's default.
+        min_count: Words that occur fewer times are dropped.
+        tokenizer: How texts are split, `whitespace` or `unicode`. It also splits texts for the
+            vectors of a file. For a workdir, texts are split as in its run.
+        random_state: The seed, a whole number.
+        settings: Other settings of `lexrow.train`, by the names of their flags.
+    """
+
+    def __init__(
+        self,
+        vectors: str | None = None,
+        dim: int = 100,
+        epochs: int = 5,
+        learning_rate: float = 0.0,
+        min_count: int = 5,
+        tokenizer: str = "whitespace",
+        random_state: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ):
+        self.vectors = vectors
+        self.dim = dim
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.min_count = min_count
+        self.tokenizer = tokenizer
+        self.random_state = random_state
+        self.settings = settings
+
+    def fit(self, X: Iterable[str], y: Any = None) -> TextVectorizer:
+        """Load the vectors, or train them on the texts.
+
+        Args:
+            X: The texts.
+            y: Ignored.
+
+        Raises:
+            ValueError: The texts, the parameters or the vectors cannot be used.
+            RunError: Training failed.
+        """
+        texts = _as_texts(X)
+        if self.vectors is None:
+            with tempfile.TemporaryDirectory() as folder:
+                corpus = Path(folder) / "texts.txt"
+                lines = (" ".join(text.splitlines()) + "\n" for text in texts)
+                with open(corpus, "w", encoding="utf-8", errors="replace") as file:
+                    file.writelines(lines)
+                config = self._config("words", corpus)
+                found = trained_vectors.load(_train(config, folder).path)
+        elif Path(self.vectors).is_dir():
+            config = settings.from_names(flags.stored_in(self.vectors))
+            found = trained_vectors.load(self.vectors)
+        else:
+            config = make_config({"tokenizer": self.tokenizer})
+            found = word2vec_reader.read(self.vectors)
+        self._corpus_config = config.corpus
+        self._row_of = {token.encode(): row for row, token in enumerate(found.tokens)}
+        self._matrix_VD = np.asarray(found.matrix, np.float32)
+        self._n_features_out = self._matrix_VD.shape[1]  # for get_feature_names_out
+        return self
+
+    def transform(self, X: Iterable[str]) -> np.ndarray:
+        """Return the mean vector of each text, (N, D) float32; 0 for a text without known words.
+
+        Args:
+            X: The texts.
+        """
+        check_is_fitted(self)
+        texts = _as_bytes(X)
+        split, means = make_tokenizer(self._corpus_config), [np.zeros((0, self._n_features_out))]
+        for first in range(0, len(texts), _TEXTS):
+            words = split(tf.constant(texts[first : first + _TEXTS], tf.string))
+            rows = (self._row_of.get(word, -1) for word in words.flat_values.numpy().tolist())
+            rows_M = np.fromiter(rows, np.int64)
+            is_known_M = rows_M >= 0
+            owners_M = tf.boolean_mask(words.value_rowids(), is_known_M)
+            vectors_MD = self._matrix_VD[rows_M[is_known_M]]
+            means.append(tf.math.unsorted_segment_mean(vectors_MD, owners_M, words.nrows()))
+        return np.concatenate(means).astype(np.float32)
+
+
+def _train(config: Config, folder: str) -> Workdir:
+    """Train a run in a folder without printing, and return its workdir."""
+    path = Path(folder) / "run"
+    with contextlib.redirect_stdout(io.StringIO()):
+        train_and_evaluate(config, path)
+    return Workdir(path)
+
+
+def _as_texts(X: Iterable[str]) -> list[str]:
+    """Return texts as a list; raise ValueError for one string, or what is no text."""
+    if isinstance(X, str):
+        raise ValueError("X is one string; give a list of texts")
+    texts = np.asarray(X, object).tolist() if hasattr(X, "__array__") else list(X)
+    wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise ValueError(f"X[{wrong}] is {type(texts[wrong]).__name__}, and not a text")
+    return texts
+
+
+def _as_bytes(X: Iterable[str]) -> list[bytes]:
+    """Return texts in UTF-8; raise ValueError as `_as_texts` does."""
+    return [text.encode("utf-8", "replace") for text in _as_texts(X)]

@@ -1,0 +1,163 @@
+"""The estimators for scikit-learn as its own tools use them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+from app.exporting import word2vec
+from app.sklearn import TextClassifier, TextVectorizer
+from app.types import WordVectors
+
+KINDS = {"good": "warm funny fine", "bad": "dull long awful"}
+SMALL = {"dim": 8, "settings": {"device": "CPU:0", "log_seconds": 0.0}}
+ESTIMATORS = [TextClassifier(), TextVectorizer()]
+
+
+def make_texts(count=60):
+    draw = np.random.default_rng(0)
+    labels = draw.choice(sorted(KINDS), size=count)
+    texts = [f"a {draw.choice(KINDS[label].split())} film, __label__x" for label in labels]
+    return texts, labels
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return TextClassifier(epochs=20, learning_rate=0.5, **SMALL).fit(*make_texts())
+
+
+# scikit-learn's other checks fit tables of numbers: `parametrize_with_checks` skips them for
+# estimators of texts, with a warning.
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_valid_tag_types,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+    ],
+)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=["classifier", "vectorizer"])
+def test_checks_of_scikit_learn(estimator, check):
+    check(type(estimator).__name__, clone(estimator))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=["classifier", "vectorizer"])
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_check_estimator(estimator):
+    results = estimator_checks.check_estimator(clone(estimator), on_skip=None)
+    assert {result["status"] for result in results} == {"passed"}
+
+
+def test_a_classifier(fitted):
+    texts, labels = make_texts()
+    assert fitted.classes_.tolist() == ["bad", "good"]
+    assert fitted.score(texts, labels) == 1
+    chances = fitted.predict_proba(["an awful film", "fine", "", "unknown"])
+    assert chances.shape == (4, 2) and chances[0, 0] > 0.5 > chances[1, 0]
+    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
+    assert fitted.predict([]).shape == (0,)
+
+
+def test_a_fitted_classifier_is_pickled(fitted):
+    texts, _ = make_texts()
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(texts), fitted.predict_proba(texts))
+    assert clone(fitted).get_params() == fitted.get_params()
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict(texts)
+
+
+def test_labels_are_numbers_and_texts_hold_anything(fitted):
+    texts = ['one "quoted",\n\nline', "two\r\nlines, \ud800", "\x00 three", "__label__1 four"] * 10
+    labels = np.array([10, 2, 7, 2] * 10)
+    model = TextClassifier(epochs=20, learning_rate=0.5, loss="one_vs_all", **SMALL)
+    assert (model.fit(texts, labels).predict(texts) == labels).all()
+    assert model.classes_.tolist() == [2, 7, 10]
+
+
+def test_weights_of_texts():
+    texts, labels = ["one"] * 40, np.array(["a", "b"] * 20)
+    weights = np.where(labels == "a", 3.0, 1.0)
+    model = TextClassifier(epochs=60, learning_rate=0.2, **SMALL)
+    chances = model.fit(texts, labels, sample_weight=weights).predict_proba(["one"])
+    assert chances[0, 0] == pytest.approx(0.75, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "weights", "message"),
+    [
+        ("one text", ["a"], None, "X is one string"),
+        (["one", 2], ["a", "b"], None, r"X\[1\] is int, and not a text"),
+        (["one", "two"], ["a"], None, "X has 2 texts, y the shape"),
+        (["one", "two"], ["a", "a"], None, "y has 1 class"),
+        (["one", "two"], [0.5, 0.1], None, "Unknown label type"),
+        (["one", "two"], ["a", "b"], [-1, 1], "egative"),
+        (["one", "two"], ["a", "b"], [np.nan, 1], "NaN"),
+        (["", " "], ["a", "b"], None, "no text has a word"),
+    ],
+)
+def test_data_that_cannot_be_used(texts, labels, weights, message):
+    with pytest.raises(ValueError, match=message):
+        TextClassifier(**SMALL).fit(texts, labels, sample_weight=weights)
+
+
+def test_parameters_that_cannot_be_used():
+    texts, labels = make_texts()
+    with pytest.raises(ValueError, match="--epochs=0"):
+        TextClassifier(epochs=0).fit(texts, labels)
+    with pytest.raises(ValueError, match="'nothing' is no setting"):
+        TextClassifier(settings={"nothing": 1}).fit(texts, labels)
+
+
+def test_means_of_the_vectors_of_a_file(tmp_path):
+    words = WordVectors(["one", "two"], np.array([[1, 2], [3, 6]], np.float32))
+    word2vec.write(words, tmp_path / "vectors")
+    model = TextVectorizer(str(tmp_path / "vectors"))
+    found = model.fit_transform(["one two", "two unknown two", "", "three"])
+    np.testing.assert_array_equal(found, [[2, 4], [3, 6], [0, 0], [0, 0]])
+    assert found.dtype == np.float32
+    assert model.transform([]).shape == (0, 2)
+    assert model.get_feature_names_out().tolist() == ["textvectorizer0", "textvectorizer1"]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(["one"]), [[1, 2]])
+    with pytest.raises(ValueError, match="none: No such file"):
+        TextVectorizer(str(tmp_path / "none")).fit(["one"])
+
+
+def test_vectors_are_trained_in_a_pipeline():
+    texts, labels = make_texts()
+    words = TextVectorizer(epochs=2, min_count=1, **SMALL)
+    model = make_pipeline(words, LogisticRegression())
+    model.fit(texts, labels)
+    assert model.transform if hasattr(model, "transform") else True
+    assert model.predict(texts).shape == labels.shape
+    assert words.transform(["film"]).shape == (1, 8)
+    unicode = clone(words).set_params(tokenizer="unicode").fit(texts)
+    np.testing.assert_array_equal(*unicode.transform(["FILM!", "film"])[:, None])
+
+
+@pytest.mark.slow
+def test_a_grid_search():
+    texts, labels = make_texts()
+    search = GridSearchCV(
+        TextClassifier(epochs=20, learning_rate=0.5, **SMALL), {"dim": [4, 8]}, cv=2
+    )
+    search.fit(texts, labels)
+    assert search.best_score_ > 0.9 and search.best_params_["dim"] in (4, 8)
