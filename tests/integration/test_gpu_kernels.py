@@ -40,6 +40,7 @@ from tests.reference import gpu
 
 # Three levels, the words dealt over two GPUs, and both.
 CLASSES = [{"class_levels": 3}, {"class_devices": 2}, {"class_levels": 3, "class_devices": 2}]
+SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 # Settings, what they wait for, and the tensors that are copied to the device: ids and their places,
 # seeds, the learning rate, and the constants and marks that go with ids.
 # The last number of each: the tensors that a step copies to the device.
@@ -55,6 +56,7 @@ OFTEN = [
 ]
 SELDOM = [
     (WORDS | {"model": "cbow"}, set()),
+    *((WORDS | SUBWORDS | {"model": model}, set()) for model in ("skipgram", "cbow")),
     *((WORDS | {"loss": loss}, set()) for loss in ("sampled_softmax", "nce")),
     *((WORDS | {"loss": loss}, {PAIRS, JOINED}) for loss in ("adaptive_softmax", "softmax")),
     *((WORDS | {"loss": "class_softmax", **c}, {PAIRS, JOINED}) for c in CLASSES),
