@@ -65,6 +65,8 @@ _PIECES = [
         b"2 2\n",
         b"a 1 2\nb 3 4\n",
         b"a 1 nan\n",
+        b"\xba\x16O/\x0c\0\0\0",  # how files of fastText begin
+        bytes(16),
         b": section\na b c d\n",
         b"a b 1.5\n",
         b"{",
@@ -186,6 +188,11 @@ def texts(draw: st.DrawFn) -> Case:
                 (*train(task, "--plan_only"), f"--vocab={odd}"),
                 (*train(task, "--plan_only"), f"--heldout={odd}"),
                 (*train(task, "--plan_only"), f"--pretrained_vectors={odd}"),
+                (
+                    *train("classify", "--plan_only", "--fasttext_features"),
+                    f"--initial_model={odd}",
+                ),
+                ("app.predict", f"--model={odd}"),
                 (*train(task, "--plan_only"), f"--flagfile={odd}"),
                 ("app.neighbors", f"--vectors={odd}", "one"),
                 ("app.evaluate", f"--vectors={odd}", "--benchmarks="),

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -24,7 +25,7 @@ from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
 from ...tables.base import Table
-from ...text import vector_files
+from ...text import subwords, vector_files
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
@@ -148,6 +149,8 @@ def _load_pretrained(
 ) -> None:
     """Copy the vectors of a file to the rows of its words, and log their number.
 
+    If the file has n-grams of characters, other words get the mean of theirs.
+
     Other rows are kept. Without tables nothing is copied. Raise UsageError if the vectors do not
     have --dim numbers, or the file cannot be used.
     """
@@ -160,9 +163,16 @@ def _load_pretrained(
     row_of = {token: row for row, token in enumerate(pretrained.tokens)}
     ids = [number for number, token in enumerate(words.tokens) if token in row_of]
     logging.info("%s has vectors of %d of the %d words", path, len(ids), len(words.tokens))
-    if ids and tables:  # --plan_only makes no tables
+    if not tables:  # --plan_only
+        return
+    if ids:
         rows = pretrained.matrix[[row_of[words.tokens[number]] for number in ids]]
         tables["input"].assign(tf.constant(ids, tf.int32), tf.constant(rows))
+    others = [number for number, token in enumerate(words.tokens) if token not in row_of]
+    if others and pretrained.ngrams is not None:
+        rows = subwords.compose_unseen([words.tokens[i] for i in others], pretrained.ngrams)
+        ids_U = np.array(others, np.int32)[has_ngrams_U := rows.any(axis=1)]
+        tables["input"].assign(tf.constant(ids_U), tf.constant(rows[has_ngrams_U]))
 
 
 def _warn_about_long_texts(examples: Examples, features: Features, config: Config) -> None:
