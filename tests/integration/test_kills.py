@@ -40,6 +40,7 @@ DYNAMIC = ("--table=dynamic", "--table_gb=0.001")
 FEW = ("--table=dynamic", "--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
 KINDS = {
     "words on the device": (),
+    "words and phrases": ("--phrases=2", "--phrase_threshold=1.2", "--phrase_min_count=2"),
     "words on the host": HOST,
     "words in a file": (*HOST, "--table_file=rows"),
     "words in a dynamic table": FEW,
@@ -50,7 +51,7 @@ KINDS = {
     "recommend on the host": HOST,
     "recommend in a dynamic table": DYNAMIC,
 }
-NAMES = ("vocab.tsv", "labels.tsv", "users.tsv", "items.tsv", "known.npz")
+NAMES = ("vocab.tsv", "phrases.tsv", "labels.tsv", "users.tsv", "items.tsv", "known.npz")
 # Ends of the names of metrics that depend on the clock, or on how calls fall into intervals.
 OF_THE_CLOCK = ("_second", "_seconds", "_left", "_wait", "_rate", "_bytes", "_stall")
 
