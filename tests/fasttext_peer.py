@@ -50,7 +50,8 @@ def train(folder: pathlib.Path, model: str, **settings) -> pathlib.Path:
         trained = fasttext.train_unsupervised(str(texts), model=model, minCount=1, **settings)
     if quantize is not None:
         trained.quantize(input=str(texts), verbose=0, **quantize)
-    path = folder / ("model.bin" if quantize is None else "model.ftz")
+    number = len([*folder.glob("model*")])  # each model of a folder has a file of its own
+    path = folder / f"model{number}.{'bin' if quantize is None else 'ftz'}"
     trained.save_model(str(path))
     return path
 

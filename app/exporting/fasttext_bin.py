@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -37,7 +37,7 @@ _NUMBERS = {
 }
 
 
-def make_args(loss: str, model: str, dim: int, **others: float) -> Args:
+def make_args(loss: str, model: str, dim: int, **others: Any) -> Args:
     """Return settings for a file; those that are not given are fastText's defaults.
 
     Args:

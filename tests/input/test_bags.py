@@ -14,6 +14,7 @@ from app.input import bags
 from app.input.bag_packing import Bags, Packing, encode, given
 from app.input.features import Features
 from app.input.labelled import Examples
+from app.text.fasttext.hashing import hash_words
 
 WORDS, BUCKETS, LABELS = 40, 1000, 5
 
@@ -63,6 +64,27 @@ def test_features(ngrams):
     assert features.rows == WORDS + (BUCKETS if ngrams > 1 else 0)
     none = tf.zeros([0], tf.int32)
     assert features.extract(none, none)[0].shape == (0,)
+
+
+@pytest.mark.parametrize("ngrams", [2, 3])
+def test_features_by_spelling(ngrams):
+    """fastText's n-grams have unknown words, too; these have no row of their own."""
+    examples, known = make_examples(), 25
+    features = Features(known, ngrams, BUCKETS, by_spelling=True)
+    hashes = hash_words([word.encode() for word in examples.words])
+    expected = []
+    for text in texts_of(examples):
+        ids = [token for token in text if token < known]
+        for place, token in enumerate(text):
+            number = int(hashes[token]) % 2**64
+            for other in text[place + 1 : place + ngrams]:
+                number = (number * 116049371 + int(hashes[other])) % 2**64
+                ids.append(known + number % BUCKETS)
+        expected.append(sorted(ids))
+    found = encode(examples, features, 99)
+    parts = zip(found.starts_E, found.sizes_E, strict=True)
+    assert [sorted(found.ids_F[start : start + size]) for start, size in parts] == expected
+    assert (found.sizes_E < features.sizes(examples.lengths_E, 99)).any()
 
 
 def test_the_longest_text():

@@ -173,7 +173,7 @@ def test_a_file_where_vectors_are_wanted(tmp_path, labelled, kind):
         else:
             assert ended.code == 0, ended.err
     path.write_bytes(path.read_bytes()[:-9])
-    for command in commands:
+    for command in (*commands[:3], (*commands[3], f"--workdir={tmp_path}/other")):
         expected = "a classifier" if kind == "supervised" else "ends within the output matrix, aft"
         assert f"{path}: {expected}" in refusal(run(tmp_path, *command))
 

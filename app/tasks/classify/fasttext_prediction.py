@@ -61,7 +61,8 @@ def make_predictor(
 
 def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
     """Yield the texts in lists whose features and probabilities take little memory."""
-    most, batch, size = max(1, _MAX_PROBABILITIES // max(1, labels)), [], 0
+    most, size = max(1, _MAX_PROBABILITIES // max(1, labels)), 0
+    batch: list[bytes] = []
     for text in texts:
         if batch and (len(batch) == most or size + len(text) > _TEXT_BYTES):
             yield batch
