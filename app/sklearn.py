@@ -2,8 +2,7 @@
 
     from lexrow.sklearn import TextClassifier, TextVectorizer
 
-Both take texts as a list of strings. A fitted estimator keeps its vectors in memory, so it can be
-pickled and copied.
+Both take lists of texts. A fitted estimator has its vectors in memory, so it can be pickled.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _TEXTS = 4096  # texts whose vectors are computed at a time
 
 
 class _Table(NamedTuple):
-    """The rows of a table in memory, (V, D) float32."""
+    """Rows (V, D) in memory."""
 
     rows_VD: np.ndarray
 
@@ -126,11 +125,11 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             RunError: Training failed.
         """
         texts = _as_texts(X)
-        y = np.asarray(y)
-        check_classification_targets(y)
-        if y.shape != (len(texts),):
-            raise ValueError(f"X has {len(texts)} texts, y the shape {y.shape}; give a label each")
-        self.classes_, ids = np.unique(y, return_inverse=True)
+        labels = np.asarray(y)
+        check_classification_targets(labels)
+        if labels.shape != (len(texts),):
+            raise ValueError(f"X has {len(texts)} texts, y the shape {labels.shape}; give as many")
+        self.classes_, ids = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; give texts of two or more")
         weights = _check_sample_weight(sample_weight, texts, ensure_non_negative=True)
@@ -149,7 +148,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             name: table.gather(tf.range(table.rows)).numpy()
             for name, table in trained.tables.items()
         }
-        self._score = None
+        self._score: Any = None
         return self
 
     def predict_proba(self, X: Iterable[str]) -> np.ndarray:
@@ -163,19 +162,13 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         self._score = self._score or self._make_scorer()
         chances_NC = np.zeros((len(texts), len(self.classes_)), np.float32)
         columns = [int(label) for label in self._labels.tokens]
-        first = 0
-        for part_EC in self._score(texts):
-            chances_NC[first : first + len(part_EC), columns] = part_EC
-            first += len(part_EC)
+        chances_NC[:, columns] = np.concatenate([chances_NC[:0, columns], *self._score(texts)])
         return chances_NC
 
     def predict(self, X: Iterable[str]) -> np.ndarray:
-        """Return the most probable label of each text, (N,).
-
-        Args:
-            X: The texts.
-        """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        """Return the most probable label of each text, (N,); `X` are the texts."""
+        chances_NC = self.predict_proba(X)  # raises first if nothing is fitted
+        return self.classes_[chances_NC.argmax(axis=1)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without TensorFlow's functions, which cannot be pickled."""
@@ -197,14 +190,18 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
 
     Args:
         vectors: A workdir or a word2vec file. None: `fit` trains skip-gram on the texts.
-        dim: The columns of a vector; this and the following have no effect on given vectors.
+        dim: The columns of a vector. Given vectors have their own.
         epochs: Passes over the texts.
         learning_rate: The peak learning rate; 0 for the optimizer's default.
         min_count: Words that occur fewer times are dropped.
-        tokenizer: How texts are split, `whitespace` or `unicode`. It also splits texts for the
-            vectors of a file. For a workdir, texts are split as in its run.
+        tokenizer: How texts are split, `whitespace` or `unicode`, also for the vectors of a file.
+            For a workdir, texts are split as in its run.
         random_state: The seed, a whole number.
         settings: Other settings of `lexrow.train`, by the names of their flags.
+
+    Attributes:
+        vocabulary_: The row of each word.
+        vectors_: The rows, (V, D) float32.
     """
 
     def __init__(
@@ -254,9 +251,9 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             config = make_config({"tokenizer": self.tokenizer})
             found = word2vec_reader.read(self.vectors)
         self._corpus_config = config.corpus
-        self._row_of = {token.encode(): row for row, token in enumerate(found.tokens)}
-        self._matrix_VD = np.asarray(found.matrix, np.float32)
-        self._n_features_out = self._matrix_VD.shape[1]  # for get_feature_names_out
+        self.vocabulary_ = {token: row for row, token in enumerate(found.tokens)}
+        self.vectors_ = np.asarray(found.matrix, np.float32)
+        self._n_features_out = self.vectors_.shape[1]  # for get_feature_names_out
         return self
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
@@ -266,17 +263,16 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             X: The texts.
         """
         check_is_fitted(self)
-        texts = _as_bytes(X)
-        split, means = make_tokenizer(self._corpus_config), [np.zeros((0, self._n_features_out))]
+        texts, split = _as_bytes(X), make_tokenizer(self._corpus_config)
+        means = [np.zeros((0, self._n_features_out), np.float32)]
         for first in range(0, len(texts), _TEXTS):
             words = split(tf.constant(texts[first : first + _TEXTS], tf.string))
-            rows = (self._row_of.get(word, -1) for word in words.flat_values.numpy().tolist())
-            rows_M = np.fromiter(rows, np.int64)
-            is_known_M = rows_M >= 0
-            owners_M = tf.boolean_mask(words.value_rowids(), is_known_M)
-            vectors_MD = self._matrix_VD[rows_M[is_known_M]]
+            found = (word.decode() for word in words.flat_values.numpy().tolist())
+            rows_M = np.fromiter((self.vocabulary_.get(word, -1) for word in found), np.int64)
+            owners_M = tf.boolean_mask(words.value_rowids(), rows_M >= 0)
+            vectors_MD = self.vectors_[rows_M[rows_M >= 0]]
             means.append(tf.math.unsorted_segment_mean(vectors_MD, owners_M, words.nrows()))
-        return np.concatenate(means).astype(np.float32)
+        return np.concatenate(means)
 
 
 def _train(config: Config, folder: str) -> Workdir:

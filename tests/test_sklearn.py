@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from app.exporting import word2vec
 from app.sklearn import TextClassifier, TextVectorizer
 from app.types import WordVectors
 
+ROOT = pathlib.Path(__file__).parents[1]
 KINDS = {"good": "warm funny fine", "bad": "dull long awful"}
 SMALL = {"dim": 8, "settings": {"device": "CPU:0", "log_seconds": 0.0}}
 ESTIMATORS = [TextClassifier(), TextVectorizer()]
@@ -85,7 +88,12 @@ def test_a_fitted_classifier_is_pickled(fitted):
 
 
 def test_labels_are_numbers_and_texts_hold_anything(fitted):
-    texts = ['one "quoted",\n\nline', "two\r\nlines, \ud800", "\x00 three", "__label__1 four"] * 10
+    texts = [
+        'one "quoted",\n\nline',
+        "two\r\nlines, \ud800",
+        "three\u2028three",
+        "__label__1 four",
+    ] * 10
     labels = np.array([10, 2, 7, 2] * 10)
     model = TextClassifier(epochs=20, learning_rate=0.5, loss="one_vs_all", **SMALL)
     assert (model.fit(texts, labels).predict(texts) == labels).all()
@@ -134,6 +142,8 @@ def test_means_of_the_vectors_of_a_file(tmp_path):
     np.testing.assert_array_equal(found, [[2, 4], [3, 6], [0, 0], [0, 0]])
     assert found.dtype == np.float32
     assert model.transform([]).shape == (0, 2)
+    with pytest.raises(NotFittedError):
+        clone(model).transform(["one"])
     assert model.get_feature_names_out().tolist() == ["textvectorizer0", "textvectorizer1"]
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.transform(["one"]), [[1, 2]])
@@ -146,11 +156,19 @@ def test_vectors_are_trained_in_a_pipeline():
     words = TextVectorizer(epochs=2, min_count=1, **SMALL)
     model = make_pipeline(words, LogisticRegression())
     model.fit(texts, labels)
-    assert model.transform if hasattr(model, "transform") else True
     assert model.predict(texts).shape == labels.shape
     assert words.transform(["film"]).shape == (1, 8)
     unicode = clone(words).set_params(tokenizer="unicode").fit(texts)
     np.testing.assert_array_equal(*unicode.transform(["FILM!", "film"])[:, None])
+
+
+def test_the_example_of_the_guide(capsys):
+    guide = ROOT / "app/tasks/classify/README.md"
+    (program,) = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    found: dict = {}
+    exec(program.replace("lexrow.sklearn", "app.sklearn"), found)  # its name in the repository
+    assert capsys.readouterr().out.startswith("['good'] [[")
+    assert found["vectors"].shape == (100, 10)
 
 
 @pytest.mark.slow

@@ -160,7 +160,8 @@ def _blocks(sources: tuple[str, ...], config: Config, progress: Progress) -> tf.
         def read_columns(index: int) -> Iterator[tuple[list, ...]]:
             for rows in labelled_columns.read_columns(sources[index], config, progress, index):
                 texts, *lists = zip(*rows, strict=True)
-                yield list(texts), *itertools.chain(*map(_flatten, lists))
+                flat: list[list] = [part for column in lists for part in _flatten(column)]
+                yield list(texts), *flat
 
         def parse_columns(texts_E: tf.Tensor, *lists: tf.Tensor) -> _Texts:
             return _Texts(tf.size(texts_E), *_split_words(split, texts_E), *lists)

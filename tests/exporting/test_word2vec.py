@@ -41,11 +41,11 @@ def test_any_float32_is_read_back_exactly(tmp_path, seed):
     draw = np.random.default_rng(seed)
     numbers = draw.integers(0, 2**32, size=60_000, dtype=np.uint64).astype(np.uint32)
     matrix = numbers.view(np.float32)
-    powers = np.float32([s * 10.0**p for p in range(-45, 39) for s in (1, -1, 9.9999999, 0.5)])
+    powers = np.float32([s * 10.0**p for p in range(-44, 38) for s in (1, -1, 9.9999999, 0.5)])
     limits = np.finfo(np.float32)
     others = [0.0, -0.0, limits.max, limits.min, limits.tiny, limits.smallest_subnormal]
     near = np.nextafter(powers, np.float32(np.inf), dtype=np.float32)
-    matrix = np.concatenate([matrix[np.isfinite(matrix)], powers, near, np.float32(others)])
+    matrix = np.concatenate([np.float32(others), powers, near, matrix[np.isfinite(matrix)]])
     matrix = matrix[: len(matrix) // 7 * 7].reshape(-1, 7)
     vectors = WordVectors([f"w{row}" for row in range(len(matrix))], matrix)
     word2vec.write(vectors, tmp_path / "vectors")
