@@ -47,9 +47,12 @@ def test_the_table_is_printed_and_the_record_written(command, tmp_path, capsys):
     ("arguments", "message"),
     [
         ([], "no case: name one case of words"),
-        (["words", "sparse"], "words sparse: name one case of words, sparse"),
+        (["words", "sparse"], "words sparse: name one case of words, subwords, sparse"),
         (["words", "--rows=3"], "--rows=3 means nothing to words, only to sparse, tables; leave"),
-        (["sparse", "--window=5"], "--window=5 means nothing to sparse, only to words; leave"),
+        (
+            ["sparse", "--window=5"],
+            "--window=5 means nothing to sparse, only to words, subwords; leave",
+        ),
         (["sparse", "--steps=0"], "--steps=0: give at least 1"),
         (["wrds"], "wrds: no such case; choose from words"),
         (["words", "--repeats=0"], "--repeats=0: give at least 1"),

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..types import HOST
+
 
 class MeanWeights(NamedTuple):
     """The share of each row in each mean, as two sparse matrices of TensorFlow (CSR, variants).
@@ -37,8 +39,10 @@ def make_matrix(entries_N2: tf.Tensor, values_N: tf.Tensor, shape: tf.Tensor) ->
         values_N: The values of the entries, float32.
         shape: The rows and the columns, (2,) integers in host memory.
     """
+    with tf.device(HOST):
+        shape = tf.cast(shape, tf.int64)
     return tf.raw_ops.SparseTensorToCSRSparseMatrix(
-        indices=tf.cast(entries_N2, tf.int64), values=values_N, dense_shape=tf.cast(shape, tf.int64)
+        indices=tf.cast(entries_N2, tf.int64), values=values_N, dense_shape=shape
     )
 
 

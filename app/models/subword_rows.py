@@ -80,7 +80,9 @@ class SubwordRows:
             words_N = tf.cumsum(begins_N)
             shares_N = tf.gather(1 / tf.cast(sizes_W, tf.float32), words_N)
             entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
-            shape = tf.stack([tf.size(words_W), tf.shape(rows.values_UD)[0]])
+            # Not the shape of the rows: on a GPU the step would wait for it.
+            unique_rows = tf.reduce_max(tf.concat([[-1], rows.inverse_N], axis=0)) + 1
+            shape = tf.stack([tf.size(words_W), unique_rows])
         by_mean = make_matrix(entries_N2, shares_N, shape)
         return average(rows.values_UD, MeanWeights(by_mean, transpose(by_mean)))
 

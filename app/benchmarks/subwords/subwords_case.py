@@ -170,7 +170,10 @@ def _without(job: Job) -> Trained:
 
 
 def _fasttext(job: Job) -> Trained:
-    """Train by fastText on all cores in one process; another one writes its rows to files."""
+    """Train by fastText on all cores in one process; another one writes its rows to files.
+
+    The seed is always its own: train_unsupervised of the wheel 0.9.2 takes none.
+    """
     given = job.settings
     settings = {
         "model": given["model"],
@@ -184,7 +187,6 @@ def _fasttext(job: Job) -> Trained:
         "bucket": given["ngram_buckets"],
         "neg": given["negatives"],
         "t": given["subsample"],
-        "seed": given["seed"],
         "thread": machine.cores(),
     }
     program, log = "subwords.fasttext_words", job.folder / "train.log"

@@ -88,4 +88,4 @@ def test_all_sides_side_by_side(corpus):
         median = report["sides"][side]["median"]
         assert median["words_per_second"] > 0 and median["ws353"] is not None
     used = {s: report["sides"][s]["runs"][0]["scores"]["ws353"]["used"] for s in report["sides"]}
-    assert used["lexrow"] == used["fasttext"] == 353 > used[WITHOUT] > 1
+    assert used["lexrow"] == 353 and used["fasttext"] > 300 > used[WITHOUT] > 1
