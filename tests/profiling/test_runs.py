@@ -45,9 +45,9 @@ def config(tmp_path):
 @pytest.fixture
 def sleeping(monkeypatch):
     """Makes the pipeline sleep for each block that it tokenises."""
-    splitter = pipeline.make_splitter
+    splitter = pipeline.make_phrase_splitter
 
-    def slow(corpus):
+    def slow(*corpus):
         def sleep(text):
             time.sleep(SLEEP)
             return text
@@ -56,10 +56,10 @@ def sleeping(monkeypatch):
             slept = tf.numpy_function(sleep, [texts], tf.string)
             return inner(tf.ensure_shape(slept, texts.shape))
 
-        inner = splitter(corpus)
+        inner = splitter(*corpus)
         return tokenize
 
-    monkeypatch.setattr(pipeline, "make_splitter", slow)
+    monkeypatch.setattr(pipeline, "make_phrase_splitter", slow)
 
 
 def job(config):
