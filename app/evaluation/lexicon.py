@@ -87,8 +87,6 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     protocol = f"vocabulary: {which} {available:,} words; spelling: {spelling}"
     if unusable := considered - len(words):
         protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
-    if vectors.ngrams is not None:
-        protocol += "; a word pair needs no known word: unknown words by their n-grams"
     return Lexicon(words, keys, rows, matrix, norms, fold, protocol, vectors.ngrams)
 
 

@@ -17,7 +17,7 @@ from .benchmark import Score, numbered_lines
 from .lexicon import Lexicon, unit_vectors
 
 _FORMAT = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
-_MEASURE = "Spearman's rho of cosine; pairs with an unknown word skipped"
+_MEASURE = "Spearman's rho of cosine"
 
 
 class Pair(NamedTuple):
@@ -87,7 +87,10 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     used, note = int(usable_N.sum()), ""
     if rho is None:
         note = "fewer than two known pairs" if used < 2 else "all values are equal"
-    line = f"{_MEASURE}; {lexicon.protocol}"
+    unknown = "pairs with an unknown word skipped"
+    if lexicon.ngrams is not None:
+        unknown = "unknown words have the vectors of their n-grams"
+    line = f"{_MEASURE}; {unknown}; {lexicon.protocol}"
     return Score(name, "spearman", rho, used, len(pairs) - used, line, note)
 
 
