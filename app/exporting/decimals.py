@@ -10,54 +10,82 @@ import numpy as np
 
 # Nine significant digits keep every float32 exactly (IEEE 754-2019, 5.12.2).
 _DIGITS = 9
+_LEAST, _MOST = 1.00001e-4, 10.0  # of the numbers that numpy formats here
+_SCALES = 10.0 ** np.arange(_DIGITS - 1, _DIGITS + 4)  # by the zeros before the first digit
+_BLOCK = 128  # rows at a time, whose characters fit in the processor's cache
 # Texts of four characters, each as one number, so that they are copied at once.
-_FIRST = np.array([f" -{digit}." for digit in range(10)], "S4").view(np.uint32)
 _FOUR = np.array([f"{number:04d}" for number in range(10_000)], "S4").view(np.uint32)
-# float32 numbers above 0 have exponents from -45 to 38.
-_LEAST_POWER = -38
-_POWERS = np.array([float(f"1e{power}") for power in range(_LEAST_POWER, 60)])
-_LEAST_EXPONENT = -45
-_EXPONENT = np.array([f"e{power:+03d}" for power in range(-45, 39)], "S4").view(np.uint32)
+_START, _POINT = np.frombuffer(b" -0.", np.uint32), np.frombuffer(b".   ", np.uint32)
+# The places of the characters of a number: " -0." "000d" ".   " "dddd" "dddd".
+_MINUS, _LEADING, _ZEROS, _FIRST_DIGIT, _INNER_POINT, _REST = 1, 2, 4, 7, 8, 12
+_WIDTH = 20
 
 
 def format_rows(rows_ND: np.ndarray) -> list[bytes]:
-    """Return each row as text: its numbers as in " -1.23456789e-01", each after a blank.
-
-    The product with a power of ten is off by at most 2^-52 of the number, so a number halfway
-    between two of nine digits may become either. Both are read as the same float32.
+    """Return each row as text: its numbers as Python formats them by ` %.9g`.
 
     Args:
         rows_ND: The rows, float32.
     """
-    if not np.isfinite(rows_ND).all():
-        line = f" %.{_DIGITS}g" * rows_ND.shape[1]
-        return [(line % tuple(row)).encode() for row in rows_ND.tolist()]
+    blocks = (rows_ND[start : start + _BLOCK] for start in range(0, len(rows_ND), _BLOCK))
+    return [text for block in blocks for text in _format_block(block)]
+
+
+def _format_block(rows_ND: np.ndarray) -> list[bytes]:
+    """Return what `format_rows` returns; rows with unusual numbers are formatted by Python."""
+    sizes_ND = np.abs(rows_ND)
+    is_usual_N = ((sizes_ND >= _LEAST) & (sizes_ND < _MOST)).all(axis=1)
+    usual = iter(_format_usual(rows_ND[is_usual_N]) if is_usual_N.any() else ())
+    line = f" %.{_DIGITS}g" * rows_ND.shape[1]
+    return [
+        next(usual) if is_usual else (line % tuple(row.tolist())).encode()
+        for row, is_usual in zip(rows_ND, is_usual_N.tolist(), strict=True)
+    ]
+
+
+def _format_usual(rows_ND: np.ndarray) -> list[bytes]:
+    """Return what `format_rows` returns, for sizes from `_LEAST` to below `_MOST`."""
     sizes_M = np.abs(rows_ND.astype(np.float64).ravel())
-    digits_M, powers_M = _scientific(sizes_M)
+    zeros_M = sum((sizes_M < limit).astype(np.int32) for limit in (1.0, 0.1, 0.01, 0.001))
+    # All products are exact: float32 has 24 bits, and 5 ** 12 has 28. So ties round as in Python.
+    digits_M = np.rint(sizes_M * _SCALES[zeros_M]).astype(np.int32)
+    # Rounding may reach the next power of ten.
+    (over_K,) = np.nonzero(digits_M == 10**_DIGITS)
+    digits_M[over_K] //= 10
+    zeros_M[over_K] -= 1
     # Not np.divmod, which takes several times as long.
     first_M, upper_M = digits_M // 10**8, digits_M // 10**4
-    text_M4 = np.empty((len(sizes_M), 4), np.uint32)
-    text_M4[:, 0] = _FIRST[first_M]
-    text_M4[:, 1] = _FOUR[upper_M - 10**4 * first_M]
-    text_M4[:, 2] = _FOUR[digits_M - 10**4 * upper_M]
-    text_M4[:, 3] = _EXPONENT[powers_M - _LEAST_EXPONENT]
-    text_MC = text_M4.view(np.uint8)
-    is_kept_MC = np.ones(text_MC.shape, bool)
-    is_kept_MC[:, 1] = np.signbit(rows_ND).ravel()
+    text_M5 = np.empty((len(sizes_M), _WIDTH // 4), np.uint32)
+    text_M5[:, 0], text_M5[:, 2] = _START, _POINT
+    text_M5[:, 1] = _FOUR[first_M]
+    text_M5[:, 3] = _FOUR[upper_M - 10**4 * first_M]
+    text_M5[:, 4] = _FOUR[digits_M - 10**4 * upper_M]
+    is_kept_MC = _used(rows_ND, digits_M, zeros_M)
     ends_N = np.cumsum(is_kept_MC.reshape(len(rows_ND), -1).sum(axis=1)).tolist()
-    text = text_MC[is_kept_MC].tobytes()
+    text = text_M5.view(np.uint8)[is_kept_MC].tobytes()
     return [text[start:end] for start, end in zip([0, *ends_N[:-1]], ends_N, strict=True)]
 
 
-def _scientific(sizes_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return d and p, int32, of numbers d 10^(p - 8), where d has nine digits; 0 and 0 for 0."""
-    is_zero_M = sizes_M == 0
-    powers_M = np.floor(np.log10(np.where(is_zero_M, 1.0, sizes_M))).astype(np.int32)
-    low, high = 10 ** (_DIGITS - 1), 10**_DIGITS
-    digits_M = np.rint(sizes_M * _POWERS[_DIGITS - 1 - powers_M - _LEAST_POWER]).astype(np.int32)
-    # The logarithm may be off at a power of ten, and rounding may reach the next one.
-    wrong_K = np.flatnonzero((digits_M >= high) | ((digits_M < low) & ~is_zero_M))
-    powers_M[wrong_K] += np.where(digits_M[wrong_K] < low, -1, 1)
-    scales_K = _POWERS[_DIGITS - 1 - powers_M[wrong_K] - _LEAST_POWER]
-    digits_M[wrong_K] = np.rint(sizes_M[wrong_K] * scales_K)
-    return digits_M, powers_M
+def _used(rows_ND: np.ndarray, digits_M: np.ndarray, zeros_M: np.ndarray) -> np.ndarray:
+    """Return which characters of each number are part of its text, (M, `_WIDTH`) bool.
+
+    Args:
+        rows_ND: The numbers.
+        digits_M: Their nine digits as an integer.
+        zeros_M: The zeros before the first of these digits, with the zero before the point.
+    """
+    is_used_MC = np.zeros((len(digits_M), _WIDTH), bool)
+    is_used_MC[:, 0] = is_used_MC[:, _FIRST_DIGIT] = is_used_MC[:, _REST:] = True
+    is_used_MC[:, _MINUS] = np.signbit(rows_ND).ravel()
+    is_used_MC[:, _LEADING] = is_used_MC[:, _LEADING + 1] = zeros_M > 0
+    for place in range(_FIRST_DIGIT - _ZEROS):
+        is_used_MC[:, _ZEROS + place] = zeros_M > place + 1
+    is_used_MC[:, _INNER_POINT] = zeros_M == 0
+    (left_K,) = np.nonzero(digits_M % 10 == 0)  # with zeros at the end, which are left out
+    for place in reversed(range(_REST, _WIDTH)):
+        is_used_MC[left_K, place] = False
+        divisor = 10 ** (_WIDTH - place + 1)
+        left_K = left_K[digits_M[left_K] % divisor == 0] if place > _REST else left_K
+    is_whole_K = digits_M[left_K] % 10 ** (_DIGITS - 1) == 0
+    is_used_MC[left_K[is_whole_K], _INNER_POINT] = False
+    return is_used_MC
