@@ -38,7 +38,7 @@ def test_every_pair_is_used(lexicon, tmp_path):
     path.write_text("walks walked 9\nsing sings 8\nnever seen 1\nwalked house 2\n")
     scored = similarity.score(lexicon, path, "own")
     assert (scored.used, scored.skipped) == (4, 0)
-    assert "by their n-grams" in scored.protocol
+    assert "unknown words have the vectors of their n-grams" in scored.protocol
 
 
 def test_neighbors_of_an_unseen_inflection(lexicon):

@@ -115,7 +115,7 @@ def test_another_table_or_other_flags_are_refused(tmp_path, joined):
     del known["phrases"]
     (workdir / "corpus.json").write_text(json.dumps(known))
     told = refusal(run(tmp_path, *again, "--phrases=1"))
-    assert f"--phrases=1: --workdir={workdir} was made without phrases; leave it out" in told
+    assert f"--phrases=1: --workdir={workdir} was made with 0; give that, or" in told
 
 
 def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):

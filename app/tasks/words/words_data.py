@@ -64,7 +64,7 @@ def load_text(
     words, phrases = NO_VOCABULARY if grows else None, None
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
-        phrases = _load_phrases(config, workdir, known.get("phrases"))
+        phrases = _load_phrases(workdir, known.get("phrases"))
         fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
         if fingerprint is not None:
             return Text(sources, words, known["words"], known["batches"], fingerprint, phrases)
@@ -209,21 +209,12 @@ def cache_blocks(
     )
 
 
-def _load_phrases(config: Config, workdir: Workdir, digest: str | None) -> Phrases:
+def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
     """Load the phrases of a run, whose digest is recorded; None is recorded for a run without any.
 
-    Raise UsageError if --phrases has been added to a run that was made before it existed, and
-    DamagedError if the file is missing or another one.
+    Raise DamagedError if the file is missing or another one.
     """
-    if digest is not None:
-        return phrase_table.load(workdir.phrases, digest)
-    passes, stored = config.vocabulary.phrases, files.read_flags(workdir.flags)
-    if passes and stored and "phrases" not in stored:
-        raise UsageError(
-            f"--phrases={passes}: --workdir={workdir.path} was made without phrases; leave it out, "
-            "or give a new --workdir"
-        )
-    return ()
+    return () if digest is None else phrase_table.load(workdir.phrases, digest)
 
 
 def _cache_key(text: Text, config: Config, share: Share) -> str:
