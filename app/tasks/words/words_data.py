@@ -15,7 +15,6 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, InputConfig
-from ...errors import UsageError
 from ...input import cache, pipeline, service, token_rows
 from ...input.pipeline import EpochRows, Share
 from ...system.checked_files import COUNT
