@@ -35,7 +35,7 @@ from .system import devices
 from .tasks import trained_vectors
 from .tasks.classify.classify_model import load_trained, make_features, make_model, make_scorer
 from .tasks.classify.label_prediction import Classifier
-from .text import word2vec_reader
+from .text import vector_files
 from .text.tokenize import make_tokenizer
 from .training.run import train_and_evaluate
 
@@ -189,7 +189,8 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
     """Turns texts into the means of the vectors of their words.
 
     Args:
-        vectors: A workdir or a word2vec file. None: `fit` trains skip-gram on the texts.
+        vectors: A workdir, or a file of word2vec or fastText. None: `fit` trains skip-gram on the
+            texts.
         dim: The columns of a vector. Given vectors have their own.
         epochs: Passes over the texts.
         learning_rate: The peak learning rate; 0 for the optimizer's default.
@@ -249,7 +250,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             found = trained_vectors.load(self.vectors)
         else:
             config = make_config({"tokenizer": self.tokenizer})
-            found = word2vec_reader.read(self.vectors)
+            found = vector_files.read(self.vectors)
         self._corpus_config = config.corpus
         self.vocabulary_ = {token: row for row, token in enumerate(found.tokens)}
         self.vectors_ = np.asarray(found.matrix, np.float32)
@@ -284,7 +285,7 @@ def _train(config: Config, folder: str) -> Workdir:
 
 
 def _as_texts(X: Iterable[str]) -> list[str]:
-    """Return texts as a list; raise ValueError for one string, or what is no text."""
+    """Return texts as a list; raise ValueError for one string, or for an item that is no string."""
     if isinstance(X, str):
         raise ValueError("X is one string; give a list of texts")
     texts = np.asarray(X, object).tolist() if hasattr(X, "__array__") else list(X)

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
-from app.exporting import word2vec
+from app.exporting import fasttext_bin, word2vec
 from app.sklearn import TextClassifier, TextVectorizer
 from app.types import WordVectors
 
@@ -134,10 +134,13 @@ def test_parameters_that_cannot_be_used():
         TextClassifier(settings={"nothing": 1}).fit(texts, labels)
 
 
-def test_means_of_the_vectors_of_a_file(tmp_path):
+@pytest.mark.parametrize(
+    ("write", "name"), [(word2vec.write, "vectors"), (fasttext_bin.write, "vectors.bin")]
+)
+def test_means_of_the_vectors_of_a_file(tmp_path, write, name):
     words = WordVectors(["one", "two"], np.array([[1, 2], [3, 6]], np.float32))
-    word2vec.write(words, tmp_path / "vectors")
-    model = TextVectorizer(str(tmp_path / "vectors"))
+    write(words, str(tmp_path / name))
+    model = TextVectorizer(str(tmp_path / name))
     found = model.fit_transform(["one two", "two unknown two", "", "three"])
     np.testing.assert_array_equal(found, [[2, 4], [3, 6], [0, 0], [0, 0]])
     assert found.dtype == np.float32
