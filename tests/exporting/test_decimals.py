@@ -17,6 +17,11 @@ DRAW = np.random.default_rng(0)
         DRAW.integers(-99, 99, size=(500, 2)) / 10,  # few digits, and 0
         np.nextafter(np.float32([[10], [1], [0.1], [1e-3], [1e-4]]), np.float32(0)),
         np.nextafter(np.float32([[10], [1], [0.1], [1e-3], [1e-4]]), np.float32(20)),
+        # Sizes with an exponent: at powers of ten, ties, and drawn by their bits.
+        np.nextafter(np.float32([[1e-5], [1e-6], [1e-7], [1e-8]]), np.float32(0)),
+        np.float32([[1e-5, 2e-5, -1e-6, 3e-6, 1e-7, -9e-8, 1e-8, 1e-9]]),
+        2.0 ** DRAW.integers(-27, -12, size=(500, 3)) * DRAW.integers(1, 2000, size=(500, 3)),
+        DRAW.integers(0x32000000, 0x39000000, size=(500, 9), dtype=np.uint32).view(np.float32),
         DRAW.integers(0, 2**32, size=(2000, 1), dtype=np.uint32).view(np.float32),
         np.zeros((0, 3)),
     ],
