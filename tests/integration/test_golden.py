@@ -6,6 +6,7 @@ test expects of them: python -m tests.integration.test_golden NAME…
 
 from __future__ import annotations
 
+import io
 import pathlib
 import re
 import shutil
@@ -103,7 +104,14 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_golden_workdir_is_exported_bit_for_bit(folder, name):
-    assert contents(exported(folder, name)) == contents(folder / "exports" / name)
+    found, expected = (
+        contents(path) for path in (exported(folder, name), folder / "exports" / name)
+    )
+    for file in [file for file in expected if file.endswith(".npy")]:
+        # A recommender's vectors come out of products; another processor rounds them differently.
+        vectors = (np.load(io.BytesIO(files.pop(file))) for files in (found, expected))
+        np.testing.assert_allclose(*vectors, rtol=1e-5, atol=1e-7, err_msg=file)
+    assert found == expected
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
