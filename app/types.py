@@ -13,7 +13,7 @@ A name ends with its shape: `rows_UD` is a tensor of shape (U, D). The letters a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,18 @@ class UniqueIds(NamedTuple):
     count: Any
 
 
+class DisjointIds(NamedTuple):
+    """Ids to look up in one table, in groups that have no id in common.
+
+    The rows of the groups are read, differentiated and updated side by side, on several cores.
+
+    Attributes:
+        groups: The ids of each group, integers of any shape; an id may occur several times.
+    """
+
+    groups: Sequence[Any]
+
+
 class Rows(NamedTuple):
     """The rows of the N ids that a model looks up, each row once.
 
@@ -86,11 +98,14 @@ class Rows(NamedTuple):
         inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
             `values_UD[inverse_N[n]]`. None for `UniqueIds`.
         ids_U: The unique ids; None where no model needs them.
+        groups: The rows of each group of `DisjointIds`, if these are several lookups. The other
+            attributes are None then.
     """
 
     values_UD: Any
     inverse_N: Any
     ids_U: Any = None
+    groups: Sequence[Rows] = ()
 
 
 class NgramRule(NamedTuple):

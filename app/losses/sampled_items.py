@@ -46,15 +46,14 @@ class SampledItems(UserItemLoss):
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the sum of the losses of all pairs, a float32 scalar."""
-        _, positions_N, ids_U = batch.items
         pairs = batch.weights_B.shape[0]
         with tf.device(HOST):
-            samples_K = tf.gather(ids_U, positions_N[pairs:])
+            samples_K = tf.gather(batch.items.ids_U, batch.items.inverse_N[pairs:])
         return sampled_items_softmax(
             batch.users_UE / self.temperature,
             batch.encode(batch.items.values_UD),
             batch.user_positions_B,
-            positions_N,
+            batch.items.inverse_N,
             self.sampler.log_expected(samples_K),
             batch.weights_B,
             self.dtype,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..losses.base import Loss, Part, Predictions
 from ..tables.base import TableSpec
-from ..types import Batch, Rows, UniqueIds
+from ..types import Batch, DisjointIds, Rows, UniqueIds
 
 
 class Outcome(NamedTuple):
@@ -43,7 +43,7 @@ class Model(Protocol):
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the model and of its loss, by name."""
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds]:
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds | DisjointIds]:
         """Return the ids that the batch needs, by name of the table.
 
         Args:
@@ -51,7 +51,8 @@ class Model(Protocol):
 
         Returns:
             Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
-            input pipeline has found the unique ids.
+            input pipeline has found the unique ids, `DisjointIds` to work on groups of rows side by
+            side.
         """
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
@@ -60,7 +61,8 @@ class Model(Protocol):
         Args:
             batch: The batch that `lookups` was called with.
             rows: The unique rows of each lookup, and the index of each id's row among them, by
-                name of the table.
+                name of the table. For `DisjointIds` these are `Rows.groups`, or all groups are one
+                lookup, in which the ids of the first group are first.
 
         Returns:
             An `Outcome`, or a tuple of only its first two fields, total and examples.

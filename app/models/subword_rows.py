@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,8 +11,42 @@ import tensorflow as tf
 from ..tables.row_reads import take, unique
 from ..tables.variable import host_variable
 from ..text.subwords import hash_words
-from ..types import HOST, NgramRule, Rows
+from ..types import HOST, DisjointIds, NgramRule, Rows
 from .averages import MeanWeights, average, make_matrix, transpose
+
+# The rows of even and of odd ids are groups of their own. Reading, adding and writing rows are long
+# operations of one core each, so two groups keep two cores busy. See data/benchmarks/README.md.
+GROUPS = 2
+
+
+class _Lists(NamedTuple):
+    """The rows of each word that are in one group.
+
+    Attributes:
+        rows_N: The rows, one word after the other, int32.
+        starts: Where the list of each word begins, and the end, (V + 1,) int64.
+        sizes_V: The length of each list, int64.
+    """
+
+    rows_N: tf.Variable
+    starts: tf.Variable
+    sizes_V: tf.Variable
+
+    def read(self, words_W: tf.Tensor) -> tf.Tensor:
+        """Return the rows of words, one list after the other, int32."""
+        with tf.device(self.rows_N.device):  # elsewhere it would be copied as a whole
+            return tf.raw_ops.RaggedGather(
+                params_nested_splits=[self.starts],
+                params_dense_values=self.rows_N,
+                indices=words_W,
+                OUTPUT_RAGGED_RANK=1,
+            ).output_dense_values
+
+    def splits(self, words_W: tf.Tensor) -> tf.Tensor:
+        """Return where the list of each word begins in the result of `read`, and the end, int64."""
+        with tf.device(HOST):
+            ends_W = tf.cumsum(tf.gather(self.sizes_V, words_W))
+            return tf.concat([tf.zeros([1], tf.int64), ends_W], axis=0)
 
 
 class SubwordRows:
@@ -46,15 +81,22 @@ class SubwordRows:
         is_word_N[starts[:-1]] = True
         rows_N = np.empty(starts[-1], np.int32)
         rows_N[is_word_N], rows_N[~is_word_N] = words_V, places_M + len(tokens)
-        self._rows_N, self._starts = host_variable(rows_N), host_variable(starts)
+        owners_N = np.repeat(words_V, np.diff(starts))
+        self._sizes_V = host_variable(np.diff(starts).astype(np.float32))
+        self._lists = []
+        for group in range(GROUPS):
+            of_group_N = rows_N % GROUPS == group
+            counts_V = np.bincount(owners_N[of_group_N], minlength=len(tokens))
+            ends = np.concatenate([[0], np.cumsum(counts_V)])
+            self._lists.append(_Lists(*map(host_variable, (rows_N[of_group_N], ends, counts_V))))
 
-    def lookups(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the rows of all unique words, one list after the other, (N,) int32.
+    def lookups(self, words: tf.Tensor) -> DisjointIds:
+        """Return the rows of all unique words, one list after the other, in `GROUPS` groups.
 
         Args:
             words: Ids of words of any shape.
         """
-        return self._lists(unique(words)[0])[0]
+        return DisjointIds(self._read(unique(words)[0]))
 
     def take(self, words: tf.Tensor, rows: Rows, dtype: tf.DType) -> tf.Tensor:
         """Return the vector of each word, repeated words included, of shape (M, D).
@@ -76,31 +118,48 @@ class SubwordRows:
             words_W: Ids of unique words.
             gather: Takes ids of rows (U,), returns the rows (U, D) float32.
         """
-        ids_U, inverse_N = unique(self._lists(words_W)[0])
-        return self._compose(words_W, Rows(gather(ids_U), inverse_N))
+        groups = [unique(ids_N) for ids_N in self._read(words_W)]
+        rows = [Rows(gather(ids_U), inverse_N) for ids_U, inverse_N in groups]
+        return self._compose(words_W, Rows(None, None, groups=rows))
+
+    def _read(self, words_W: tf.Tensor) -> list[tf.Tensor]:
+        """Return the rows of words in each group, one list after the other, int32."""
+        return [lists.read(words_W) for lists in self._lists]
 
     def _compose(self, words_W: tf.Tensor, rows: Rows) -> tf.Tensor:
         """Return the vectors of the unique words whose lists of rows were looked up, (W, D)."""
         with tf.device(HOST):
-            starts = self._lists(words_W)[1]
-            sizes_W = starts[1:] - starts[:-1]
-            # Faster than tf.cumsum over marks of where the lists begin.
-            words_N = tf.raw_ops.RaggedTensorToSparse(
-                rt_nested_splits=[starts], rt_dense_values=rows.inverse_N
-            ).sparse_indices[:, 0]
-            shares_N = tf.gather(1 / tf.cast(sizes_W, tf.float32), words_N)
-            entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
-            # Not the shape of the rows: on a GPU the step would wait for it.
-            unique_rows = tf.reduce_max(tf.concat([[-1], rows.inverse_N], axis=0)) + 1
-            shape = tf.stack([tf.size(words_W), unique_rows])
-        by_mean = make_matrix(entries_N2, shares_N, shape)
-        return average(rows.values_UD, MeanWeights(by_mean, transpose(by_mean)))
+            starts = [lists.splits(words_W) for lists in self._lists]
+            shares_W = 1 / tf.gather(self._sizes_V, words_W)
+            groups, counts = rows.groups, [_count_rows(group.inverse_N) for group in rows.groups]
+            if not groups:  # all rows are one lookup
+                inverses = tf.split(rows.inverse_N, [of_group[-1] for of_group in starts])
+                groups = [Rows(rows.values_UD, inverse_N) for inverse_N in inverses]
+                counts = [_count_rows(rows.inverse_N)] * GROUPS
+        by_group = zip(groups, counts, starts, strict=True)
+        return tf.add_n([_weigh_lists(*of_group, shares_W) for of_group in by_group])
 
-    def _lists(self, words_W: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the rows of each word, one list after the other, and where each list begins."""
-        with tf.device(HOST):
-            starts_W, ends_W = (tf.gather(self._starts, words_W + shift) for shift in (0, 1))
-            starts, index_N = tf.raw_ops.RaggedRange(
-                starts=starts_W, limits=ends_W, deltas=tf.ones([], tf.int64)
-            )
-            return tf.gather(self._rows_N, index_N), starts
+
+def _count_rows(inverse_N: tf.Tensor) -> tf.Tensor:
+    """Return the number of unique rows, an int32 scalar in host memory.
+
+    The shape of the rows has it, too, but on a GPU the step would wait for that.
+    """
+    return tf.reduce_max(tf.concat([[-1], inverse_N], axis=0)) + 1
+
+
+def _weigh_lists(rows: Rows, count: tf.Tensor, starts: tf.Tensor, shares_W: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the rows of each of W lists, times the share of one row, (W, D).
+
+    There are `count` rows; `starts` says where each list begins in `rows.inverse_N`.
+    """
+    with tf.device(HOST):
+        # Faster than tf.cumsum over marks of where the lists begin.
+        words_N = tf.raw_ops.RaggedTensorToSparse(
+            rt_nested_splits=[starts], rt_dense_values=rows.inverse_N
+        ).sparse_indices[:, 0]
+        entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
+        shape = tf.stack([tf.size(shares_W), count])
+        shares_N = tf.gather(shares_W, words_N)
+    by_mean = make_matrix(entries_N2, shares_N, shape)
+    return average(rows.values_UD, MeanWeights(by_mean, transpose(by_mean)))

@@ -11,7 +11,7 @@ from ..losses.base import Loss
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
-from ..types import Rows
+from ..types import DisjointIds, Rows
 from .seeds import initial_seed
 from .subword_rows import SubwordRows
 
@@ -51,7 +51,7 @@ class WordModel:
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
 
-    def word_lookups(self, words: tf.Tensor) -> tf.Tensor:
+    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | DisjointIds:
         """Return the ids of the rows of `input` that the vectors of words need.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from ..types import HOST, Rows
+from ..types import HOST, DisjointIds, Rows, UniqueIds
 
 # The size of the parts in which a whole table is read: small beside a table, large beside the cost
 # of a call.
@@ -45,6 +45,18 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     with tf.device(HOST):
         ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
         return ids_U, inverse_N
+
+
+def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueIds:
+    """Return the ids of all groups, one group after the other; other ids as they are.
+
+    Args:
+        ids: What `Model.lookups` returns for a table.
+    """
+    if not isinstance(ids, DisjointIds):
+        return ids
+    with tf.device(HOST):
+        return tf.concat([tf.reshape(group, [-1]) for group in ids.groups], axis=0)
 
 
 def gather_unique(

@@ -15,8 +15,8 @@ from ..losses import stream
 from ..losses.base import Gather, Part
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
-from ..tables.row_reads import unique
-from ..types import HOST, PHASES, Batch, Rows, UniqueIds
+from ..tables.row_reads import join_groups, unique
+from ..types import HOST, PHASES, Batch, DisjointIds, Rows, UniqueIds
 
 
 class Lookup(NamedTuple):
@@ -27,14 +27,16 @@ class Lookup(NamedTuple):
             `ids_U`; `training.step` locates them (see `Table.locate`).
         inverse_N: For each id of the batch its index in `rows_U`, int32; None for `UniqueIds`.
         ids_U: The ids of the rows, as the model names them.
+        table: The name of the table.
     """
 
     rows_U: tf.Tensor
     inverse_N: tf.Tensor | None
     ids_U: tf.Tensor
+    table: str
 
 
-Lookups = Mapping[str, Lookup]  # by the name of the table
+Lookups = Mapping[str, Lookup]  # by the name of the table; group n of its ids is `NAME/n`
 
 
 class RowGradients(NamedTuple):
@@ -80,36 +82,43 @@ def phase(name: str) -> tf.name_scope:
     return tf.name_scope(f"{name}/")  # the slash enters the same scope in every step
 
 
-def make_lookups(model: Model, batch: Batch) -> Lookups:
+def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
     """Return the unique rows of each table that a batch looks up, by name; read no rows.
 
     Args:
         model: The model that will train on the batch.
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
+        is_split: Whether each group of `DisjointIds` is a lookup of its own, unless its table is in
+            `batch.rows`. Otherwise all groups are one lookup.
 
     Returns:
         A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
+        The groups of a table have the names `NAME/0`, `NAME/1` and so on.
     """
     with phase("lookup"), tf.device(HOST):
-        return {
-            name: _make_lookup(ids, batch.rows.get(name))
-            for name, ids in model.lookups(batch).items()
-        }
+        lookups = {}
+        for name, ids in model.lookups(batch).items():
+            if is_split and isinstance(ids, DisjointIds) and name not in batch.rows:
+                for number, group in enumerate(ids.groups):
+                    lookups[f"{name}/{number}"] = _make_lookup(name, group, None)
+            else:
+                lookups[name] = _make_lookup(name, join_groups(ids), batch.rows.get(name))
+        return lookups
 
 
-def _make_lookup(ids_N: tf.Tensor | UniqueIds, rows_N: tf.Tensor | None) -> Lookup:
+def _make_lookup(table: str, ids_N: tf.Tensor | UniqueIds, rows_N: tf.Tensor | None) -> Lookup:
     """Return the lookup of the given ids; `rows_N` are their row numbers if known, else None."""
     if isinstance(ids_N, UniqueIds):
         ids_N, count = ids_N
         ids_U = ids_N[:count]
-        return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U)
+        return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U, table)
     if rows_N is None:
         ids_U, inverse_N = unique(ids_N)
-        return Lookup(ids_U, inverse_N, ids_U)
+        return Lookup(ids_U, inverse_N, ids_U, table)
     # Both calls give the same order, because each id has its own row. TensorFlow removes the
     # second one from the graph where the model does not use the ids.
-    return Lookup(*unique(rows_N), unique(ids_N)[0])
+    return Lookup(*unique(rows_N), unique(ids_N)[0], table)
 
 
 def compute_gradients(
@@ -163,13 +172,10 @@ def _differentiate(
     """
     lookups = lookups or make_lookups(model, batch)
     with phase("gather"):
-        values = {name: gather(name, lookup.rows_U) for name, lookup in lookups.items()}
+        values = {name: gather(lookup.table, lookup.rows_U) for name, lookup in lookups.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
-        rows = {
-            name: Rows(values[name], lookup.inverse_N, lookup.ids_U)
-            for name, lookup in lookups.items()
-        }
+        rows = _rows_by_table(lookups, values)
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
     streamed = []  # of each part: loss, gradient by the hidden vectors, gradients by rows or None
     for part in parts:
@@ -196,6 +202,18 @@ def _differentiate(
         if row_gradients is not None:
             by_table = {part.table: row_gradients}
             yield StepGradients(tf.zeros([]), tf.zeros([]), by_table, {}, is_streamed=True)
+
+
+def _rows_by_table(lookups: Lookups, values: Mapping[str, tf.Tensor]) -> dict[str, Rows]:
+    """Return the rows of each table, as the model reads them."""
+    rows: dict[str, Rows] = {}
+    for name, lookup in lookups.items():
+        of_lookup = Rows(values[name], lookup.inverse_N, lookup.ids_U)
+        if name != lookup.table:
+            before = rows.get(lookup.table, Rows(None, None))
+            of_lookup = before._replace(groups=[*before.groups, of_lookup])
+        rows[lookup.table] = of_lookup
+    return rows
 
 
 def _stream(

@@ -15,7 +15,8 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..tables.base import Table
-from ..types import HOST, Batch, LocatedData, UniqueIds
+from ..tables.row_reads import join_groups
+from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
 from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
@@ -58,7 +59,9 @@ def train_step(
     devices = {name: table.device for name, table in tables.items()}
     update = lookups = None
     if len(batches) == 1:  # the gradients of several are added by id
-        update, lookups = update_block, [_locate(make_lookups(model, batches[0]), tables)]
+        by_name = make_lookups(model, batches[0], is_split=True)
+        tables = {**tables, **{name: tables[lookup.table] for name, lookup in by_name.items()}}
+        update, lookups = update_block, [_locate(by_name, tables)]
     gradients = compute_gradients(model, gather_from(tables), batches, devices, update, lookups)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
@@ -165,8 +168,9 @@ def lookup_function(
             the same number of ids.
     """
 
-    def flat(ids: tf.Tensor | UniqueIds) -> tf.Tensor:
+    def flat(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
+        ids = join_groups(ids)
         if isinstance(ids, UniqueIds):
             return ids.ids_N if is_padded else ids.ids_N[: ids.count]
         return tf.reshape(ids, [-1])

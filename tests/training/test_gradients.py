@@ -14,6 +14,7 @@ from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
 from app.models.language_model import LanguageModel
 from app.models.recurrent import gru
+from app.models.subword_rows import SubwordRows
 from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
@@ -21,12 +22,14 @@ from app.tables.device import DeviceTable
 from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
 from app.training.packing import pack, packed_size, unpack
 from app.training.step import apply_gradients, split_steps, train_function, train_step
+from app.types import NgramRule
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_model, make_tokens
 from tests.reference.dense_optimizers import apply_adagrad
 from tests.training.test_step import COUNTS, DIM, RATE, USED, contents, dense_loss, make_tables
 
 SIZE = 30
+SUBWORDS = SubwordRows([f"word{number}" for number in range(SIZE)], NgramRule(2, 3, 40))
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +71,10 @@ def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):
 
 
 def make_streamed(loss, optimizer):
-    model = Cbow(SIZE, DIM, WINDOW, loss, seed=1)
+    return with_tables(Cbow(SIZE, DIM, WINDOW, loss, seed=1), optimizer)
+
+
+def with_tables(model, optimizer):
     random = np.random.default_rng(0)
     tables = {
         name: DeviceTable(
@@ -89,8 +95,9 @@ def make_streamed(loss, optimizer):
         lambda optimizer: (make_model("skipgram", COUNTS), make_tables(optimizer)),
         lambda optimizer: make_streamed(HierarchicalSoftmax(counts(SIZE), DIM), optimizer),
         lambda optimizer: make_streamed(ClassSoftmax(SIZE, DIM), optimizer),
+        lambda optimizer: with_tables(make_model("skipgram", COUNTS, subwords=SUBWORDS), optimizer),
     ],
-    ids=["sampled", "hierarchical", "softmax"],
+    ids=["sampled", "hierarchical", "softmax", "groups"],
 )
 def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer):
     batch, rate, number = make_batch(make_tokens(USED)), tf.constant(RATE), tf.constant(1, tf.int64)
