@@ -76,7 +76,7 @@ def test_the_steps_of_a_call_change_rows_as_one_by_one(optimizer):
 
     @tf.function(autograph=False)
     def call():
-        lookups = [[{"rows": Lookup(ids_U, None, ids_U), "else": None}] for ids_U in steps]
+        lookups = [[{"rows": Lookup(ids_U, None, ids_U, "rows"), "else": None}] for ids_U in steps]
         rows = CallRows(served, [*optimizer.slots], lookups, ["rows"])
         local = rows.tables["rows"]
         for number, ((lookup,), ids_U) in enumerate(zip(rows.lookups, steps, strict=True)):
