@@ -61,7 +61,10 @@ def _mean_square(values_UD: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(tf.square(values_UD), axis=1, keepdims=True)
     # It reads the rows once and writes no squares: half the time.
     norm_U1 = tf.math.reduce_euclidean_norm(values_UD, axis=1, keepdims=True)
-    return tf.square(norm_U1) / tf.cast(tf.shape(values_UD)[1], tf.float32)
+    columns = values_UD.shape[1]
+    if columns is None:  # a constant needs no copy to a GPU
+        columns = tf.cast(tf.shape(values_UD)[1], tf.float32)
+    return tf.square(norm_U1) / columns
 
 
 def _inverse_root(accumulator: tf.Tensor, epsilon: float) -> tf.Tensor:
