@@ -60,7 +60,7 @@ class ModelConfig:
     )
     window: int = _words(
         5,
-        "The largest number of context tokens on each side. Each token draws a number up to this.",
+        "The largest number of context tokens on each side. Nearer tokens have a greater weight.",
         bounds=(1, 10_000),
     )
     min_ngram: int = _words(
@@ -84,15 +84,13 @@ class ModelConfig:
     )
     shared_negatives: int = _negatives(
         0,
-        "Negative samples drawn for each group of centre tokens. 0: 64 for --model=skipgram, 32 "
-        "for --model=cbow.",
+        "Negative samples drawn for each group of centre tokens. 0: 32.",
         bounds=(0, 1_000_000),
         former=(64,),
     )
     group_tokens: int = _negatives(
         0,
-        "Centre tokens in a group, which shares its negative samples. 0: 256 for "
-        "--model=skipgram, 128 for --model=cbow.",
+        "Centre tokens in a group, which shares its negative samples. 0: 128.",
         bounds=(0, 2**24),
         former=(256,),
     )
@@ -157,13 +155,13 @@ class ModelConfig:
 
     @property
     def samples_of_group(self) -> int:
-        """The negative samples of a group: `shared_negatives`, or the default of the model."""
-        return self.shared_negatives or (32 if self.model == "cbow" else 64)
+        """The negative samples of a group: `shared_negatives`, or the default of 32."""
+        return self.shared_negatives or 32
 
     @property
     def centres_of_group(self) -> int:
-        """The centre tokens of a group: `group_tokens`, or the default of the model."""
-        return self.group_tokens or (128 if self.model == "cbow" else 256)
+        """The centre tokens of a group: `group_tokens`, or the default of 128."""
+        return self.group_tokens or 128
 
     @property
     def has_subwords(self) -> bool:

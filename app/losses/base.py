@@ -204,10 +204,13 @@ class Loss(Protocol):
             exponential of the mean loss is the perplexity.
         is_multi_label: Whether each label has a probability of its own, so that a vector must be
             given with all of its labels at once.
+        lists_pairs: Whether the time of a step grows with the number of pairs of positive weight.
+            Otherwise all pairs of a group are scored, whatever their weights.
     """
 
     is_likelihood: bool = False
     is_multi_label: bool = False
+    lists_pairs: bool = False
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables to train, by name."""

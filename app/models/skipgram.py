@@ -11,7 +11,7 @@ from ..losses.base import Predictions
 from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
-from .window import draw_contexts
+from .window import draw_contexts, weigh_contexts
 from .word_model import WordModel
 
 
@@ -20,8 +20,13 @@ class SkipGram(WordModel):
     """A model that predicts the words around a word (Mikolov et al. 2013a, section 3.2).
 
     A batch has rows of T centres, with `window` more tokens on both sides. Each row is a group of
-    predictions: its T centres predict all of its L tokens, under a mask of the pairs. This does
-    more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is not.
+    predictions: its T centres predict all of its L tokens, each pair with its weight, mostly 0.
+    This does more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is
+    not.
+
+    word2vec.c draws the reach of each centre. Here a pair has the probability of being drawn as its
+    weight: the expected gradient is the same, and each step learns from all pairs. Only a loss that
+    lists the pairs (`Loss.lists_pairs`) gets drawn ones, which are 0.6 times as many.
     """
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -36,13 +41,13 @@ class SkipGram(WordModel):
         return words | self.output.lookups(ids_BL, vectors, seed)
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the loss of all pairs of a centre and a word of its context, and their number.
-
-        The reach of each centre is drawn by the seed of the step (see `window.draw_contexts`).
-        """
+        """Return the loss of all pairs of a centre and a word of its context, and their weight."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
+        if self.output.lists_pairs:
+            contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
+        else:
+            contexts_BTL = weigh_contexts(tokens, self.window)
         centres_ND = self.take_words(self._centres(tokens.ids), rows["input"])
         hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
         predictions = Predictions(hidden_BTD, tokens.ids, contexts_BTL)

@@ -1,4 +1,8 @@
-"""The context of each centre in rows of tokens."""
+"""The contexts of the centres in rows of tokens.
+
+Rows have L tokens: T centres in the middle, with `window` more tokens on both sides. A context
+never holds the centre itself, padding, or tokens of another document.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,9 @@ def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     """Draw the reach of each centre, and return a mask of the tokens of its context.
 
     The reach of each centre is drawn from 1 to `window` tokens to either side, as in word2vec.c.
-    A context never holds the centre itself, padding, or tokens of another document.
 
     Args:
-        tokens: Rows of L tokens: T centres in the middle, with `window` more tokens on both sides.
+        tokens: Rows of L tokens with T centres.
         window: The largest reach, in tokens.
         seed: (2,) integers; the draw is a function of it.
 
@@ -27,23 +30,62 @@ def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     return _context_mask(tokens.real, tokens.document, reach_BT)
 
 
+def weigh_contexts(tokens: Decoded, window: int) -> tf.Tensor:
+    """Return the probability with which `draw_contexts` draws each pair of a centre and a token.
+
+    It is (window + 1 - d) / window for two tokens at a distance of d. A loss whose pairs have these
+    weights has the expected gradient of the drawn pairs, without the noise of the draw.
+
+    Args:
+        tokens: Rows of L tokens with T centres.
+        window: The largest distance, in tokens.
+
+    Returns:
+        (B, T, L) float32: 0 where token l of a row is not in the context of centre t.
+    """
+    return _context_weights(tokens.real, tokens.document, window)
+
+
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
 def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
     """Return 1 for each token of a centre's context, else 0, (B, T, L) float32.
-
-    The T centres are the middle of the L tokens. A centre and a token of its context are different
-    tokens of one document, neither of them padding, at most the reach of the centre apart.
 
     Args:
         real_BL: Whether each position has a token, bool.
         document_BL: The number of each token's document within its row.
         reach_BT: The largest distance of each centre to a token of its context, int32.
     """
-    length, centres = real_BL.shape[1], reach_BT.shape[1]
-    window = (length - centres) // 2
-    distance_TL = tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
+    distance_TL = _distances(real_BL.shape[1], reach_BT.shape[1])
     near_BTL = (distance_TL > 0) & (distance_TL <= reach_BT[:, :, None])
+    return tf.cast(near_BTL & _in_one_document(real_BL, document_BL, reach_BT.shape[1]), tf.float32)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _context_weights(real_BL: tf.Tensor, document_BL: tf.Tensor, window: int) -> tf.Tensor:
+    """Return the weight of each token in the context of each centre, (B, T, L) float32.
+
+    Args:
+        real_BL: Whether each position has a token, bool.
+        document_BL: The number of each token's document within its row.
+        window: The largest distance of a centre to a token of its context.
+    """
+    centres = real_BL.shape[1] - 2 * window
+    distance_TL = _distances(real_BL.shape[1], centres)
+    near_TL = (distance_TL > 0) & (distance_TL <= window)
+    weights_TL = tf.cast(window + 1 - distance_TL, tf.float32) / window
+    in_context_BTL = near_TL & _in_one_document(real_BL, document_BL, centres)
+    return tf.where(in_context_BTL, weights_TL, 0.0)
+
+
+def _distances(length: int, centres: int) -> tf.Tensor:
+    """Return the distance between each of T centres and each of the L tokens, (T, L) int32."""
+    window = (length - centres) // 2
+    return tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
+
+
+def _in_one_document(real_BL: tf.Tensor, document_BL: tf.Tensor, centres: int) -> tf.Tensor:
+    """Return whether each centre and each token are real and of one document, (B, T, L) bool."""
+    window = (real_BL.shape[1] - centres) // 2
     inside = slice(window, window + centres)
     same_document_BTL = document_BL[:, inside, None] == document_BL[:, None, :]
-    real_BTL = real_BL[:, inside, None] & real_BL[:, None, :]
-    return tf.cast(near_BTL & same_document_BTL & real_BTL, tf.float32)
+    return same_document_BTL & real_BL[:, inside, None] & real_BL[:, None, :]

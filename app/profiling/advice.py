@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import __name__ as PACKAGE
-from ..config import Config, ModelConfig, OptimizerConfig
+from ..config import Config, OptimizerConfig
 from ..config.settings import by_name, fields
 from .changes import Change
 from .division import Division
@@ -131,9 +131,6 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
             f"({_MEASURED})"
         )
         changes.append(_change("compute_dtype", "auto", 1.32, why))
-    if config.model == ModelConfig():
-        why = f"half as many products of samples; scores fell by less than .01 ({_MEASURED})"
-        changes.append(Change("--shared_negatives=32 --group_tokens=128", 1.15, why, True))
     return changes
 
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from app.input.tokens import decode
 from app.models.seeds import draw_seed
-from app.models.window import draw_contexts
+from app.models.window import draw_contexts, weigh_contexts
 from tests.reference import words
 from tests.reference.batches import WINDOW, make_batch, make_tokens, reach_of
 
@@ -26,6 +26,21 @@ def test_contexts_are_those_of_the_reference(step):
     assert found.dtype == tf.float32
     np.testing.assert_array_equal(found, words.pairs(batch.data.numpy(), reach_of(batch)))
     assert 0 < found.numpy().sum() < 2 * reach_of(batch).sum()
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_the_weights_of_pairs_are_those_of_the_reference(step):
+    batch = make_batch(make_tokens(range(1, 9), size=6, seed=step), step)
+    found = weigh_contexts(decode(batch.data), WINDOW)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, words.weights(batch.data.numpy(), WINDOW), rtol=1e-6)
+    assert found.numpy().any()
+
+
+def test_pairs_are_drawn_as_often_as_their_weights_say():
+    tokens = decode(make_batch(make_tokens(range(1, 9), seed=1)).data)
+    drawn = [draw_contexts(tokens, WINDOW, tf.constant([1, step])) for step in range(2_000)]
+    np.testing.assert_allclose(np.mean(drawn, axis=0), weigh_contexts(tokens, WINDOW), atol=0.05)
 
 
 def test_a_centre_looks_equally_far_to_both_sides_and_never_at_itself():

@@ -44,6 +44,13 @@ def reach_of(batch):
     return mask_BTL.sum(axis=2).astype(int) // 2
 
 
+def pairs_of(name, batch):
+    """The weights of a model's pairs, (B, T, L): drawn for CBOW, expected for skip-gram."""
+    if name == "skipgram":
+        return words.weights(batch.data.numpy(), WINDOW)
+    return words.pairs(batch.data.numpy(), reach_of(batch))
+
+
 def samples_of(model, batch):
     """The negatives that the model drew, (G, K)."""
     output = model.lookups(batch)["output"].numpy()

@@ -1,7 +1,8 @@
 """Skip-gram and CBOW with shared negatives: float64 loops over rows, centres, contexts, samples.
 
-tokens_BL: written as `app.input.tokens` says. reach_BT: how far each centre looks. samples_GK: the
-negatives of each group of centres. per_pair: the weight of a group's negatives together.
+tokens_BL: written as `app.input.tokens` says. reach_BT: how far each centre looks. pairs_BTL: the
+weight of each centre and token. samples_GK: the negatives of each group of centres. per_pair: the
+weight of a group's negatives together.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ def pairs(tokens_BL, reach_BT):
     return mask_BTL
 
 
+def weights(tokens_BL, window):
+    """The weight of each pair, (B, T, L) float64: the mean of `pairs` over all reaches."""
+    size, length = tokens_BL.shape
+    shape = size, length - 2 * window
+    reaches = range(1, window + 1)
+    return np.mean([pairs(tokens_BL, np.full(shape, reach)) for reach in reaches], axis=0)
+
+
 class _Loss:
     """Sums -log sigmoid terms and their gradients."""
 
@@ -59,19 +68,24 @@ class _Loss:
         d_output += error * hidden
 
 
-def skipgram(inputs_VD, outputs_VD, tokens_BL, reach_BT, samples_GK, per_pair):
-    """The loss, the number of pairs, and the gradients of both tables."""
+def skipgram(inputs_VD, outputs_VD, tokens_BL, pairs_BTL, samples_GK, per_pair):
+    """The loss, the weight of all pairs, and the gradients of both tables."""
     loss, examples = _Loss(), 0
     d_inputs, d_outputs = np.zeros_like(inputs_VD), np.zeros_like(outputs_VD)
-    for row, place, reach, samples in _centres(tokens_BL, reach_BT, samples_GK):
-        centre, around = row[place][0], contexts(row, place, reach)
-        for other in around:
+    for row, place, pairs_L, samples in _centres(tokens_BL, pairs_BTL, samples_GK):
+        centre = row[place][0]
+        for other in np.flatnonzero(pairs_L):
             word = row[other][0]
             loss.term(
-                inputs_VD[centre], outputs_VD[word], True, 1, d_inputs[centre], d_outputs[word]
+                inputs_VD[centre],
+                outputs_VD[word],
+                True,
+                pairs_L[other],
+                d_inputs[centre],
+                d_outputs[word],
             )
         for sample in samples:
-            weight = len(around) * per_pair / len(samples)
+            weight = sum(pairs_L) * per_pair / len(samples)
             loss.term(
                 inputs_VD[centre],
                 outputs_VD[sample],
@@ -80,17 +94,17 @@ def skipgram(inputs_VD, outputs_VD, tokens_BL, reach_BT, samples_GK, per_pair):
                 d_inputs[centre],
                 d_outputs[sample],
             )
-        examples += len(around)
+        examples += sum(pairs_L)
     return loss.value, examples, d_inputs, d_outputs
 
 
-def cbow(inputs_VD, outputs_VD, tokens_BL, reach_BT, samples_GK, per_pair):
+def cbow(inputs_VD, outputs_VD, tokens_BL, pairs_BTL, samples_GK, per_pair):
     """The loss, the number of centres with a context, and the gradients of both tables."""
     loss, examples = _Loss(), 0
     d_inputs, d_outputs = np.zeros_like(inputs_VD), np.zeros_like(outputs_VD)
-    for row, place, reach, samples in _centres(tokens_BL, reach_BT, samples_GK):
-        centre, around = row[place][0], contexts(row, place, reach)
-        if not around:
+    for row, place, pairs_L, samples in _centres(tokens_BL, pairs_BTL, samples_GK):
+        centre, around = row[place][0], np.flatnonzero(pairs_L)
+        if not len(around):
             continue
         words = [row[other][0] for other in around]
         hidden = sum(inputs_VD[word] for word in words) / len(words)
@@ -105,13 +119,13 @@ def cbow(inputs_VD, outputs_VD, tokens_BL, reach_BT, samples_GK, per_pair):
     return loss.value, examples, d_inputs, d_outputs
 
 
-def _centres(tokens_BL, reach_BT, samples_GK):
-    """For every centre with a token: its row, its place there, its reach, its group's samples."""
-    (size, centres), length = reach_BT.shape, tokens_BL.shape[1]
+def _centres(tokens_BL, pairs_BTL, samples_GK):
+    """For every centre with a token: its row, its place there, its pairs, its group's samples."""
+    size, centres, length = pairs_BTL.shape
     group = size * centres // len(samples_GK)
     for b in range(size):
         row = read_row(tokens_BL[b])
         for t in range(centres):
             place = t + (length - centres) // 2
             if row[place]:
-                yield row, place, reach_BT[b, t], samples_GK[(b * centres + t) // group]
+                yield row, place, pairs_BTL[b, t], samples_GK[(b * centres + t) // group]

@@ -16,7 +16,6 @@ from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
 from app.training.step import train_function, train_step
-from tests.reference import words
 from tests.reference.batches import (
     GROUP,
     MODELS,
@@ -26,7 +25,7 @@ from tests.reference.batches import (
     make_batch,
     make_model,
     make_tokens,
-    reach_of,
+    pairs_of,
     samples_of,
 )
 from tests.reference.dense_optimizers import apply_adagrad
@@ -81,7 +80,7 @@ def assert_same_bits(one, other):
 
 def dense_loss(name, model, batch, tables):
     """The loss in the plainest terms, from whole tables."""
-    mask_BTL = tf.constant(words.pairs(batch.data.numpy(), reach_of(batch)), tf.float32)
+    mask_BTL = tf.constant(pairs_of(name, batch), tf.float32)
     ids_BL = decode(batch.data).ids
     centres_BT = ids_BL[:, WINDOW:-WINDOW]
     around_BT = tf.reduce_sum(mask_BTL, axis=2)

@@ -44,7 +44,7 @@ class AdaptiveSoftmax(NormalizedLoss):
         ValueError: The cutoffs are not ascending numbers from 1 to V - 1.
     """
 
-    is_likelihood = True
+    is_likelihood, lists_pairs = True, True
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class ClassSoftmax(NormalizedLoss):
             `losses.classes.classes.assign_devices` returns it. None for one device.
     """
 
-    is_likelihood = True
+    is_likelihood, lists_pairs = True, True
 
     def __init__(
         self,
