@@ -223,7 +223,8 @@ def stored_in(path: str | Path) -> dict[str, Any]:
             if wrong:
                 where = f"{path}/flags.cfg: --{name}={text}"
                 raise UsageError(f"{where}: {wrong}; mend it, or choose a new --workdir")
-    return stored
+    before = {name: field.metadata["before"] for name, field in fields.items() if stored}
+    return {name: value for name, value in before.items() if value is not None} | stored
 
 
 def define_vectors() -> None:

@@ -60,8 +60,18 @@ class ModelConfig:
     )
     window: int = _words(
         5,
-        "The largest number of context tokens on each side. Nearer tokens have a greater weight.",
+        "The largest number of context tokens on each side. Nearer tokens count more.",
         bounds=(1, 10_000),
+    )
+    contexts: str = setting(
+        "auto",
+        "How far the context of a token reaches. `drawn`: a number up to --window is drawn for "
+        "each token, as in word2vec. `auto`: the same for --model=cbow and for softmax losses over "
+        "all words or classes; else each pair has the probability of being drawn as its weight.",
+        choices=("auto", "drawn"),
+        only=("model", "skipgram"),
+        former=("drawn",),
+        before="drawn",
     )
     min_ngram: int = _words(
         3, "The fewest characters of a subword (with --max_ngram).", bounds=(1, 100)

@@ -25,6 +25,7 @@ def setting(
     numbers: type | None = None,
     subject: str = "",
     former: tuple[Any, ...] = (),
+    before: Any = None,
 ) -> Any:
     """Return a dataclass field that is also a flag, with the rules of its value as metadata.
 
@@ -49,6 +50,7 @@ def setting(
         subject: The group of the flag in `--help`; empty for the group of its section.
         former: Earlier defaults, which the flags of older workdirs have. They are allowed where
             they have no effect.
+        before: The value of workdirs that are older than the setting, if it is not the default.
     """
     if of_task:
         choices = tuple(dict.fromkeys(choice for known in of_task.values() for choice in known))
@@ -66,6 +68,7 @@ def setting(
         "numbers": numbers,
         "subject": subject,
         "former": former,
+        "before": before,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

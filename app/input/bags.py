@@ -37,9 +37,9 @@ def make_packing(
     """Return the shapes of the batches of some examples.
 
     N is `settings.micro_tokens`, or less if an epoch would have fewer than about 25 training steps
-    (50 if `settings.batch_tokens` is at most 4,096); but the longest text always fits, if it has at
-    most `micro_tokens` features. B is 1.25 times the mean number of texts in N features, plus 1,
-    but at most all texts.
+    (50 if `settings.batch_tokens` is at most 4,096), or if the last call of an epoch would have
+    empty steps; but the longest text always fits, if it has at most `micro_tokens` features. B is
+    1.25 times the mean number of texts in N features, plus 1, but at most all texts.
 
     Args:
         examples: The training texts, at least one.
@@ -53,6 +53,8 @@ def make_packing(
     fewest = _MIN_SMALL_STEPS if settings.batch_tokens <= _SMALL else _MIN_STEPS
     smallest = int(sizes_E.sum()) // (fewest * micro)
     size = min(settings.micro_tokens, max(smallest, int(sizes_E.max())))
+    if settings.batch_tokens > _SMALL:
+        size = max(_fill_calls(sizes_E, size, settings.steps_per_call * micro), int(sizes_E.max()))
     bags = int(_BAGS_SLACK * size / sizes_E.mean()) + 1
     takes_all = all_labels or examples.shares_N is not None
     labels = int(examples.label_counts_E.max()) if takes_all else 1
@@ -60,6 +62,21 @@ def make_packing(
     is_weighted = examples.weights_E is not None or examples.shares_N is not None
     has_shares = all_labels and is_weighted
     return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares)
+
+
+def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:
+    """Return the number of features of a step with which the calls of an epoch have no empty step.
+
+    It is `size` or less, and the calls are as many as with `size`.
+
+    Args:
+        sizes_E: Number of features of each text.
+        size: The most features of a step.
+        steps: The steps of a call.
+    """
+    total, unfilled = sizes_E.sum(), sizes_E.mean()  # on average, a text does not fit a step
+    calls = -(-total // (steps * max(size - unfilled, 1)))
+    return min(size, int(total / (calls * steps) + unfilled) + 1)
 
 
 def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:

@@ -85,6 +85,7 @@ def sampled_items_softmax(
         dtype: The dtype of the products with the samples.
     """
     pairs, samples = weights_B.shape[0], log_expected_K.shape[0]
+    weights_K1 = tf.exp(-log_expected_K)[:, tf.newaxis]
 
     @tf.custom_gradient
     def loss(users_UE: tf.Tensor, items_CE: tf.Tensor):
@@ -94,26 +95,22 @@ def sampled_items_softmax(
         users_ME = tf.pad(users_UE, [[0, missing], [0, 0]])
         items_NE = tf.gather(items_CE, item_positions_N)
         items_BE = tf.ensure_shape(items_NE[:pairs], (pairs, columns))
-        samples_KE = tf.cast(tf.ensure_shape(items_NE[pairs:], (samples, columns)), dtype)
-        scores_MK = tf.matmul(tf.cast(users_ME, dtype), samples_KE, transpose_b=True)
-        scores_MK = tf.cast(scores_MK, tf.float32) - log_expected_K
-        log_sum_M1 = tf.reduce_logsumexp(scores_MK, axis=1, keepdims=True)
+        samples_KE = tf.ensure_shape(items_NE[pairs:], (samples, columns))
+        powers_MK, sums_M1, log_sums_M1 = _exponentiate(users_ME, samples_KE, weights_K1, dtype)
         users_BE = tf.gather(users_UE, user_positions_B)
         own_B = tf.reduce_sum(users_BE * items_BE, axis=1)
-        margin_B = own_B - tf.gather(log_sum_M1[:, 0], user_positions_B)
+        margin_B = own_B - tf.gather(log_sums_M1[:, 0], user_positions_B)
         value = tf.reduce_sum(weights_B * tf.nn.softplus(-margin_B))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             slope_B = upstream * weights_B * tf.sigmoid(-margin_B)
             slope_M = tf.math.unsorted_segment_sum(slope_B, user_positions_B, count + missing)
-            by_score_MK = slope_M[:, tf.newaxis] * tf.exp(scores_MK - log_sum_M1)
-            by_score_MK = tf.cast(by_score_MK, dtype)
-            by_user_ME = tf.cast(tf.matmul(by_score_MK, samples_KE), tf.float32)
-            by_sample_KE = tf.matmul(by_score_MK, tf.cast(users_ME, dtype), transpose_a=True)
+            # The factors of rows and of columns are multiplied into the small matrices.
+            slope_M1 = slope_M[:, tf.newaxis] / sums_M1
+            by_user_ME = slope_M1 * _product(powers_MK, weights_K1 * samples_KE, dtype)
+            by_sample_KE = weights_K1 * _product(powers_MK, slope_M1 * users_ME, dtype, True)
             slope_B1 = slope_B[:, tf.newaxis]
-            by_item_NE = tf.concat(
-                [-slope_B1 * users_BE, tf.cast(by_sample_KE, tf.float32)], axis=0
-            )
+            by_item_NE = tf.concat([-slope_B1 * users_BE, by_sample_KE], axis=0)
             return (
                 by_user_ME[:count] - sum_rows(slope_B1 * items_BE, user_positions_B, count),
                 sum_rows(by_item_NE, item_positions_N, tf.shape(items_CE)[0]),
@@ -122,3 +119,35 @@ def sampled_items_softmax(
         return value, gradient
 
     return loss(users_UE, items_CE)
+
+
+def _exponentiate(
+    users_ME: tf.Tensor, samples_KE: tf.Tensor, weights_K1: tf.Tensor, dtype: tf.DType
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the exponentials of the scores of all samples, and their weighted sums.
+
+    Args:
+        users_ME: The codes of users, float32.
+        samples_KE: The codes of the samples, float32.
+        weights_K1: The weight of each sample in the sum, float32.
+        dtype: The dtype of the products.
+
+    Returns:
+        powers_MK: Exponentials of the scores less the largest score of the user, `dtype`.
+        sums_M1: Their weighted sum over the samples, float32.
+        log_sums_M1: The logarithm of the weighted sum of the exponentials of the scores, float32.
+    """
+    scores_MK = tf.matmul(tf.cast(users_ME, dtype), tf.cast(samples_KE, dtype), transpose_b=True)
+    scores_MK = tf.cast(scores_MK, tf.float32)
+    greatest_M1 = tf.reduce_max(scores_MK, axis=1, keepdims=True)
+    powers_MK = tf.exp(scores_MK - greatest_M1)
+    sums_M1 = tf.matmul(powers_MK, weights_K1)
+    return tf.cast(powers_MK, dtype), sums_M1, greatest_M1 + tf.math.log(sums_M1)
+
+
+def _product(
+    powers_MK: tf.Tensor, values: tf.Tensor, dtype: tf.DType, transposed: bool = False
+) -> tf.Tensor:
+    """Return the product of the exponentials, or of their transpose, and a matrix, float32."""
+    product = tf.matmul(powers_MK, tf.cast(values, dtype), transpose_a=transposed)
+    return tf.cast(product, tf.float32)

@@ -114,7 +114,8 @@ class MatrixFactorization(Scorer):
         """Return the codes (v, 1, b_v), or the rows as they are if there are no biases."""
         if not self.biased:
             return rows_ND
-        return tf.concat([rows_ND[:, :-1], tf.ones_like(rows_ND[:, :1]), rows_ND[:, -1:]], axis=1)
+        vectors_ND, biases_N1 = _split_bias(rows_ND)
+        return tf.concat([vectors_ND, tf.ones_like(biases_N1), biases_N1], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,11 +148,19 @@ class ItemBiased(Scorer):
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Return the codes (v, b_v)."""
-        return tf.concat([self._vectors(rows_ND[:, :-1]), rows_ND[:, -1:]], axis=1)
+        vectors_ND, biases_N1 = _split_bias(rows_ND)
+        return tf.concat([self._vectors(vectors_ND), biases_N1], axis=1)
 
     def _vectors(self, rows_ND: tf.Tensor) -> tf.Tensor:
         """Return the rows, scaled to length 1 if `cosine` is set."""
         return tf.math.l2_normalize(rows_ND, axis=1) if self.cosine else rows_ND
+
+
+def _split_bias(rows_ND: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return all columns but the last, and the last one, (N, 1)."""
+    # Not two slices, whose gradients are padded to all columns and added: four more passes.
+    vectors_ND, biases_N1 = tf.split(rows_ND, [rows_ND.shape[1] - 1, 1], axis=1)
+    return vectors_ND, biases_N1
 
 
 def _append_column(rows_ND: tf.Tensor, value: float) -> tf.Tensor:

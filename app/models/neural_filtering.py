@@ -145,7 +145,8 @@ class NeuMf(Scorer):
 
     def _split(self, values_NE: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Split rows or codes into the columns of GMF and the columns of the MLP."""
-        return values_NE[:, : self.gmf.dim], values_NE[:, self.gmf.dim :]
+        gmf_ND, mlp_NE = tf.split(values_NE, [self.gmf.dim, -1], axis=1)
+        return gmf_ND, mlp_NE
 
 
 def _glorot(inputs: int, units: int, seed: int):

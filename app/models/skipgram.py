@@ -25,9 +25,14 @@ class SkipGram(WordModel):
     not.
 
     word2vec.c draws the reach of each centre. Here a pair has the probability of being drawn as its
-    weight: the expected gradient is the same, and each step learns from all pairs. Only a loss that
-    lists the pairs (`Loss.lists_pairs`) gets drawn ones, which are 0.6 times as many.
+    weight: the expected gradient is the same, and each step learns from all pairs.
+
+    Attributes:
+        draws_contexts: Whether to draw the reach of each centre all the same. The pairs are then
+            0.6 times as many, which saves time if the loss lists them (`Loss.lists_pairs`).
     """
+
+    draws_contexts: bool = False
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids for the T centres of each row, and the ids that the loss needs.
@@ -44,7 +49,7 @@ class SkipGram(WordModel):
         """Return the loss of all pairs of a centre and a word of its context, and their weight."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        if self.output.lists_pairs:
+        if self.draws_contexts:
             contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
         else:
             contexts_BTL = weigh_contexts(tokens, self.window)

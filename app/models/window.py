@@ -6,6 +6,7 @@ never holds the centre itself, padding, or tokens of another document.
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from ..input.tokens import Decoded
@@ -43,7 +44,11 @@ def weigh_contexts(tokens: Decoded, window: int) -> tf.Tensor:
     Returns:
         (B, T, L) float32: 0 where token l of a row is not in the context of centre t.
     """
-    return _context_weights(tokens.real, tokens.document, window)
+    length = tokens.ids.shape[1]
+    distance_TL = np.abs(np.arange(length) - np.arange(length - 2 * window)[:, None] - window)
+    weights_TL = np.where(distance_TL > 0, np.maximum(window + 1 - distance_TL, 0) / window, 0)
+    weights_TL = tf.constant(weights_TL, tf.float32)
+    return _context_weights(tokens.real, tokens.document, weights_TL)
 
 
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
@@ -55,32 +60,25 @@ def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tenso
         document_BL: The number of each token's document within its row.
         reach_BT: The largest distance of each centre to a token of its context, int32.
     """
-    distance_TL = _distances(real_BL.shape[1], reach_BT.shape[1])
+    length, centres = real_BL.shape[1], reach_BT.shape[1]
+    window = (length - centres) // 2
+    distance_TL = tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
     near_BTL = (distance_TL > 0) & (distance_TL <= reach_BT[:, :, None])
-    return tf.cast(near_BTL & _in_one_document(real_BL, document_BL, reach_BT.shape[1]), tf.float32)
+    return tf.cast(near_BTL & _in_one_document(real_BL, document_BL, centres), tf.float32)
 
 
 @tf.function(autograph=False, jit_compile=True)
-def _context_weights(real_BL: tf.Tensor, document_BL: tf.Tensor, window: int) -> tf.Tensor:
+def _context_weights(
+    real_BL: tf.Tensor, document_BL: tf.Tensor, weights_TL: tf.Tensor
+) -> tf.Tensor:
     """Return the weight of each token in the context of each centre, (B, T, L) float32.
 
     Args:
         real_BL: Whether each position has a token, bool.
         document_BL: The number of each token's document within its row.
-        window: The largest distance of a centre to a token of its context.
+        weights_TL: The weights in a row that is one document without padding.
     """
-    centres = real_BL.shape[1] - 2 * window
-    distance_TL = _distances(real_BL.shape[1], centres)
-    near_TL = (distance_TL > 0) & (distance_TL <= window)
-    weights_TL = tf.cast(window + 1 - distance_TL, tf.float32) / window
-    in_context_BTL = near_TL & _in_one_document(real_BL, document_BL, centres)
-    return tf.where(in_context_BTL, weights_TL, 0.0)
-
-
-def _distances(length: int, centres: int) -> tf.Tensor:
-    """Return the distance between each of T centres and each of the L tokens, (T, L) int32."""
-    window = (length - centres) // 2
-    return tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
+    return tf.where(_in_one_document(real_BL, document_BL, weights_TL.shape[0]), weights_TL, 0.0)
 
 
 def _in_one_document(real_BL: tf.Tensor, document_BL: tf.Tensor, centres: int) -> tf.Tensor:

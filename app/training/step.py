@@ -18,7 +18,6 @@ from ..tables.base import Table
 from ..tables.row_reads import join_groups
 from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
 from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
-from .graph_copies import copy_function
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
 # (int64), the learning rate (float32). Returns the loss of the first step, summed over its
@@ -140,21 +139,15 @@ def train_function(
     """
 
     @tf.function(autograph=False)
-    def step(data: Any, number: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one step, and return its loss and its number of examples."""
-        batches = split_batches(data, number, seed, micro_batches)
-        return train_step(model, tables, optimizer, batches, rate, number + 1)
-
-    @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps, and return the loss and the number of examples of the first."""
-        steps = unstack_steps(data_S)
-        traced = step.get_concrete_function(steps[0], first, rate)
         # Unrolled, so that the draws and lookups of a step run beside the products of the one
         # before it.
-        calls = [[*tf.nest.flatten(data), first + n, rate] for n, data in enumerate(steps)]
-        loss, examples = copy_function(traced, calls)[0]
-        return loss, examples
+        losses = [
+            train_step(model, tables, optimizer, batches, rate, first + index + 1)
+            for index, batches in enumerate(split_steps(data_S, first, seed, micro_batches))
+        ]
+        return losses[0]
 
     return train
 
@@ -216,50 +209,19 @@ def split_steps(
         parts: The indices of the micro-batches to yield, by default all that the data has.
         held: The indices of the micro-batches that the data has, by default all of a step.
     """
-    for index, data in enumerate(unstack_steps(data_S)):
-        yield split_batches(data, first + index, seed, micro_batches, parts, held)
-
-
-def unstack_steps(data_S: Any) -> list[Any]:
-    """Return the data of each step, a nest of tensors (N, ...).
-
-    Args:
-        data_S: A nest of tensors (S, N, ...).
-    """
-    with tf.device(HOST):  # the data is there
-        by_step = zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True)
-    return [tf.nest.pack_sequence_as(data_S, tensors) for tensors in by_step]
-
-
-def split_batches(
-    data: Any,
-    number: tf.Tensor,
-    seed: int,
-    micro_batches: int,
-    parts: range | None = None,
-    held: range | None = None,
-) -> list[Batch]:
-    """Return the micro-batches of one step; for the arguments see `split_steps`.
-
-    Args:
-        data: A nest of tensors (N, ...), or `LocatedData`.
-        number: The number of steps before this one, an int64 scalar.
-        seed: The seed of the run.
-        micro_batches: How many micro-batches each step has.
-        parts: The indices of the micro-batches to return.
-        held: The indices of the micro-batches that the data has.
-    """
     held = held or range(micro_batches)
-    batches = []
-    with tf.device(HOST):
-        split = [
-            tf.split(tensor, len(held)) if len(held) > 1 else [tensor]
-            for tensor in tf.nest.flatten(data)
-        ]
-        for part in parts or held:
-            pieces = [of_tensor[held.index(part)] for of_tensor in split]
-            of_part = tf.nest.pack_sequence_as(data, pieces)
-            of_part, rows = of_part if isinstance(of_part, LocatedData) else (of_part, {})
-            seeds = tf.constant(seed, tf.int64), number * micro_batches + part
-            batches.append(Batch(of_part, tf.stack(seeds), part, rows))
-    return batches
+    with tf.device(HOST):  # the data is there
+        by_step = list(zip(*map(tf.unstack, tf.nest.flatten(data_S)), strict=True))
+    for index, tensors in enumerate(by_step):
+        batches = []
+        with tf.device(HOST):
+            split = [
+                tf.split(tensor, len(held)) if len(held) > 1 else [tensor] for tensor in tensors
+            ]
+            for part in parts or held:
+                pieces = [of_tensor[held.index(part)] for of_tensor in split]
+                data = tf.nest.pack_sequence_as(data_S, pieces)
+                data, rows = data if isinstance(data, LocatedData) else (data, {})
+                seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
+                batches.append(Batch(data, tf.stack(seeds), part, rows))
+        yield batches

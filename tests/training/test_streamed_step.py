@@ -44,7 +44,8 @@ def make_job(name, levels=2, tile=0, dtype=tf.float32, slots=None):
     starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
     with mock.patch("app.losses.classes.levels._TILE", DIM * tile or 8 << 20):
         loss = ClassSoftmax(SIZE, DIM, starts)
-    model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype)
+    options = {"draws_contexts": True} if name == "skipgram" else {}
+    model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype, **options)
     random = np.random.default_rng(0)
     inputs_VD = random.normal(size=(SIZE, DIM)).astype(np.float32)
     tables = {"input": DeviceTable(SIZE, DIM, lambda shape: tf.constant(inputs_VD), slots=slots)}

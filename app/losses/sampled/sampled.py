@@ -42,7 +42,7 @@ class SampledLoss(ClassSoftmax):
         sampler: The distribution of the samples, a key of `losses.sampled.samplers.SAMPLERS`.
     """
 
-    is_likelihood = False
+    is_likelihood, lists_pairs = False, False
 
     def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
         super().__init__(len(counts), columns)

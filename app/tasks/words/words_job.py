@@ -120,12 +120,17 @@ def make_model(
     """
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
+        output = outputs.make_run_loss(config, counts_V, settings.dim)
+        options = {}
+        if settings.model == "skipgram":
+            options["draws_contexts"] = settings.contexts == "drawn" or output.lists_pairs
         return MODELS[settings.model](
             size=len(counts_V),
             dim=settings.dim,
             window=settings.window,
-            output=outputs.make_run_loss(config, counts_V, settings.dim),
+            output=output,
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
             subwords=subwords,
+            **options,
         )

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.config.checks import make_config
+from app.tasks.words.words_job import make_model
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, False),
+        ({"contexts": "drawn"}, True),
+        ({"loss": "sampled_softmax", "samples": 8}, False),
+        ({"loss": "hierarchical_softmax"}, False),
+        ({"loss": "class_softmax"}, True),
+        ({"loss": "softmax"}, True),
+        ({"loss": "adaptive_softmax"}, True),
+    ],
+)
+def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expected):
+    config = make_config({"dim": 4, **values})
+    counts_V = np.arange(100, 0, -1)
+    assert make_model(config, counts_V).draws_contexts == expected
