@@ -199,7 +199,7 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
 
 
 def stored_in(path: str | Path) -> dict[str, Any]:
-    """Read the settings in the `flags.cfg` of a workdir, without --workdir and unknown flags.
+    """Read the settings of a workdir, and its values of newer ones; skip unknown flags.
 
     Args:
         path: The folder; empty for none.
@@ -210,9 +210,8 @@ def stored_in(path: str | Path) -> dict[str, Any]:
     Raises:
         UsageError: A value is not allowed for its flag.
     """
-    fields = settings.fields()
+    fields, stored = settings.fields(), {}
     texts = workdir.read_flags(workdir.Workdir(path).flags) if path else {}
-    stored = {}
     for name, text in texts.items():
         if name in fields and name != "workdir":
             try:
@@ -221,10 +220,10 @@ def stored_in(path: str | Path) -> dict[str, Any]:
             except ValueError as error:
                 wrong = str(error)
             if wrong:
-                where = f"{path}/flags.cfg: --{name}={text}"
-                raise UsageError(f"{where}: {wrong}; mend it, or choose a new --workdir")
-    before = {name: field.metadata["before"] for name, field in fields.items() if stored}
-    return {name: value for name, value in before.items() if value is not None} | stored
+                where = f"{path}/flags.cfg: --{name}={text}: {wrong}"
+                raise UsageError(f"{where}; mend it, or choose a new --workdir")
+    older = {name: field.metadata["before"] for name, field in fields.items()}
+    return {name: value for name, value in older.items() if value and stored} | stored
 
 
 def define_vectors() -> None:

@@ -11,7 +11,7 @@ from ..losses.base import Predictions
 from ..types import Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
-from .window import draw_contexts
+from .window import draw_shares
 from .word_model import WordModel
 
 
@@ -39,8 +39,8 @@ class Cbow(WordModel):
         """Return the loss of all centres that have a context, and the number of these centres."""
         size, length = batch.data.shape
         tokens = decode(batch.data)
-        contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
-        mean_BTL, weights_BT1 = _divide_by_size(contexts_BTL)
+        seed = draw_seed(batch, "window")
+        mean_BTL, weights_BT1 = draw_shares(tokens, self.window, seed)
 
         contexts_ND = self.take_words(tokens.ids, rows["input"])
         hidden_BTD = tf.matmul(
@@ -56,19 +56,3 @@ class Cbow(WordModel):
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         """Return the ids in the middle of each row, without `window` on both sides, (B T, 1)."""
         return tf.reshape(ids_BL[:, self.window : -self.window], (-1, 1))
-
-
-@tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of three
-def _divide_by_size(contexts_BTL: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the shares of the words in the mean of each context, and the weight of each centre.
-
-    A centre without a context has no mean to be predicted from: its weight is 0.
-
-    Args:
-        contexts_BTL: 1 for each word of a centre's context, else 0, float32.
-
-    Returns:
-        Shares (B, T, L), all 0 for an empty context, and weights (B, T, 1), 0 or 1, float32.
-    """
-    sizes_BT1 = tf.reduce_sum(contexts_BTL, axis=2, keepdims=True)
-    return contexts_BTL / tf.maximum(sizes_BT1, 1.0), tf.minimum(sizes_BT1, 1.0)

@@ -25,10 +25,24 @@ def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     Returns:
         (B, T, L) float32: 1 where token l of a row is in the context of centre t, else 0.
     """
-    batch, length = tokens.ids.shape
-    centres = length - 2 * window
-    reach_BT = tf.random.stateless_uniform((batch, centres), seed, 1, window + 1, tf.int32)
-    return _context_mask(tokens.real, tokens.document, reach_BT)
+    return _context_mask(tokens.real, tokens.document, _draw_reach(tokens, window, seed))
+
+
+def draw_shares(tokens: Decoded, window: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the shares of the tokens in the mean of each context of `draw_contexts`.
+
+    A centre without a context has no mean: its weight is 0.
+
+    Args:
+        tokens: Rows of L tokens with T centres.
+        window: The largest reach, in tokens.
+        seed: (2,) integers; the draw is a function of it.
+
+    Returns:
+        Shares (B, T, L) float32, all 0 for an empty context, and the weight of each centre, 0 or 1,
+        (B, T, 1) float32.
+    """
+    return _context_shares(tokens.real, tokens.document, _draw_reach(tokens, window, seed))
 
 
 def weigh_contexts(tokens: Decoded, window: int) -> tf.Tensor:
@@ -49,6 +63,23 @@ def weigh_contexts(tokens: Decoded, window: int) -> tf.Tensor:
     weights_TL = np.where(distance_TL > 0, np.maximum(window + 1 - distance_TL, 0) / window, 0)
     weights_TL = tf.constant(weights_TL, tf.float32)
     return _context_weights(tokens.real, tokens.document, weights_TL)
+
+
+def _draw_reach(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
+    """Draw the reach of each centre, from 1 to `window` tokens, (B, T) int32."""
+    batch, length = tokens.ids.shape
+    shape = batch, length - 2 * window
+    return tf.random.stateless_uniform(shape, seed, 1, window + 1, tf.int32)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _context_shares(
+    real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the result of `draw_shares`; for the arguments see `_context_mask`."""
+    mask_BTL = _context_mask(real_BL, document_BL, reach_BT)
+    sizes_BT1 = tf.reduce_sum(mask_BTL, axis=2, keepdims=True)
+    return mask_BTL / tf.maximum(sizes_BT1, 1.0), tf.minimum(sizes_BT1, 1.0)
 
 
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight

@@ -212,17 +212,6 @@ def test_flags_written_before_are_read_as_before(parse, tmp_path):
     assert parse(f"--flagfile={path}", "--workdir=x").labelled.text_column == '"x"'
 
 
-def test_an_older_workdir_draws_contexts(parse, tmp_path):
-    assert parse("--workdir=x").model.contexts == "auto"
-    (tmp_path / "flags.cfg").write_text("--dim=8\n")
-    assert parse(f"--workdir={tmp_path}").model.contexts == "drawn"
-    assert parse(f"--workdir={tmp_path}", "--contexts=auto").model.contexts == "auto"
-    (tmp_path / "flags.cfg").write_text("--task=classify\n--dim=8\n")
-    assert parse(f"--workdir={tmp_path}").model.dim == 8
-    (tmp_path / "flags.cfg").write_text("--contexts=auto\n")
-    assert parse(f"--workdir={tmp_path}").model.contexts == "auto"
-
-
 def test_flagfiles_within_flagfiles(parse, tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("--dim=3\n--epochs=3\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.cli.flags import stored_in
 from app.config.checks import make_config
 from app.tasks.words.words_job import make_model
 
@@ -23,3 +24,13 @@ def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expe
     config = make_config({"dim": 4, **values})
     counts_V = np.arange(100, 0, -1)
     assert make_model(config, counts_V).draws_contexts == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("--dim=4\n", "drawn"), ("--task=classify\n", "drawn"), ("--contexts=auto\n", "auto")],
+)
+def test_a_workdir_that_is_older_than_the_flag_draws_contexts(tmp_path, flags, expected):
+    (tmp_path / "flags.cfg").write_text(flags)
+    assert stored_in(tmp_path)["contexts"] == expected
+    assert stored_in(tmp_path / "new") == {}
