@@ -199,13 +199,13 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
 
 
 def stored_in(path: str | Path) -> dict[str, Any]:
-    """Read the settings of a workdir, and its values of newer ones; skip unknown flags.
+    """Return the settings in the `flags.cfg` of a workdir, without --workdir and unknown flags.
 
     Args:
         path: The folder; empty for none.
 
     Returns:
-        Flag name -> value; empty if the file does not exist.
+        Flag name -> value, also of newer settings (`before`); empty if the file does not exist.
 
     Raises:
         UsageError: A value is not allowed for its flag.
