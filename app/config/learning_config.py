@@ -65,9 +65,9 @@ class ModelConfig:
     )
     contexts: str = setting(
         "auto",
-        "How far the context of a token reaches. `drawn`: a number up to --window is drawn for "
-        "each token, as in word2vec. `auto`: the same for --model=cbow and for softmax losses over "
-        "all words or classes; else each pair has the probability of being drawn as its weight.",
+        "How the context of a token is chosen. `drawn`: a number up to --window is drawn for each "
+        "token, as in word2vec. `auto`: the same for --loss=softmax, class_softmax and "
+        "adaptive_softmax; else each pair has the probability of being drawn as its weight.",
         choices=("auto", "drawn"),
         only=("model", "skipgram"),
         former=("drawn",),

@@ -22,13 +22,12 @@ _BAGS_SLACK = 1.25
 # An epoch has about this many steps or more: with fewer, 5 epochs of few texts learn less.
 _MIN_STEPS = 25
 # The same for steps of at most so many features, the default of older workdirs, which are resumed
-# with the steps that they had.
+# with the steps that they had. A larger step is fitted to the calls, so a run of an earlier version
+# that stopped within an epoch sees some texts of it twice, and others not.
 _MIN_SMALL_STEPS, _SMALL = 50, 4096
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
 _AHEAD = 4
-# Approximate share of a step that is not padding, if texts are short.
-_FILLED = 0.99
 
 
 def make_packing(
@@ -38,8 +37,8 @@ def make_packing(
 
     N is `settings.micro_tokens`, or less if an epoch would have fewer than about 25 training steps
     (50 if `settings.batch_tokens` is at most 4,096), or if the last call of an epoch would have
-    empty steps; but the longest text always fits, if it has at most `micro_tokens` features. B is
-    1.25 times the mean number of texts in N features, plus 1, but at most all texts.
+    many empty steps; but the longest text always fits, if it has at most `micro_tokens` features. B
+    is 1.25 times the mean number of texts in N features, plus 1, but at most all texts.
 
     Args:
         examples: The training texts, at least one.
@@ -65,18 +64,23 @@ def make_packing(
 
 
 def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:
-    """Return the number of features of a step with which the calls of an epoch have no empty step.
+    """Return the number of features of a step with which the last call of an epoch is about full.
 
-    It is `size` or less, and the calls are as many as with `size`.
+    It is `size` or less, and the calls are about as many as with `size`.
 
     Args:
         sizes_E: Number of features of each text.
         size: The most features of a step.
         steps: The steps of a call.
     """
-    total, unfilled = sizes_E.sum(), sizes_E.mean()  # on average, a text does not fit a step
-    calls = -(-total // (steps * max(size - unfilled, 1)))
-    return min(size, int(total / (calls * steps) + unfilled) + 1)
+    total, gap = sizes_E.sum(), _mean_gap(sizes_E)
+    calls = -(-total // (steps * (size - gap)))
+    return min(size, int(total / (calls * steps) + 1.5 * gap) + 1)
+
+
+def _mean_gap(sizes_E: np.ndarray) -> float:
+    """Return the expected number of features that a step lacks when the next text does not fit."""
+    return float((sizes_E * (sizes_E - 1.0)).sum() / (2 * sizes_E.sum()))  # long texts end more
 
 
 def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:
@@ -87,8 +91,8 @@ def estimate_batches(examples: Examples, features: Features, shape: Packing) -> 
         features: Which features a text has.
         shape: Shapes of a call.
     """
-    total = features.sizes(examples.lengths_E, shape.features).sum()
-    return -(-int(total / _FILLED) // (shape.features * shape.steps))
+    sizes_E = features.sizes(examples.lengths_E, shape.features)
+    return int(-(-sizes_E.sum() // (shape.steps * (shape.features - _mean_gap(sizes_E)))))
 
 
 def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np.ndarray:

@@ -44,7 +44,7 @@ class Shares(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """Groups of hidden vectors and of words, and how often each vector is to predict each word.
+    """Groups of hidden vectors and of words, and the weight of each pair of them.
 
     A language model has groups of one vector and one word. Skip-gram has one group for each row of
     text, so that one matrix product scores all pairs of the row.

@@ -17,7 +17,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         total: The loss of the rows that were looked up, summed over examples, a float32 scalar.
-        examples: The number of examples, a float32 scalar.
+        examples: The number of examples, or the sum of their weights, a float32 scalar.
         parts: Losses of rows that are streamed (see `losses.base.Part`), to be added to `total`.
         state: New rows (U, D) for tables that are not trained, by name of the table. They replace
             the rows that were looked up.
@@ -78,7 +78,7 @@ def apply_loss(
         loss: The loss.
         predictions: Hidden vectors, words and weights.
         rows: The rows of the loss's lookups, by name of the table.
-        examples: The number of examples, a float32 scalar.
+        examples: The number of examples, or the sum of their weights, a float32 scalar.
     """
     total, parts = loss.loss(predictions, rows)
     return Outcome(tf.convert_to_tensor(total, tf.float32), examples, parts)

@@ -159,7 +159,7 @@ class ItemBiased(Scorer):
 def _split_bias(rows_ND: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return all columns but the last, and the last one, (N, 1)."""
     # Not two slices, whose gradients are padded to all columns and added: four more passes.
-    vectors_ND, biases_N1 = tf.split(rows_ND, [rows_ND.shape[1] - 1, 1], axis=1)
+    vectors_ND, biases_N1 = tf.split(rows_ND, [-1, 1], axis=1)
     return vectors_ND, biases_N1
 
 

@@ -28,8 +28,9 @@ class SkipGram(WordModel):
     weight: the expected gradient is the same, and each step learns from all pairs.
 
     Attributes:
-        draws_contexts: Whether to draw the reach of each centre all the same. The pairs are then
-            0.6 times as many, which saves time if the loss lists them (`Loss.lists_pairs`).
+        draws_contexts: Whether to draw the reach of each centre nevertheless. With a window of 5
+            there are then 0.6 times as many pairs, which saves time if the loss lists them
+            (`Loss.lists_pairs`).
     """
 
     draws_contexts: bool = False

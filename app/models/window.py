@@ -6,7 +6,9 @@ never holds the centre itself, padding, or tokens of another document.
 
 from __future__ import annotations
 
-import numpy as np
+import functools
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from ..input.tokens import Decoded
@@ -58,11 +60,7 @@ def weigh_contexts(tokens: Decoded, window: int) -> tf.Tensor:
     Returns:
         (B, T, L) float32: 0 where token l of a row is not in the context of centre t.
     """
-    length = tokens.ids.shape[1]
-    distance_TL = np.abs(np.arange(length) - np.arange(length - 2 * window)[:, None] - window)
-    weights_TL = np.where(distance_TL > 0, np.maximum(window + 1 - distance_TL, 0) / window, 0)
-    weights_TL = tf.constant(weights_TL, tf.float32)
-    return _context_weights(tokens.real, tokens.document, weights_TL)
+    return _weights_function(window)(tokens.real, tokens.document)
 
 
 def _draw_reach(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
@@ -91,25 +89,35 @@ def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tenso
         document_BL: The number of each token's document within its row.
         reach_BT: The largest distance of each centre to a token of its context, int32.
     """
-    length, centres = real_BL.shape[1], reach_BT.shape[1]
-    window = (length - centres) // 2
-    distance_TL = tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
+    centres = reach_BT.shape[1]
+    distance_TL = _distances(real_BL.shape[1], centres)
     near_BTL = (distance_TL > 0) & (distance_TL <= reach_BT[:, :, None])
     return tf.cast(near_BTL & _in_one_document(real_BL, document_BL, centres), tf.float32)
 
 
-@tf.function(autograph=False, jit_compile=True)
-def _context_weights(
-    real_BL: tf.Tensor, document_BL: tf.Tensor, weights_TL: tf.Tensor
-) -> tf.Tensor:
-    """Return the weight of each token in the context of each centre, (B, T, L) float32.
+@functools.cache
+def _weights_function(window: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return the compiled function of `weigh_contexts` for a window.
 
-    Args:
-        real_BL: Whether each position has a token, bool.
-        document_BL: The number of each token's document within its row.
-        weights_TL: The weights in a row that is one document without padding.
+    Compiled, the weights of a whole row are no constant, which a graph would hold for each step.
     """
-    return tf.where(_in_one_document(real_BL, document_BL, weights_TL.shape[0]), weights_TL, 0.0)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def weigh(real_BL: tf.Tensor, document_BL: tf.Tensor) -> tf.Tensor:
+        """Return the weight of each token in the context of each centre, (B, T, L) float32."""
+        length, centres = real_BL.shape[1], real_BL.shape[1] - 2 * window
+        distance_TL = _distances(length, centres)
+        weights_TL = tf.cast(tf.maximum(window + 1 - distance_TL, 0), tf.float32) / window
+        weights_TL = tf.where(distance_TL > 0, weights_TL, 0.0)
+        return tf.where(_in_one_document(real_BL, document_BL, centres), weights_TL, 0.0)
+
+    return weigh
+
+
+def _distances(length: int, centres: int) -> tf.Tensor:
+    """Return the distance between each of T centres and each of L tokens, (T, L) int32."""
+    window = (length - centres) // 2
+    return tf.abs(tf.range(length)[None, :] - tf.range(centres)[:, None] - window)
 
 
 def _in_one_document(real_BL: tf.Tensor, document_BL: tf.Tensor, centres: int) -> tf.Tensor:

@@ -108,8 +108,7 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
     """Return changes for a device-bound or copy-bound run.
 
     They are --optimizer=rowwise_adagrad if updates take a quarter of the step and the optimizer has
-    no options, --compute_dtype=auto on a CPU with float32, and fewer negative samples if all flags
-    of the model have their defaults.
+    no options, and --compute_dtype=auto on a CPU with float32.
     """
     changes = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 import tqdm
 from absl import logging
@@ -51,10 +52,10 @@ class Metrics:
         """
         with _writing(self._jsonl), open(self._jsonl, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
-        # All in one record: to write one takes as long as to compute a small step.
-        record = Summary()
-        for name, value in values.items():
-            record.MergeFrom(scalar_pb(name, value))
+        record = Summary()  # one for all: to write a record takes as long as a small step
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite in TensorBoard
+            for name, value in values.items():
+                record.MergeFrom(scalar_pb(name, value))
         with _writing(self._folder), self._summary.as_default(step=step):
             tf.summary.experimental.write_raw_pb(record.SerializeToString())
 

@@ -28,10 +28,10 @@ def steps(path):
 def test_a_line_a_step(tmp_path):
     metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "tensorboard", 0)
     metrics.write(3, {"loss": 1.5})
-    metrics.write(7, {"loss": 0.1})
+    metrics.write(7, {"loss": 0.1, "perplexity": 1e304})  # infinite in float32
     metrics.close()
     lines = (tmp_path / "m.jsonl").read_text().splitlines()
-    assert lines == ['{"step": 3, "loss": 1.5}', '{"step": 7, "loss": 0.1}']
+    assert lines == ['{"step": 3, "loss": 1.5}', '{"step": 7, "loss": 0.1, "perplexity": 1e+304}']
     events = list((tmp_path / "tensorboard").iterdir())
     assert len(events) == 1
     found = [
@@ -39,7 +39,8 @@ def test_a_line_a_step(tmp_path):
         for event in tf.compat.v1.train.summary_iterator(str(events[0]))
         for value in event.summary.value
     ]
-    assert found == [(3, "loss", 1.5), (7, "loss", pytest.approx(0.1))]
+    infinite = (7, "perplexity", float("inf"))
+    assert found == [(3, "loss", 1.5), (7, "loss", pytest.approx(0.1)), infinite]
 
 
 def test_lines_after_the_step_of_the_checkpoint_go(tmp_path):
