@@ -25,6 +25,7 @@ _MIN_STEPS = 25
 # with the steps that they had. A larger step is fitted to the calls, so a run of an earlier version
 # that stopped within an epoch sees some texts of it twice, and others not.
 _MIN_SMALL_STEPS, _SMALL = 50, 4096
+_SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
 _AHEAD = 4
@@ -83,15 +84,22 @@ def _mean_gap(sizes_E: np.ndarray) -> float:
     return float((sizes_E * (sizes_E - 1.0)).sum() / (2 * sizes_E.sum()))  # long texts end more
 
 
-def estimate_batches(examples: Examples, features: Features, shape: Packing) -> int:
+def estimate_batches(
+    examples: Examples, features: Features, settings: InputConfig, shape: Packing
+) -> int:
     """Return the approximate number of calls of an epoch, rounded up.
+
+    The learning rate of a resumed run depends on it, so that of older workdirs stays.
 
     Args:
         examples: The training texts; long ones count as cut to N features.
         features: Which features a text has.
+        settings: Batch size.
         shape: Shapes of a call.
     """
     sizes_E = features.sizes(examples.lengths_E, shape.features)
+    if settings.batch_tokens <= _SMALL:
+        return -(-int(sizes_E.sum() / _SMALL_FILLED) // (shape.features * shape.steps))
     return int(-(-sizes_E.sum() // (shape.steps * (shape.features - _mean_gap(sizes_E)))))
 
 

@@ -75,7 +75,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
             _load_pretrained(config.labelled.pretrained_vectors, placed.tables, data.words, config)
     training_data = TrainingData(
         batches=batches,
-        expected_batches=bags.estimate_batches(examples, features, shape),
+        expected_batches=bags.estimate_batches(examples, features, config.input, shape),
         steps_per_batch=config.input.steps_per_call,
         epoch_size=len(examples),
         unit="examples",

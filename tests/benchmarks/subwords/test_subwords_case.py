@@ -88,4 +88,5 @@ def test_all_sides_side_by_side(corpus):
         median = report["sides"][side]["median"]
         assert median["words_per_second"] > 0 and median["ws353"] is not None
     used = {s: report["sides"][s]["runs"][0]["scores"]["ws353"]["used"] for s in report["sides"]}
-    assert used["lexrow"] == 353 and used["fasttext"] > 300 > used[WITHOUT] > 1
+    # Words without an n-gram of the text have a vector of fastText only, which it drew at random.
+    assert used["fasttext"] > 300 > used["lexrow"] > used[WITHOUT] > 1
