@@ -97,7 +97,10 @@ def _differentiate(part: Part, labels, hidden_MD, rows_UD, carry_M) -> Sequence[
         value = tf.reduce_sum(part.loss(labels, hidden_MD, rows_UD, carry_M))
     with tf.name_scope("gradient/"):
         by_both = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
-        return value, *(tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both)
+        by_both = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both]
+        for gradient, values in zip(by_both, (hidden_MD, rows_UD), strict=True):
+            gradient.set_shape(values.shape)  # a gradient with a formula of its own may not know it
+        return value, *by_both
 
 
 def _visit_blocks(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses import inference
+from app.losses import inference, stream
 from app.losses.base import Predictions
 from app.losses.tree import grouped_loss, hierarchical_softmax, subtrees
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
@@ -223,6 +223,22 @@ def test_the_number_of_predictions_need_not_be_known(make):
         given = toy.hidden(count=count), toy.targets(WORDS, count=count)
         expected_N = inference.log_probability(loss, *given, toy.gather_from(tables))
         np.testing.assert_allclose(function(*given), expected_N, rtol=1e-5)
+
+
+def test_the_columns_of_gradients_are_known_when_traced():
+    """Replicas pack the gradients by them."""
+    loss = HierarchicalSoftmax(toy.counts(40), DIM)
+    gather, columns = toy.gather_from(toy.make_tables(loss)), []
+
+    @tf.function(autograph=False)
+    def step(hidden_ND, targets_N):
+        _, (part,) = loss.loss(toy.singly(hidden_ND, targets_N), {})
+        _, by_hidden, _, by_rows = stream.gradients(part, gather)
+        columns.extend([by_hidden.shape[1], by_rows.shape[1]])
+        return by_rows
+
+    step(toy.hidden(), toy.targets(40))
+    assert columns == [DIM, DIM]
 
 
 def test_a_single_word_is_certain_and_teaches_nothing(make):
