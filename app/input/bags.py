@@ -80,7 +80,7 @@ def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:
 
 
 def _mean_gap(sizes_E: np.ndarray) -> float:
-    """Return the expected number of features that a step lacks when the next text does not fit."""
+    """Return the expected number of features that a step has left where no further text fits."""
     return float((sizes_E * (sizes_E - 1.0)).sum() / (2 * sizes_E.sum()))  # long texts end more
 
 
@@ -89,7 +89,8 @@ def estimate_batches(
 ) -> int:
     """Return the approximate number of calls of an epoch, rounded up.
 
-    The learning rate of a resumed run depends on it, so that of older workdirs stays.
+    The learning rate of a resumed run depends on it. So the estimate for older workdirs, with
+    smaller steps, has not changed.
 
     Args:
         examples: The training texts; long ones count as cut to N features.

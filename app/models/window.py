@@ -99,7 +99,7 @@ def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tenso
 def _weights_function(window: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Return the compiled function of `weigh_contexts` for a window.
 
-    Compiled, the weights of a whole row are no constant, which a graph would hold for each step.
+    It computes the weights of a row. As a constant, a graph would hold them once for each step.
     """
 
     @tf.function(autograph=False, jit_compile=True)
