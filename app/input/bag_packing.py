@@ -17,17 +17,18 @@ _WORDS_AT_ONCE = 1 << 20
 
 
 class Bags(NamedTuple):
-    """The batch of a step: N features of B texts, sorted by id.
+    """The batch of a step: the features of B texts, at most N.
 
-    The mean of the rows of a text's features is a product with a sparse matrix (U, B), which has
-    the share 1 / n for each of the n features of a text. The features are the matrix's entries in
-    order. Padding, at the end, repeats the last row and text with the share 0.
+    The mean of the rows of a text's features is a product with a sparse matrix (B, U). It has an
+    entry for each feature of each text: how often the text has the feature, as a share of all its
+    features. The entries are in order, by text and then by id; padding follows them.
 
     Attributes:
         ids_N: The U unique ids of words and n-grams, int32, ascending; then zeros.
-        count_1: The number of unique ids, U, int32; 1 for a step without texts.
-        entries_N2: For each feature the index of its id in `ids_N`, and its text, int32.
-        shares_N: The share of each feature in the mean of its text, float32; 0 for padding.
+        counts_2: The number of unique ids, U, int32, 1 for a step without texts; and the number of
+            entries.
+        entries_N2: The text of each entry, and the index of its id in `ids_N`, int32.
+        shares_N: The share of each entry in the mean of its text, float32.
         labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
         text_weights_B: Weight of each text, float32; only for texts with weights and losses that
@@ -36,7 +37,7 @@ class Bags(NamedTuple):
     """
 
     ids_N: Any
-    count_1: Any
+    counts_2: Any
     entries_N2: Any
     shares_N: Any
     labels_BM: Any
@@ -71,7 +72,7 @@ class Packing(NamedTuple):
         features, labels = [self.features], [self.bags, self.labels]
         return Bags(
             tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec([1], tf.int32),
+            tf.TensorSpec([2], tf.int32),
             tf.TensorSpec([*features, 2], tf.int32),
             tf.TensorSpec(features, tf.float32),
             tf.TensorSpec(labels, tf.int32),
@@ -103,25 +104,25 @@ def given(bags: Bags) -> list:
 
 
 class EncodedTexts(NamedTuple):
-    """The feature ids of E texts, in memory.
+    """The features of E texts, in memory: each feature of a text once, by rising id.
 
     Attributes:
         ids_F: Feature ids, int32, one text after the other.
-        starts_E: Start of each text in `ids_F`, int64.
-        sizes_E: Number of features of each text.
+        shares_F: How often the text has the feature, as a share of all its features, float32.
+        starts_E: Start of each text in `ids_F`, int64, and at the end the length of `ids_F`.
+        sizes_E: Number of features of each text, with repetitions.
         rows: Number of feature ids.
     """
 
     ids_F: np.ndarray
+    shares_F: np.ndarray
     starts_E: np.ndarray
     sizes_E: np.ndarray
     rows: int
 
 
 def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
-    """Return the feature ids of all texts: they are the same in every epoch.
-
-    Texts of single words are not copied.
+    """Return the features of all texts: they are the same in every epoch.
 
     Args:
         examples: The texts.
@@ -129,31 +130,56 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
         most: Largest number of features of a text; longer texts are cut.
     """
     sizes_E = features.sizes(examples.lengths_E, most)
-    if features.ngrams == 1:
-        return EncodedTexts(examples.tokens_M, examples.starts_E[:-1], sizes_E, features.rows)
     lengths_E = np.minimum(examples.lengths_E, features.longest(most))
     hashes_W = hash_names(examples.words) if features.needs_hashes else None
-    ids_F, end = np.empty(sizes_E.sum(), np.int32), 0
     block_E = np.cumsum(lengths_E) // _WORDS_AT_ONCE
     bounds = [0, *(np.flatnonzero(np.diff(block_E)) + 1), len(sizes_E)]
+    ids_F, shares_F = np.empty(sizes_E.sum(), np.int32), np.empty(sizes_E.sum(), np.float32)
+    counts_E, end = np.zeros(len(sizes_E), np.int64), 0  # of unique features
     for first, stop in itertools.pairwise(bounds):
         lengths = lengths_E[first:stop]
-        index_M = _intervals(examples.starts_E[first:stop], lengths)
-        tokens_M = examples.tokens_M[index_M]
-        hashes_M = None if hashes_W is None else hashes_W[tokens_M]
-        with tf.device("CPU"):
-            owners_M = np.repeat(np.arange(stop - first, dtype=np.int32), lengths)
-            ids, owners = features.extract(tf.constant(tokens_M), owners_M, hashes_M)
-        ids_F[end : end + len(ids)] = ids
+        owners, index_M = _intervals(examples.starts_E[first:stop], lengths)
+        ids = examples.tokens_M[index_M]
+        if features.ngrams > 1:
+            hashes_M = None if hashes_W is None else hashes_W[ids]
+            with tf.device("CPU"):
+                found = features.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
+            ids, owners = (part.numpy() for part in found)
+            sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # no unknown words
+        ids, shares, counts_E[first:stop] = _count_features(ids, owners, sizes_E[first:stop])
+        ids_F[end : end + len(ids)], shares_F[end : end + len(ids)] = ids, shares
         end += len(ids)
-        sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # without unknown words
-    return EncodedTexts(ids_F[:end], list_starts(sizes_E)[:-1], sizes_E, features.rows)
+    starts_E = list_starts(counts_E)
+    return EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, features.rows)
 
 
-def _intervals(starts_K: np.ndarray, lengths_K: np.ndarray) -> np.ndarray:
-    """Return the numbers from each start on, as many as its length, one list after the other."""
+def _count_features(
+    ids_M: np.ndarray, owners_M: np.ndarray, sizes_E: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the unique ids and their shares of one text after the other, and how many a text has.
+
+    `owners_M` has the text of each id, and `sizes_E` the ids of each text.
+    """
+    keys_M = owners_M.astype(np.int64) << 32 | ids_M
+    keys_M.sort()
+    is_first_M = np.ones(len(keys_M), bool)
+    is_first_M[1:] = keys_M[1:] != keys_M[:-1]
+    first_F = np.flatnonzero(is_first_M)
+    keys_F = keys_M[first_F]
+    owners_F = keys_F >> 32
+    shares_F = np.diff(first_F, append=len(keys_M)) / sizes_E[owners_F]
+    ids_F = (keys_F & 0xFFFFFFFF).astype(np.int32)
+    return ids_F, shares_F.astype(np.float32), np.bincount(owners_F, minlength=len(sizes_E))
+
+
+def _intervals(starts_K: np.ndarray, lengths_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers from each start on, as many as its length, one list after the other.
+
+    Before them return the list that each number is in. Both are (N,) int64.
+    """
     before_K = np.cumsum(lengths_K) - lengths_K
-    return np.repeat(starts_K - before_K, lengths_K) + np.arange(lengths_K.sum())
+    owners_N = np.repeat(np.arange(len(lengths_K)), lengths_K)
+    return owners_N, (starts_K - before_K)[owners_N] + np.arange(len(owners_N))
 
 
 def pack_call(
@@ -163,6 +189,7 @@ def pack_call(
     weights_C: np.ndarray,
     examples_SB: np.ndarray,
     draw: np.random.Generator,
+    index_V: np.ndarray,
 ) -> Bags:
     """Return the `Bags` of a call.
 
@@ -175,11 +202,12 @@ def pack_call(
         weights_C: Weight of each label, float32.
         examples_SB: The texts of each step, -1 for none.
         draw: Draws the labels.
+        index_V: Memory for a number for each feature id, int32, which is overwritten.
     """
     is_text_SB = examples_SB >= 0
     examples_K = examples_SB[is_text_SB]
     parts = (
-        *_pack_features(texts, shape, is_text_SB, examples_K),
+        *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
     specs = given(shape.call_spec())
@@ -187,40 +215,42 @@ def pack_call(
 
 
 def _pack_features(
-    texts: EncodedTexts, shape: Packing, is_text_SB: np.ndarray, examples_K: np.ndarray
+    texts: EncodedTexts,
+    shape: Packing,
+    is_text_SB: np.ndarray,
+    examples_K: np.ndarray,
+    index_V: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """Return the first four parts of `Bags` of S steps, (S, ...), of the texts at given places.
+    """Return the first four parts of `Bags` of S steps, (S, ...), of the texts at given places."""
+    steps, features = len(is_text_SB), shape.features
+    ids_SN, counts_S2 = np.zeros((steps, features), np.int32), np.zeros((steps, 2), np.int32)
+    entries_SN2 = np.empty((steps, features, 2), np.int32)
+    shares_SN = np.empty((steps, features), np.float32)
+    ends_S = np.cumsum(is_text_SB.sum(axis=1)).tolist()
+    # The arrays of one step fit the processor's caches.
+    for step, (first, stop) in enumerate(itertools.pairwise([0, *ends_S])):
+        starts_K = texts.starts_E[examples_K[first:stop]]
+        sizes_K = texts.starts_E[examples_K[first:stop] + 1] - starts_K
+        owners_N, index_N = _intervals(starts_K, sizes_K)
+        ids_N, count = texts.ids_F[index_N], len(index_N)
+        unique_U = _unique(ids_N)
+        index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)
+        ids_SN[step, : len(unique_U)] = unique_U
+        entries_SN2[step, :count, 0] = np.flatnonzero(is_text_SB[step])[owners_N]
+        entries_SN2[step, :count, 1] = index_V[ids_N]
+        entries_SN2[step, count:] = 0
+        shares_SN[step, :count] = texts.shares_F[index_N]
+        shares_SN[step, count:] = 0
+        counts_S2[step] = max(len(unique_U), 1), count
+    return ids_SN, counts_S2, entries_SN2, shares_SN
 
-    Features are sorted by id, and by text where ids are equal, as one number each: a sort of
-    indices takes several times as long.
-    """
-    sizes_SB = np.zeros(is_text_SB.shape, np.int32)
-    sizes_SB[is_text_SB] = sizes_K = texts.sizes_E[examples_K]
-    is_real_SN = np.arange(shape.features) < sizes_SB.sum(axis=1, keepdims=True)
-    bits = shape.bags.bit_length()
-    is_short = texts.rows.bit_length() + bits < np.iinfo(np.int32).bits
-    dtype = np.dtype(np.int32 if is_short else np.int64)
-    keys_F = texts.ids_F[_intervals(texts.starts_E[examples_K], sizes_K)].astype(dtype)
-    keys_F <<= bits
-    keys_F |= np.repeat(np.nonzero(is_text_SB)[1].astype(dtype), sizes_K)
-    keys_SN = np.full(is_real_SN.shape, np.iinfo(dtype).max)
-    keys_SN[is_real_SN] = keys_F
-    keys_SN.sort(axis=1)
-    entries_SN2 = np.empty((*keys_SN.shape, 2), np.int32)
-    owners_SN = np.bitwise_and(keys_SN, (1 << bits) - 1, dtype=np.int32, casting="unsafe")
-    owners_SN[~is_real_SN] = shape.bags - 1
-    entries_SN2[..., 1] = owners_SN
-    keys_SN >>= bits
-    is_first_SN = is_real_SN.copy()
-    is_first_SN[:, 1:] &= keys_SN[:, 1:] != keys_SN[:, :-1]
-    index_SN = np.cumsum(is_first_SN, axis=1, dtype=np.int32)
-    count_S1 = np.maximum(index_SN[:, -1:], 1)
-    entries_SN2[..., 0] = np.maximum(index_SN - 1, 0)
-    ids_SN = np.zeros(keys_SN.shape, np.int32)
-    ids_SN[np.arange(shape.features) < index_SN[:, -1:]] = keys_SN[is_first_SN]
-    shares_SB = (1 / np.maximum(sizes_SB, 1)).astype(np.float32)
-    owners_SN += np.arange(0, sizes_SB.size, shape.bags, dtype=np.int32)[:, np.newaxis]
-    return ids_SN, count_S1, entries_SN2, shares_SB.reshape(-1)[owners_SN] * is_real_SN
+
+def _unique(ids_N: np.ndarray) -> np.ndarray:
+    """Return the unique ids, ascending: a sort is faster than `np.unique` of NumPy 2.3."""
+    ids_N = np.sort(ids_N)
+    is_first_N = np.ones(len(ids_N), bool)
+    np.not_equal(ids_N[1:], ids_N[:-1], out=is_first_N[1:])
+    return ids_N[is_first_N]
 
 
 def _pack_labels(

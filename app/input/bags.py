@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import threading
 from collections.abc import Iterator
@@ -159,12 +160,13 @@ def make_batches(
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
         """Return a dataset of (epoch, `Bags` with a first dimension S), for each call."""
         plan = _Plan(texts.sizes_E, shape, seed, epochs, first)
+        index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
 
         def make(index: np.ndarray) -> list[np.ndarray]:
             """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
             epoch, number, examples_SB = plan.call(int(index))
             draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
-            return [np.int64(epoch), *given(pack(examples_SB, draw))]
+            return [np.int64(epoch), *given(pack(examples_SB, draw, index_V))]
 
         def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
@@ -181,9 +183,17 @@ def make_batches(
         return without_tuning_thread(calls.prefetch(ahead, name="ahead"))
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
-        """Yield the batches of epochs, without the `first` of the first one."""
-        for epoch, *parts in dataset(epochs, first):
-            yield int(epoch), Bags(*parts)
+        """Yield the batches of epochs, without the `first` of the first one.
+
+        The next one is taken in a thread: to take it from the dataset lasts as long as two steps.
+        """
+        calls = iter(dataset(epochs, first))
+        with concurrent.futures.ThreadPoolExecutor(1, "bags") as thread:
+            waiting = thread.submit(next, calls, None)
+            while (call := waiting.result()) is not None:
+                waiting = thread.submit(next, calls, None)
+                epoch, *parts = call
+                yield int(epoch), Bags(*parts)
 
     return epoch_batches
 

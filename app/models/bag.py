@@ -46,7 +46,7 @@ class Bag:
         bags: Bags = batch.data
         labels_BM = bags.labels_BM
         seed = draw_seed(batch, "negatives")
-        ids = UniqueIds(bags.ids_N, bags.count_1[0])
+        ids = UniqueIds(bags.ids_N, bags.counts_2[0])
         return {"input": ids, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
@@ -76,7 +76,9 @@ def mean(rows_UD: tf.Tensor, bags: Bags) -> tf.Tensor:
     """
     count = bags.labels_BM.shape[0]
     with tf.device(HOST):
-        shape = tf.stack([bags.count_1[0], count])
-    by_row = make_matrix(bags.entries_N2, bags.shares_N, shape)
-    means_BD = average(rows_UD, MeanWeights(transpose(by_row), by_row))
+        rows, entries = tf.unstack(bags.counts_2)
+        shape = tf.stack([count, rows])
+        entries_N2 = bags.entries_N2[:entries]
+    by_mean = make_matrix(entries_N2, bags.shares_N[:entries], shape)
+    means_BD = average(rows_UD, MeanWeights(by_mean, transpose(by_mean)))
     return tf.ensure_shape(means_BD, (count, rows_UD.shape[1]))

@@ -45,9 +45,24 @@ def features_of(tokens, ngrams):
     return found
 
 
+def shares_of(ids):
+    """Each feature once, by id, with its share of all."""
+    counts = sorted(collections.Counter(ids).items())
+    return [(id_, np.float32(count / len(ids)).round(5).item()) for id_, count in counts]
+
+
 def texts_of(examples, longest=99):
     bounds = zip(examples.starts_E, examples.starts_E[1:], strict=False)
     return [examples.tokens_M[start:stop][:longest].tolist() for start, stop in bounds]
+
+
+def encoded(texts):
+    """The (feature, share) pairs of each text."""
+    bounds = zip(texts.starts_E, texts.starts_E[1:], strict=False)
+    return [
+        [*zip(texts.ids_F[i:j].tolist(), texts.shares_F[i:j].round(5).tolist(), strict=True)]
+        for i, j in bounds
+    ]
 
 
 @pytest.mark.parametrize("ngrams", [1, 2, 4])
@@ -80,10 +95,10 @@ def test_features_by_spelling(ngrams):
             for other in text[place + 1 : place + ngrams]:
                 number = (number * 116049371 + int(hashes[other])) % 2**64
                 ids.append(known + number % BUCKETS)
-        expected.append(sorted(ids))
+        expected.append(ids)
     found = encode(examples, features, 99)
-    parts = zip(found.starts_E, found.sizes_E, strict=True)
-    assert [sorted(found.ids_F[start : start + size]) for start, size in parts] == expected
+    assert encoded(found) == [*map(shares_of, expected)]
+    assert found.sizes_E.tolist() == [*map(len, expected)]
     assert (found.sizes_E < features.sizes(examples.lengths_E, 99)).any()
 
 
@@ -113,24 +128,25 @@ def steps_of(batches, epochs, first=0):
 
 
 def bags_of(step):
-    """The texts of a step, as their sorted features and (label, weight) pairs."""
-    count, (unique,) = len(step.labels_BM), step.count_1
-    ids, is_real = step.ids_N[:unique], step.shares_N > 0
+    """The texts of a step, as (feature, share) pairs by feature, and (label, weight) pairs."""
+    count, (unique, entries) = len(step.labels_BM), step.counts_2
+    ids = step.ids_N[:unique]
     assert (np.diff(ids) > 0).all() and not step.ids_N[unique:].any()
-    assert (np.diff(step.entries_N2[:, 0]) >= 0).all() and not np.diff(
-        is_real.astype(int)
-    ).max() > 0
-    assert set(step.entries_N2[:, 0]) == {*range(unique)}
+    owners, index = step.entries_N2[:entries].T
+    shares = step.shares_N[:entries]
+    assert (shares > 0).all() and not step.shares_N[entries:].any()
+    assert (np.diff(owners * len(step.ids_N) + index) > 0).all()
+    assert set(index) == {*range(unique)} or not entries
     for bag in range(count):
-        inside = is_real & (step.entries_N2[:, 1] == bag)
+        inside = owners == bag
         if not inside.any():
             assert not step.weights_BM[bag].any() and not step.labels_BM[bag].any()
             continue
-        np.testing.assert_allclose(step.shares_N[inside], 1 / inside.sum(), rtol=1e-6)
         real = step.weights_BM[bag] > 0
         labels = step.labels_BM[bag][real].tolist()
         weights = step.weights_BM[bag][real].tolist()
-        yield ids[step.entries_N2[inside, 0]].tolist(), [*zip(labels, weights, strict=True)]
+        features = zip(ids[index[inside]].tolist(), shares[inside].round(5).tolist(), strict=True)
+        yield [*features], [*zip(labels, weights, strict=True)]
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
@@ -142,7 +158,7 @@ def test_every_example_comes_once_an_epoch(ngrams):
         for start, stop in zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
     ]
     expected = [
-        (sorted(features_of(text, ngrams)), some)
+        (shares_of(features_of(text, ngrams)), some)
         for text, some in zip(texts_of(examples), labels, strict=True)
     ]
     found = collections.defaultdict(list)
@@ -161,7 +177,7 @@ def test_a_label_is_drawn_where_there_are_several():
     _, batches = make(examples, 1)
     times = collections.Counter()
     for _, step in steps_of(batches, range(40)):
-        times.update((ids[0], labels[0][0]) for ids, labels in bags_of(step))
+        times.update((ids[0][0], labels[0][0]) for ids, labels in bags_of(step))
     bounds = zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
     for word, (start, stop) in enumerate(bounds):
         known = examples.labels_N[start:stop]
@@ -234,7 +250,7 @@ def test_long_texts_are_cut():
     _, batches = make(examples)
     found = [ids for _, step in steps_of(batches, range(1)) for ids, _ in bags_of(step)]
     assert sorted(found) == sorted(
-        sorted(features_of(text, 2)) for text in texts_of(examples, longest)
+        shares_of(features_of(text, 2)) for text in texts_of(examples, longest)
     )
 
 
@@ -265,26 +281,8 @@ def test_features_are_encoded_once_in_blocks(monkeypatch):
     for ngrams in (1, 3):
         texts = encode(examples, features := Features(WORDS, ngrams, BUCKETS), 30)
         expected = [features_of(t, ngrams) for t in texts_of(examples, features.longest(30))]
-        for start, size, text in zip(texts.starts_E, texts.sizes_E, expected, strict=True):
-            assert texts.ids_F[start : start + size].tolist() == text
-
-
-def test_long_ids_are_sorted_alike():
-    # With many rows an id and a text do not fit 32 bits together.
-    examples = make_examples()
-    shape = Packing(steps=2, features=30, bags=9, labels=1)
-    steps = []
-    for buckets in (BUCKETS, 2**30):
-        batches = bags.make_batches(
-            examples, Features(WORDS, 2, buckets), shape, np.ones(LABELS), InputConfig(), 7
-        )
-        steps.append([step for _, step in steps_of(batches, range(1))])
-    for short, long in zip(*steps, strict=True):
-        np.testing.assert_array_equal(short.labels_BM, long.labels_BM)
-        words = [
-            [sorted(i for i in ids if i < WORDS) for ids, _ in bags_of(s)] for s in (short, long)
-        ]
-        assert words[0] == words[1]
+        assert encoded(texts) == [*map(shares_of, expected)]
+        assert texts.sizes_E.tolist() == [*map(len, expected)]
 
 
 def test_a_step_with_micro_batches_has_them_side_by_side():

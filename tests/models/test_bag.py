@@ -32,13 +32,13 @@ def make_bags(texts, size=12, count=5):
     labels, weights = np.zeros((count, 1)), np.zeros((count, 1))
     unique = sorted({word for text, _ in texts for word in text})
     ids[: len(unique)] = unique
-    pairs = sorted((unique.index(w), bag) for bag, (text, _) in enumerate(texts) for w in text)
-    entries[:, 0], entries[:, 1] = max(len(unique) - 1, 0), count - 1
-    for place, (row, bag) in enumerate(pairs):
-        entries[place], shares[place] = (row, bag), 1 / len(texts[bag][0])
+    words = [(bag, word) for bag, (text, _) in enumerate(texts) for word in sorted({*text})]
+    for place, (bag, word) in enumerate(words):
+        text = texts[bag][0]
+        entries[place], shares[place] = (bag, unique.index(word)), text.count(word) / len(text)
     for bag, (_, label) in enumerate(texts):
         labels[bag], weights[bag] = label, 1
-    parts = ids, np.array([max(len(unique), 1)]), entries, shares, labels, weights
+    parts = ids, np.array([max(len(unique), 1), len(words)]), entries, shares, labels, weights
     dtypes = np.int32, np.int32, np.int32, np.float32, np.int32, np.float32
     return Bags(*(tf.constant(x.astype(d))[None] for x, d in zip(parts, dtypes, strict=True)))
 

@@ -59,9 +59,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     _warn_about_long_texts(examples, features, config)
     weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
     batches = bags.make_batches(examples, features, shape, weights_C, config.input, seed)
-    size = examples.bytes
-    if features.ngrams > 1:  # else the features are the words
-        size += 4 * int(features.sizes(examples.lengths_E, shape.features).sum())
+    # Of each feature of a text its id and its share, and for each feature id its index in a step.
+    size = examples.bytes + 8 * int(features.sizes(examples.lengths_E, shape.features).sum())
+    size += 4 * features.rows
     examples_memory = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
     )
