@@ -92,7 +92,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         self,
         dim: int = 100,
         epochs: int = 5,
-        learning_rate: float = 0.0,
+        learning_rate: float = 0.16,
         loss: str = "softmax",
         word_ngrams: int = 1,
         min_count: int = 1,

@@ -204,7 +204,10 @@ class OptimizerConfig:
         by_task={"recommend": "lazy_adam"},
     )
     learning_rate: float = setting(
-        0.0, "The peak learning rate. 0: the optimizer's default.", bounds=(0, 1e4)
+        0.0,
+        "The peak learning rate. 0: the optimizer's default.",
+        bounds=(0, 1e4),
+        by_task={"classify": 0.16},  # for row-wise Adagrad from 0.001 (data/benchmarks/README.md)
     )
     schedule: str = setting(
         "linear",
@@ -232,6 +235,7 @@ class OptimizerConfig:
         bounds=(1e-30, 1e18),
         fixed=True,
         only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
+        by_task={"classify": 0.001},
     )
     momentum: float = _momentum(
         0.9,

@@ -132,12 +132,12 @@ class InputConfig:
     batch_tokens: int = setting(
         4096,
         "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
-        "words and n-grams; fewer if an epoch would otherwise have fewer than 25 steps (50 for a "
-        "size of at most 4,096), or, above 4,096, many empty ones at its end. recommend: pairs of "
-        "a user and an item.",
+        "words and n-grams; fewer if an epoch would otherwise have fewer than 13 steps (25 for a "
+        "size of at most 8,192, 50 for at most 4,096), or, above 4,096, many empty ones at its "
+        "end. recommend: pairs of a user and an item.",
         bounds=(1, 2**24),
         fixed=True,
-        by_task={"recommend": 2048, "classify": 8192},
+        by_task={"recommend": 2048, "classify": 16384},
     )
     micro_batches: int = setting(
         0,

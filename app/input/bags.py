@@ -20,12 +20,13 @@ from .labelled import Examples
 _LABEL = 13  # a stream of random numbers (see `input.token_rows`)
 # A step has space for this many times the average number of bags.
 _BAGS_SLACK = 1.25
-# An epoch has about this many steps or more: with fewer, 5 epochs of few texts learn less.
-_MIN_STEPS = 25
-# The same for steps of at most so many features, the default of older workdirs, which are resumed
-# with the steps that they had. A larger step is fitted to the calls, so a run of an earlier version
-# that stopped within an epoch sees some texts of it twice, and others not.
-_MIN_SMALL_STEPS, _SMALL = 50, 4096
+# An epoch has about this many steps or more: with fewer, 5 epochs of few texts learn less. Steps of
+# at most 4,096 and 8,192 features are the defaults of older workdirs, which are resumed with the
+# steps that they had.
+_MIN_STEPS, _MIN_STEPS_OF = 13, {4096: 50, 8192: 25}
+# A larger step than this is fitted to the calls, so a run of an earlier version that stopped within
+# an epoch sees some texts of it twice, and others not.
+_SMALL = 4096
 _SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
@@ -37,10 +38,11 @@ def make_packing(
 ) -> Packing:
     """Return the shapes of the batches of some examples.
 
-    N is `settings.micro_tokens`, or less if an epoch would have fewer than about 25 training steps
-    (50 if `settings.batch_tokens` is at most 4,096), or if the last call of an epoch would have
-    many empty steps; but the longest text always fits, if it has at most `micro_tokens` features. B
-    is 1.25 times the mean number of texts in N features, plus 1, but at most all texts.
+    N is `settings.micro_tokens`, or less if an epoch would have fewer than about 13 training steps
+    (25 if `settings.batch_tokens` is at most 8,192, 50 if at most 4,096), or if the last call of an
+    epoch would have many empty steps; but the longest text always fits, if it has at most
+    `micro_tokens` features. B is 1.25 times the mean number of texts in N features, plus 1, but at
+    most all texts.
 
     Args:
         examples: The training texts, at least one.
@@ -51,7 +53,8 @@ def make_packing(
     """
     micro = max(1, settings.micro_batches)
     sizes_E = features.sizes(examples.lengths_E, settings.micro_tokens)
-    fewest = _MIN_SMALL_STEPS if settings.batch_tokens <= _SMALL else _MIN_STEPS
+    limits = (steps for most, steps in _MIN_STEPS_OF.items() if settings.batch_tokens <= most)
+    fewest = next(limits, _MIN_STEPS)
     smallest = int(sizes_E.sum()) // (fewest * micro)
     size = min(settings.micro_tokens, max(smallest, int(sizes_E.max())))
     if settings.batch_tokens > _SMALL:

@@ -231,10 +231,12 @@ def test_weights_of_texts_and_labels(all_labels):
 
 def test_few_examples_have_small_steps():
     features = Features(WORDS, 1, BUCKETS)
-    # Older workdirs, with the former default of 4,096, have 50 steps, and resume with as many.
+    # Older workdirs, with the former defaults of 4,096 and 8,192, have 50 and 25 steps, and resume
+    # with as many.
     small = (60, 30, 8, 0), (60, 5, 5, 0), (2000, 4096, 200, 0), (2000, 30, 30, 0)
     large = (2000, 8192, 313, 32), (300_000, 8192, 8110, 176)
-    for count, most, expected, steps in small + large:
+    larger = (2000, 16_384, 625, 16), (300_000, 16_384, 14_100, 96)
+    for count, most, expected, steps in small + large + larger:
         examples, settings = make_examples(count), InputConfig(batch_tokens=most)
         shape = bags.make_packing(examples, features, settings, all_labels=False)
         sizes_E = features.sizes(examples.lengths_E, most)
