@@ -19,6 +19,11 @@ from .paths import pad
 _SHARED = 7
 
 
+# The vectors of a group are padded to a multiple of this: a loop of XLA over 26 numbers takes longer
+# than one over 32.
+_LANES = 16
+
+
 class GroupedLoss:
     """The losses of groups of vectors and words, along the paths of the words.
 
@@ -30,7 +35,6 @@ class GroupedLoss:
         self._code, self._shared = code, min(_SHARED, code.depth)
         self._upper_nodes = max(int(code.inner_E[: self._shared].sum()), 1)
         self._upper_weights = tf.function(self._weigh_upper, autograph=False, jit_compile=True)
-        self._upper_errors = tf.function(self._differ_upper, autograph=False, jit_compile=True)
 
     def parts(self, predictions: Predictions, table: str, gathered: int) -> list[Part]:
         """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.
@@ -97,6 +101,10 @@ class GroupedLoss:
             hidden_VD = pad(tf.cast(hidden_ND, pairs.dtype), 0, is_coarse=True)
             upper_KD = narrow_UD[:upper]
             scores_KV = tf.matmul(upper_KD, hidden_VD, transpose_b=True)
+            if upper:
+                weights = self._upper_weights(
+                    pairs.cut_GM, pairs.index_GN, pairs.weights_GMN, hidden_VD[:, 0]
+                )
             scored = [
                 _Scored.score(narrow_UD, hidden_VD, entries, upper, *of_block)
                 for entries, of_block in zip(blocks, pairs.blocks, strict=False)
@@ -106,9 +114,7 @@ class GroupedLoss:
                 """Return the gradients by the vectors and by the rows, float32."""
                 upper_hidden_VD, upper_rows_KD = tf.zeros_like(hidden_VD), upper_KD
                 if upper:
-                    error_KV = self._upper_errors(
-                        scores_KV, pairs.cut_GM, pairs.index_GN, pairs.weights_GMN, upstream
-                    )
+                    error_KV = group_scores.upper_errors(scores_KV, *weights, upstream)
                     upper_rows_KD = tf.matmul(error_KV, hidden_VD)
                     upper_hidden_VD = tf.matmul(error_KV, upper_KD, transpose_a=True)
                 by_blocks = [block.gradients(upstream) for block in scored]
@@ -132,10 +138,7 @@ class GroupedLoss:
             # TensorFlow removes this from a graph that does not use the loss.
             losses = [block.loss() for block in scored]
             if upper:
-                visits_KV, lefts_KV = self._upper_weights(
-                    pairs.cut_GM, pairs.index_GN, pairs.weights_GMN, hidden_VD[:, 0]
-                )
-                losses.append(_upper_loss(scores_KV, visits_KV, lefts_KV))
+                losses.append(_upper_loss(scores_KV, *weights))
             return tf.add_n(losses), gradient
 
         return total(hidden_ND, rows_UD)
@@ -147,18 +150,6 @@ class GroupedLoss:
         return group_scores.upper_weights(
             self._code, self._shared, cut_GM, index_GN, weights_GMN, tf.shape(mask_V)[0]
         )
-
-    def _differ_upper(
-        self,
-        scores_KV: tf.Tensor,
-        cut_GM: tf.Tensor,
-        index_GN: tf.Tensor,
-        weights_GMN: tf.Tensor,
-        upstream: tf.Tensor,
-    ) -> tf.Tensor:
-        """Return the gradient by the scores of unique vectors and nodes near the root, (K, V)."""
-        visits_KV, lefts_KV = self._weigh_upper(cut_GM, index_GN, weights_GMN, scores_KV[0])
-        return group_scores.upper_errors(scores_KV, visits_KV, lefts_KV, upstream)
 
 
 class _Labels(NamedTuple):
@@ -197,9 +188,12 @@ class _Pairs(NamedTuple):
         """Return the pairs of some predictions."""
         with tf.device(HOST):
             index_GN = tf.gather(vectors.index_GN, paths.order_G)
+            edges = [[0, 0], [0, -predictions.weights_GNM.shape[1] % _LANES]]
+            padded_GN = tf.pad(index_GN, edges)
         weights_GMN = tf.transpose(predictions.weights_GNM, (0, 2, 1))
         weights_GMN = tf.gather(weights_GMN, paths.order_G)
-        blocks = list(zip(paths.split(index_GN), paths.split(weights_GMN), strict=True))
+        padded_GMN = tf.pad(weights_GMN, [[0, 0], *edges])
+        blocks = list(zip(paths.split(padded_GN), paths.split(padded_GMN), strict=True))
         return cls(index_GN, paths.cut_GM, weights_GMN, predictions.hidden_GND.dtype, blocks)
 
 
