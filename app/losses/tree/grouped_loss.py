@@ -138,7 +138,7 @@ class GroupedLoss:
             # TensorFlow removes this from a graph that does not use the loss.
             losses = [block.loss() for block in scored]
             if upper:
-                losses.append(_upper_loss(scores_KV, *weights))
+                losses.append(group_scores.upper_loss(scores_KV, *weights))
             return tf.add_n(losses), gradient
 
         return total(hidden_ND, rows_UD)
@@ -172,14 +172,15 @@ class _Pairs(NamedTuple):
         cut_GM: The field of `GroupPaths`.
         weights_GMN: The weight of each pair, float32.
         dtype: The dtype of the products.
-        blocks: The indices and weights of each block of groups (see `GroupNodes`).
+        blocks: For each block of groups (see `GroupNodes`), the indices of the vectors without and
+            with padding, and the weights with padding.
     """
 
     index_GN: tf.Tensor
     cut_GM: tf.Tensor
     weights_GMN: tf.Tensor
     dtype: tf.DType
-    blocks: list[tuple[tf.Tensor, tf.Tensor]]
+    blocks: list[tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]]
 
     @classmethod
     def sort(
@@ -189,11 +190,13 @@ class _Pairs(NamedTuple):
         with tf.device(HOST):
             index_GN = tf.gather(vectors.index_GN, paths.order_G)
             edges = [[0, 0], [0, -predictions.weights_GNM.shape[1] % _LANES]]
-            padded_GN = tf.pad(index_GN, edges)
+            indices = zip(
+                paths.split(index_GN), paths.split(tf.pad(index_GN, edges)), strict=True
+            )
         weights_GMN = tf.transpose(predictions.weights_GNM, (0, 2, 1))
         weights_GMN = tf.gather(weights_GMN, paths.order_G)
         padded_GMN = tf.pad(weights_GMN, [[0, 0], *edges])
-        blocks = list(zip(paths.split(padded_GN), paths.split(padded_GMN), strict=True))
+        blocks = list(zip(indices, paths.split(padded_GMN), strict=True))
         return cls(index_GN, paths.cut_GM, weights_GMN, predictions.hidden_GND.dtype, blocks)
 
 
@@ -226,7 +229,7 @@ class _Scored(NamedTuple):
         hidden_VD: tf.Tensor,
         entries: Entries,
         upper: int,
-        index_GN: tf.Tensor,
+        indices: tuple[tf.Tensor, tf.Tensor],
         weights_GMN: tf.Tensor,
     ) -> _Scored:
         """Gather the rows and vectors of a block, and multiply them.
@@ -236,13 +239,13 @@ class _Scored(NamedTuple):
             hidden_VD: The unique vectors, in the same dtype.
             entries: The nodes on the paths.
             upper: The number of rows before those of `entries`.
-            index_GN: The unique vector of each vector.
-            weights_GMN: The weight of each pair.
+            indices: The unique vector of each vector, without and with padding.
+            weights_GMN: The weight of each pair, with padding.
         """
         row_GK = entries.row_GK + upper
-        rows_GKD, hidden_GND = tf.gather(rows_UD, row_GK), tf.gather(hidden_VD, index_GN)
+        rows_GKD, hidden_GND = tf.gather(rows_UD, row_GK), tf.gather(hidden_VD, indices[1])
         scores_GKN = tf.matmul(rows_GKD, hidden_GND, transpose_b=True)
-        return cls(row_GK, index_GN, rows_GKD, hidden_GND, scores_GKN, entries, weights_GMN)
+        return cls(row_GK, indices[0], rows_GKD, hidden_GND, scores_GKN, entries, weights_GMN)
 
     def gradients(self, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the gradients by the vectors, (G, N, D), and by the rows, (G, K, D)."""
@@ -260,11 +263,9 @@ class _Scored(NamedTuple):
 
     def loss(self) -> tf.Tensor:
         """Return the sum of the losses, a float32 scalar."""
-        weights_GKN = group_scores.lower_weights(self.weights_GMN, self.entries.word_GK)
-        scores = tf.cast(self.scores_GKN, tf.float32)
-        is_left_GK1 = self.entries.left_GK[:, :, tf.newaxis] > 0
-        terms_GKN = tf.nn.softplus(tf.where(is_left_GK1, -scores, scores))
-        return tf.reduce_sum(weights_GKN * terms_GKN)
+        return group_scores.lower_loss(
+            self.scores_GKN, self.weights_GMN, self.entries.word_GK, self.entries.left_GK
+        )
 
 
 def _all_vectors(predictions: Predictions) -> UniqueVectors:
@@ -284,11 +285,3 @@ def _wanted_words(predictions: Predictions) -> tf.Tensor:
     with tf.device(HOST):  # with the ids
         is_target_GM = tf.reduce_any(predictions.weights_GNM != 0, axis=1)
         return tf.where(is_target_GM, predictions.targets_GM, 0)
-
-
-def _upper_loss(scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor) -> tf.Tensor:
-    """Return the sum of the losses at the nodes near the root, a float32 scalar."""
-    scores = tf.cast(scores_KV, tf.float32)
-    rights_KV = visits_KV - lefts_KV
-    terms_KV = lefts_KV * tf.nn.softplus(-scores) + rights_KV * tf.nn.softplus(scores)
-    return tf.reduce_sum(terms_KV)
