@@ -43,18 +43,6 @@ class Shares(NamedTuple):
     words_GNM: tf.Tensor
 
 
-class UniqueVectors(NamedTuple):
-    """The hidden vectors of `Predictions`, each vector once.
-
-    Attributes:
-        values_UD: The unique vectors, float32.
-        index_GN: The index among them of each hidden vector, int32.
-    """
-
-    values_UD: tf.Tensor
-    index_GN: tf.Tensor
-
-
 class Predictions(NamedTuple):
     """Groups of hidden vectors and of words, and the weight of each pair of them.
 
@@ -68,15 +56,15 @@ class Predictions(NamedTuple):
             not to predict the word. No gradient flows to it.
         shares: For a loss that is `is_multi_label`. None: every weight above 0 stands for a whole
             word, and every vector that has a word has the weight 1.
-        unique: The hidden vectors again, each once; None where a model has no repeated vectors. A
-            loss may differentiate by these instead of `hidden_GND`.
+        unique: The unique hidden vectors, float32, and the index of each of the G N vectors among
+            them. A loss may differentiate by these. None if no vectors are repeated.
     """
 
     hidden_GND: tf.Tensor
     targets_GM: tf.Tensor
     weights_GNM: tf.Tensor
     shares: Shares | None = None
-    unique: UniqueVectors | None = None
+    unique: Rows | None = None
 
 
 class VectorWordPairs(NamedTuple):

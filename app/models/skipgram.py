@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from ..input.tokens import Decoded, decode
-from ..losses.base import Predictions, UniqueVectors
+from ..losses.base import Predictions
 from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
@@ -22,7 +22,8 @@ class SkipGram(WordModel):
     A batch has rows of T centres, with `window` more tokens on both sides. Each row is a group of
     predictions: its T centres predict all of its L tokens, each pair with its weight, mostly 0.
     This does more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is
-    not.
+    not. A loss for which words cost more than vectors (`Loss.group_words`) gets the reverse: the L
+    tokens predict the T centres, as in word2vec.c, in shorter rows.
 
     word2vec.c draws the reach of each centre. Here a pair has the probability of being drawn as its
     weight: the expected gradient is the same, and each step learns from all pairs.
@@ -69,15 +70,12 @@ class SkipGram(WordModel):
 
         Over a text these are the same pairs. word2vec.c and gensim predict centres, too.
         """
-        vectors_UD, inverse_N = self.unique_words(tokens.ids, rows)
         hidden_ND = self.take_words(tokens.ids, rows)
-        with tf.device(HOST):  # with the ids
-            index_BL = tf.reshape(inverse_N, tokens.ids.shape)
         return Predictions(
             tf.reshape(hidden_ND, (*tokens.ids.shape, self.dim)),
             self._centres(tokens.ids),
             tf.transpose(contexts_BTL, (0, 2, 1)),
-            unique=UniqueVectors(vectors_UD, index_BL),
+            unique=self.unique_words(tokens.ids, rows),
         )
 
     def _decode(self, batch: Batch) -> Decoded:

@@ -99,7 +99,8 @@ class GroupPaths:
         with tf.device(HOST):
             nodes = self._paths.nodes(start, count)
             ends_GM = _ends(nodes.row_MC, self._place_GM)
-            places, blocks = self.split(self._place_GM), []
+            places = self.split(self._place_GM)
+            blocks: list[Entries] = []
             for ends_HM, place_HM in zip(self.split(ends_GM), places, strict=True):
                 stride = _STRIDE if blocks else 2 * _STRIDE
                 entries = -(-tf.reduce_max(ends_HM) // stride) * stride

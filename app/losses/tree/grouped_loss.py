@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ...types import HOST
-from ..base import Part, Predictions, UniqueVectors
-from . import group_scores
-from .group_paths import Entries, GroupNodes, GroupPaths
+from ...types import HOST, Rows
+from ..base import Part, Predictions
+from . import group_errors
+from .group_paths import GroupNodes, GroupPaths
+from .group_scores import LowerScores, UpperScores
 from .huffman import Code
 from .paths import pad
 
@@ -19,8 +20,8 @@ from .paths import pad
 _SHARED = 7
 
 
-# The vectors of a group are padded to a multiple of this: a loop of XLA over 26 numbers takes longer
-# than one over 32.
+# The vectors of a group are padded to a multiple of this: loops of XLA and products over 26 numbers
+# take longer than over 32.
 _LANES = 16
 
 
@@ -75,7 +76,12 @@ class GroupedLoss:
             return self._loss(hidden_ND, rows_UD, labels, pairs)
 
         upper_part = Part(
-            table, vectors.values_UD, groups=1, members=None, tiles=None, block=upper_block,
+            table,
+            vectors.values_UD,
+            groups=1,
+            members=None,
+            tiles=None,
+            block=upper_block,
             loss=loss,
         )
         if not depths:
@@ -91,63 +97,54 @@ class GroupedLoss:
         self, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs
     ) -> tf.Tensor:
         """Return the loss of all vectors at the nodes of a block, a float32 scalar."""
-        upper = self._upper_nodes if labels.has_upper else 0
-        blocks = labels.nodes.blocks if labels.nodes is not None else []
+        count = self._upper_nodes if labels.has_upper else 0
+        blocks = [] if labels.nodes is None else labels.nodes.blocks
 
         @tf.custom_gradient
         def total(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
             """Return the loss, with gradients by the vectors and by the rows."""
             narrow_UD = tf.cast(rows_UD, pairs.dtype)
             hidden_VD = pad(tf.cast(hidden_ND, pairs.dtype), 0, is_coarse=True)
-            upper_KD = narrow_UD[:upper]
-            scores_KV = tf.matmul(upper_KD, hidden_VD, transpose_b=True)
-            if upper:
-                weights = self._upper_weights(
-                    pairs.cut_GM, pairs.index_GN, pairs.weights_GMN, hidden_VD[:, 0]
-                )
-            scored = [
-                _Scored.score(narrow_UD, hidden_VD, entries, upper, *of_block)
+            upper = None
+            if count:
+                weights = self._upper_weights(*pairs.upper, hidden_VD[:, 0])
+                upper = UpperScores.compute(narrow_UD[:count], hidden_VD, *weights)
+            lower = [
+                LowerScores.compute(narrow_UD, hidden_VD, entries, count, *of_block)
                 for entries, of_block in zip(blocks, pairs.blocks, strict=False)
             ]
 
             def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 """Return the gradients by the vectors and by the rows, float32."""
-                upper_hidden_VD, upper_rows_KD = tf.zeros_like(hidden_VD), upper_KD
-                if upper:
-                    error_KV = group_scores.upper_errors(scores_KV, *weights, upstream)
-                    upper_rows_KD = tf.matmul(error_KV, hidden_VD)
-                    upper_hidden_VD = tf.matmul(error_KV, upper_KD, transpose_a=True)
-                by_blocks = [block.gradients(upstream) for block in scored]
-                by_hidden_VD = group_scores.sum_rows(
-                    upper_hidden_VD,
+                first_VD, first_KD = tf.zeros_like(hidden_VD), narrow_UD[:0]
+                if upper is not None:
+                    first_VD, first_KD = upper.gradients(upstream)
+                by_block = [block.gradients(upstream) for block in lower]
+                by_hidden_VD = group_errors.sum_rows(
+                    first_VD,
                     hidden_VD[:, 0],
-                    [block.index_GN for block in scored],
-                    [by_hidden_GND for by_hidden_GND, _ in by_blocks],
+                    [block.index_GN for block in lower],
+                    [by_hidden_GND for by_hidden_GND, _ in by_block],
                 )
-                if not scored:
-                    by_rows_UD = tf.cast(upper_rows_KD, tf.float32)
-                else:
-                    by_rows_UD = group_scores.sum_rows(
-                        upper_rows_KD,
-                        pad(narrow_UD[:, 0], 0, is_coarse=True),
-                        [block.row_GK for block in scored],
-                        [by_rows_GKD for _, by_rows_GKD in by_blocks],
-                    )
+                by_rows_UD = group_errors.sum_rows(
+                    first_KD,
+                    pad(narrow_UD[:, 0], 0, is_coarse=True),
+                    [block.row_GK for block in lower],
+                    [by_rows_GKD for _, by_rows_GKD in by_block],
+                )
                 return by_hidden_VD[: tf.shape(hidden_ND)[0]], by_rows_UD[: tf.shape(rows_UD)[0]]
 
             # TensorFlow removes this from a graph that does not use the loss.
-            losses = [block.loss() for block in scored]
-            if upper:
-                losses.append(group_scores.upper_loss(scores_KV, *weights))
-            return tf.add_n(losses), gradient
+            losses = [block.loss() for block in lower]
+            return tf.add_n(losses if upper is None else [upper.loss(), *losses]), gradient
 
         return total(hidden_ND, rows_UD)
 
     def _weigh_upper(
         self, cut_GM: tf.Tensor, index_GN: tf.Tensor, weights_GMN: tf.Tensor, mask_V: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the result of `group_scores.upper_weights` for as many vectors as `mask_V` has."""
-        return group_scores.upper_weights(
+        """Return the result of `group_errors.upper_weights` for as many vectors as `mask_V` has."""
+        return group_errors.upper_weights(
             self._code, self._shared, cut_GM, index_GN, weights_GMN, tf.shape(mask_V)[0]
         )
 
@@ -168,113 +165,39 @@ class _Pairs(NamedTuple):
     """The pairs of vectors and words, with the groups in the order of `GroupPaths.order_G`.
 
     Attributes:
-        index_GN: The unique vector of each vector, int32.
-        cut_GM: The field of `GroupPaths`.
-        weights_GMN: The weight of each pair, float32.
+        upper: For all groups the positions of the words (`GroupPaths.cut_GM`), the unique vector of
+            each vector, (G, N) int32, and the weights of the pairs, (G, M, N) float32.
         dtype: The dtype of the products.
         blocks: For each block of groups (see `GroupNodes`), the indices of the vectors without and
             with padding, and the weights with padding.
     """
 
-    index_GN: tf.Tensor
-    cut_GM: tf.Tensor
-    weights_GMN: tf.Tensor
+    upper: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
     dtype: tf.DType
     blocks: list[tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]]
 
     @classmethod
-    def sort(
-        cls, predictions: Predictions, vectors: UniqueVectors, paths: GroupPaths
-    ) -> _Pairs:
+    def sort(cls, predictions: Predictions, vectors: Rows, paths: GroupPaths) -> _Pairs:
         """Return the pairs of some predictions."""
         with tf.device(HOST):
-            index_GN = tf.gather(vectors.index_GN, paths.order_G)
-            edges = [[0, 0], [0, -predictions.weights_GNM.shape[1] % _LANES]]
-            indices = zip(
-                paths.split(index_GN), paths.split(tf.pad(index_GN, edges)), strict=True
-            )
+            size = predictions.weights_GNM.shape[1]
+            index_GN = tf.gather(tf.reshape(vectors.inverse_N, (-1, size)), paths.order_G)
+            edges = [[0, 0], [0, -size % _LANES]]
+            indices = zip(paths.split(index_GN), paths.split(tf.pad(index_GN, edges)), strict=True)
         weights_GMN = tf.transpose(predictions.weights_GNM, (0, 2, 1))
         weights_GMN = tf.gather(weights_GMN, paths.order_G)
         padded_GMN = tf.pad(weights_GMN, [[0, 0], *edges])
         blocks = list(zip(indices, paths.split(padded_GMN), strict=True))
-        return cls(index_GN, paths.cut_GM, weights_GMN, predictions.hidden_GND.dtype, blocks)
+        upper = paths.cut_GM, index_GN, weights_GMN
+        return cls(upper, predictions.hidden_GND.dtype, blocks)
 
 
-class _Scored(NamedTuple):
-    """A block of groups whose vectors are scored with the nodes on the paths of their words.
-
-    Attributes:
-        row_GK: The row of each entry, int32.
-        index_GN: The unique vector of each vector, int32.
-        rows_GKD: The rows of the entries.
-        hidden_GND: The vectors.
-        scores_GKN: Their products. Scores are by node and vector, not by vector and node: this
-            order suits the two products of the gradient.
-        entries: The entries.
-        weights_GMN: The weight of each pair, float32.
-    """
-
-    row_GK: tf.Tensor
-    index_GN: tf.Tensor
-    rows_GKD: tf.Tensor
-    hidden_GND: tf.Tensor
-    scores_GKN: tf.Tensor
-    entries: Entries
-    weights_GMN: tf.Tensor
-
-    @classmethod
-    def score(
-        cls,
-        rows_UD: tf.Tensor,
-        hidden_VD: tf.Tensor,
-        entries: Entries,
-        upper: int,
-        indices: tuple[tf.Tensor, tf.Tensor],
-        weights_GMN: tf.Tensor,
-    ) -> _Scored:
-        """Gather the rows and vectors of a block, and multiply them.
-
-        Args:
-            rows_UD: The rows, in the dtype of the product.
-            hidden_VD: The unique vectors, in the same dtype.
-            entries: The nodes on the paths.
-            upper: The number of rows before those of `entries`.
-            indices: The unique vector of each vector, without and with padding.
-            weights_GMN: The weight of each pair, with padding.
-        """
-        row_GK = entries.row_GK + upper
-        rows_GKD, hidden_GND = tf.gather(rows_UD, row_GK), tf.gather(hidden_VD, indices[1])
-        scores_GKN = tf.matmul(rows_GKD, hidden_GND, transpose_b=True)
-        return cls(row_GK, indices[0], rows_GKD, hidden_GND, scores_GKN, entries, weights_GMN)
-
-    def gradients(self, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the gradients by the vectors, (G, N, D), and by the rows, (G, K, D)."""
-        error_GKN = group_scores.lower_errors(
-            self.scores_GKN,
-            self.weights_GMN,
-            self.entries.word_GK,
-            self.entries.left_GK,
-            upstream,
-        )
-        return (
-            tf.matmul(error_GKN, self.rows_GKD, transpose_a=True),
-            tf.matmul(error_GKN, self.hidden_GND),
-        )
-
-    def loss(self) -> tf.Tensor:
-        """Return the sum of the losses, a float32 scalar."""
-        return group_scores.lower_loss(
-            self.scores_GKN, self.weights_GMN, self.entries.word_GK, self.entries.left_GK
-        )
-
-
-def _all_vectors(predictions: Predictions) -> UniqueVectors:
+def _all_vectors(predictions: Predictions) -> Rows:
     """Return all hidden vectors as unique vectors."""
     hidden_GND = predictions.hidden_GND
     hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
-    shape = tf.shape(predictions.weights_GNM)[:2]
     with tf.device(HOST):
-        return UniqueVectors(hidden_ND, tf.reshape(tf.range(tf.reduce_prod(shape)), shape))
+        return Rows(hidden_ND, tf.range(tf.reduce_prod(tf.shape(predictions.weights_GNM)[:2])))
 
 
 def _wanted_words(predictions: Predictions) -> tf.Tensor:
