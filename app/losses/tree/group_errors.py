@@ -5,8 +5,6 @@ Shapes: G groups of N vectors and M words, V unique vectors, K nodes, D columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from .huffman import Code
@@ -123,22 +121,19 @@ def lower_weights(weights_GMN: tf.Tensor, word_GK: tf.Tensor) -> tf.Tensor:
 
 
 @tf.function(autograph=False, jit_compile=True)
-def sum_rows(
-    first_KD: tf.Tensor,
-    mask_U: tf.Tensor,
-    indices: Sequence[tf.Tensor],
-    values: Sequence[tf.Tensor],
-) -> tf.Tensor:
+def sum_rows(first_KD: tf.Tensor, mask_U: tf.Tensor, *indices_and_values: tf.Tensor) -> tf.Tensor:
     """Return the sums of values by row, added in float32, (U, D).
 
     Args:
         first_KD: The first value of each of the first K rows; K may be below U.
         mask_U: Any values; only their number counts.
-        indices: The rows of further values, int32 of any shape, each.
-        values: These values, (..., D) each. Each group has one for each index, then padding.
+        *indices_and_values: The rows of further values, (G, N) int32 each; then these values,
+            (G, M, D) each. Each group has one for each index, then padding.
     """
     columns = first_KD.shape[1]
     sums_UD = tf.pad(widen(first_KD), [[0, tf.shape(mask_U)[0] - tf.shape(first_KD)[0]], [0, 0]])
+    half = len(indices_and_values) // 2
+    indices, values = indices_and_values[:half], indices_and_values[half:]
     for index, value in zip(indices, values, strict=True):  # a loop each, in place
         value_PD = widen(tf.reshape(value[:, : index.shape[1]], (-1, columns)))
         sums_UD = tf.tensor_scatter_nd_add(sums_UD, tf.reshape(index, (-1, 1)), value_PD)

@@ -123,14 +123,14 @@ class GroupedLoss:
                 by_hidden_VD = group_errors.sum_rows(
                     first_VD,
                     hidden_VD[:, 0],
-                    [block.index_GN for block in lower],
-                    [by_hidden_GND for by_hidden_GND, _ in by_block],
+                    *(block.index_GN for block in lower),
+                    *(by_hidden_GND for by_hidden_GND, _ in by_block),
                 )
                 by_rows_UD = group_errors.sum_rows(
                     first_KD,
                     pad(narrow_UD[:, 0], 0, is_coarse=True),
-                    [block.row_GK for block in lower],
-                    [by_rows_GKD for _, by_rows_GKD in by_block],
+                    *(block.row_GK for block in lower),
+                    *(by_rows_GKD for _, by_rows_GKD in by_block),
                 )
                 return by_hidden_VD[: tf.shape(hidden_ND)[0]], by_rows_UD[: tf.shape(rows_UD)[0]]
 
