@@ -56,12 +56,15 @@ class Predictions(NamedTuple):
             not to predict the word. No gradient flows to it.
         shares: For a loss that is `is_multi_label`. None: every weight above 0 stands for a whole
             word, and every vector that has a word has the weight 1.
+        unique: The unique hidden vectors, float32, and the index of each of the G N vectors among
+            them. A loss may differentiate by these. None if no vectors are repeated.
     """
 
     hidden_GND: tf.Tensor
     targets_GM: tf.Tensor
     weights_GNM: tf.Tensor
     shares: Shares | None = None
+    unique: Rows | None = None
 
 
 class VectorWordPairs(NamedTuple):
@@ -90,7 +93,7 @@ class VectorWordPairs(NamedTuple):
         Args:
             predictions: Groups of vectors and words.
         """
-        hidden_GND, targets_GM, weights_GNM, _ = predictions
+        hidden_GND, targets_GM, weights_GNM, *_ = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
@@ -206,11 +209,14 @@ class Loss(Protocol):
             given with all of its labels at once.
         lists_pairs: Whether the time of a step grows with the number of pairs of positive weight.
             Otherwise all pairs of a group are scored, whatever their weights.
+        group_words: The number of words of a group with which a step takes the least time, if it
+            grows with the words more than with the vectors; else 0.
     """
 
     is_likelihood: bool = False
     is_multi_label: bool = False
     lists_pairs: bool = False
+    group_words: int = 0
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables to train, by name."""

@@ -74,7 +74,7 @@ class NegativeSampling(Loss):
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[tf.Tensor, list[Part]]:
         """Return the weighted logistic loss of the words and of the samples, and no parts."""
-        hidden_GND, targets_GM, weights_GNM, _ = predictions
+        hidden_GND, targets_GM, weights_GNM, *_ = predictions
         columns = self._spec.columns
         words_PD, samples_KD = take_parts(
             rows["output"], [targets_GM.shape.num_elements()], hidden_GND.dtype

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.tokens import decode
+from ..input.tokens import Decoded, decode
 from ..losses.base import Predictions
 from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss
@@ -22,7 +22,8 @@ class SkipGram(WordModel):
     A batch has rows of T centres, with `window` more tokens on both sides. Each row is a group of
     predictions: its T centres predict all of its L tokens, each pair with its weight, mostly 0.
     This does more arithmetic than pair by pair, which is cheap. It gathers fewer rows, which is
-    not.
+    not. A loss for which words cost more than vectors (`Loss.group_words`) gets the reverse: the L
+    tokens predict the T centres, as in word2vec.c, in shorter rows.
 
     word2vec.c draws the reach of each centre. Here a pair has the probability of being drawn as its
     weight: the expected gradient is the same, and each step learns from all pairs.
@@ -36,28 +37,64 @@ class SkipGram(WordModel):
     draws_contexts: bool = False
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the ids for the T centres of each row, and the ids that the loss needs.
-
-        The loss is to predict all L tokens of a row.
-        """
-        ids_BL = decode(batch.data).ids
-        centres_BT = self._centres(ids_BL)
-        vectors, seed = centres_BT.shape.num_elements(), draw_seed(batch, "negatives")
-        words = {"input": self.word_lookups(centres_BT)}
-        return words | self.output.lookups(ids_BL, vectors, seed)
+        """Return the ids for the vectors of each row, and the ids that the loss needs."""
+        ids_BL = self._decode(batch).ids
+        vectors_BN, words_BM = ids_BL, self._centres(ids_BL)
+        if not self.output.group_words:
+            vectors_BN, words_BM = words_BM, vectors_BN
+        count, seed = vectors_BN.shape.num_elements(), draw_seed(batch, "negatives")
+        words = {"input": self.word_lookups(vectors_BN)}
+        return words | self.output.lookups(words_BM, count, seed)
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs of a centre and a word of its context, and their weight."""
-        size, length = batch.data.shape
-        tokens = decode(batch.data)
+        tokens = self._decode(batch)
         if self.draws_contexts:
             contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
         else:
             contexts_BTL = weigh_contexts(tokens, self.window)
-        centres_ND = self.take_words(self._centres(tokens.ids), rows["input"])
-        hidden_BTD = tf.reshape(centres_ND, (size, length - 2 * self.window, self.dim))
-        predictions = Predictions(hidden_BTD, tokens.ids, contexts_BTL)
+        make = self._predict_centres if self.output.group_words else self._predict_contexts
+        predictions = make(tokens, contexts_BTL, rows["input"])
         return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts_BTL))
+
+    def _predict_contexts(
+        self, tokens: Decoded, contexts_BTL: tf.Tensor, rows: Rows
+    ) -> Predictions:
+        """Return predictions of all tokens of a row by each centre."""
+        centres_ND = self.take_words(self._centres(tokens.ids), rows)
+        hidden_BTD = tf.reshape(centres_ND, (*contexts_BTL.shape[:2], self.dim))
+        return Predictions(hidden_BTD, tokens.ids, contexts_BTL)
+
+    def _predict_centres(self, tokens: Decoded, contexts_BTL: tf.Tensor, rows: Rows) -> Predictions:
+        """Return predictions of the centres of a row by each token of their contexts.
+
+        Over a text these are the same pairs. word2vec.c and gensim predict centres, too.
+        """
+        hidden_ND = self.take_words(tokens.ids, rows)
+        return Predictions(
+            tf.reshape(hidden_ND, (*tokens.ids.shape, self.dim)),
+            self._centres(tokens.ids),
+            tf.transpose(contexts_BTL, (0, 2, 1)),
+            unique=self.unique_words(tokens.ids, rows),
+        )
+
+    def _decode(self, batch: Batch) -> Decoded:
+        """Return the tokens of a batch, in rows of as many centres as suit the loss."""
+        rows, length = batch.data.shape
+        centres, size = length - 2 * self.window, self.output.group_words
+        tokens = decode(batch.data)
+        if not size or centres <= size or centres % size:
+            return tokens
+        with tf.device(HOST):  # with the tokens
+            parts = centres // size, size + 2 * self.window
+            starts_P1 = tf.range(0, centres, size)[:, tf.newaxis]
+            places_PL = starts_P1 + tf.range(parts[1])
+            return Decoded(
+                *(
+                    tf.reshape(tf.gather(field_BL, places_PL, axis=1), (rows * parts[0], parts[1]))
+                    for field_BL in tokens
+                )
+            )
 
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         """Return the ids in the middle of each row, without `window` on both sides, (B, T)."""

@@ -108,8 +108,17 @@ class SubwordRows:
             rows: The rows of these lookups.
             dtype: The dtype of the result.
         """
+        return take(self.take_unique(words, rows), dtype)
+
+    def take_unique(self, words: tf.Tensor, rows: Rows) -> Rows:
+        """Return the vectors of the unique words, float32, and the index of each word among them.
+
+        Args:
+            words: The words that `lookups` was called with, M in all.
+            rows: The rows of these lookups.
+        """
         words_W, inverse_M = unique(words)
-        return take(Rows(self._compose(words_W, rows), inverse_M), dtype)
+        return Rows(self._compose(words_W, rows), inverse_M)
 
     def compose(self, words_W: tf.Tensor, gather: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Return the vectors of unique words, (W, D) float32.

@@ -70,6 +70,17 @@ class WordModel:
             return take(rows, self.dtype)
         return self.subwords.take(words, rows, self.dtype)
 
+    def unique_words(self, words: tf.Tensor, rows: Rows) -> Rows:
+        """Return the vectors of the unique words, float32, and the index of each word among them.
+
+        Args:
+            words: The N words that `word_lookups` was called with.
+            rows: The rows of these lookups.
+        """
+        if self.subwords is None:
+            return rows
+        return self.subwords.take_unique(words, rows)
+
     def gather_words(
         self, gather: Callable[[tf.Tensor], tf.Tensor], words_W: tf.Tensor
     ) -> tf.Tensor:

@@ -37,7 +37,7 @@ USUAL = {
 
 # Why a step waits for the device: (operation that made the tensor, operation that needs it).
 PAIRS = ("XLA", "Greater")  # which pairs there are to stream depends on draws made on the device
-PATHS = ("XLA", "NotEqual")  # likewise which words of a group are to be predicted at all
+PATHS = ("Transpose", "NotEqual")  # likewise which words of a group are to be predicted at all
 JOINED = ("Const", "TensorListConcatV2")  # the empty constant within tf.TensorArray.concat
 IDS = ("TensorListConcatV2", "Size")  # of the rows that are streamed, joined there by TensorFlow
 HOME = ("AddV2", "ResourceScatterUpdate")  # a streamed table of --table=host is trained at home

@@ -6,16 +6,23 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ...types import HOST
+from ...types import HOST, Rows
 from ..base import Part, Predictions
-from . import subtrees
+from . import group_errors
 from .group_paths import GroupNodes, GroupPaths
+from .group_scores import LowerScores, UpperScores
 from .huffman import Code
+from .paths import pad
 
 # Nodes at fewer steps from the root are scored with every vector. Up to about 100 nodes a depth,
 # one matrix product takes less time than to gather the one node of a depth that each word needs
 # (measured with 100 and 300 columns on two cores).
 _SHARED = 7
+
+
+# The vectors of a group are padded to a multiple of this: loops of XLA and products over 26 numbers
+# take longer than over 32.
+_LANES = 16
 
 
 class GroupedLoss:
@@ -27,10 +34,8 @@ class GroupedLoss:
 
     def __init__(self, code: Code):
         self._code, self._shared = code, min(_SHARED, code.depth)
-        turns = subtrees.path_turns(code, self._shared)
-        self._upper_nodes = turns.shape[1] // 2
-        # A variable, because a graph holds a constant once for each of its steps.
-        self._turns = tf.Variable(turns, trainable=False)
+        self._upper_nodes = max(int(code.inner_E[: self._shared].sum()), 1)
+        self._upper_weights = tf.function(self._weigh_upper, autograph=False, jit_compile=True)
 
     def parts(self, predictions: Predictions, table: str, gathered: int) -> list[Part]:
         """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.
@@ -43,60 +48,156 @@ class GroupedLoss:
             table: The name of the table of nodes.
             gathered: The most numbers that are gathered at once.
         """
-        hidden_ND = tf.reshape(predictions.hidden_GND, (-1, predictions.hidden_GND.shape[2]))
-        targets_GM, weights_GNM = _wanted_words(predictions), predictions.weights_GNM
-        paths = GroupPaths(self._code, targets_GM)
+        vectors = predictions.unique or _all_vectors(predictions)
+        targets_GM = _wanted_words(predictions)
+        paths = GroupPaths(self._code, targets_GM, self._shared)
+        pairs = _Pairs.sort(predictions, vectors, paths)
         depths = self._code.depth - self._shared
         words = targets_GM.shape.num_elements() or tf.size(targets_GM)
-        depths_at_once = gathered // (words * hidden_ND.shape[1])
+        depths_at_once = gathered // (words * predictions.hidden_GND.shape[2])
 
         def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return the table rows of the nodes near the root, and the turns there as labels."""
-            turns_GMK = tf.cast(self._turns, hidden_ND.dtype)
-            turns_GMK = tf.gather(turns_GMK, paths.cut(self._shared))
-            turns_GNK = tf.matmul(tf.cast(weights_GNM, hidden_ND.dtype), turns_GMK)
-            return tf.range(self._upper_nodes), _Labels(turns_GNK, None)
+            """Return the table rows of the nodes near the root, and no further nodes."""
+            return tf.range(self._upper_nodes), _Labels(True, None)
 
         def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return the table rows of the paths at the depths of a tile, and their labels."""
+            """Return the table rows of the paths at the depths of a tile, and their entries."""
             nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
-            return nodes.rows_U, _Labels(None, nodes)
+            return nodes.rows_U, _Labels(False, nodes)
 
         def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return rows and labels of the nodes near the root, then of those on the paths."""
-            upper_K, (turns_GNK, _) = upper_block(group, tile)
-            lower_U, (_, nodes) = lower_block(group, tile)
-            return tf.concat([upper_K, lower_U], axis=0), _Labels(turns_GNK, nodes)
+            """Return the rows of the nodes near the root, then of those on the paths."""
+            nodes = paths.nodes(self._shared, depths_at_once)
+            rows_U = tf.concat([tf.range(self._upper_nodes), nodes.rows_U], axis=0)
+            return rows_U, _Labels(True, nodes)
 
         def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
-            """Return the loss of each vector at the nodes of a block, (N,) float32."""
-            losses_GN = _losses(hidden_ND, weights_GNM, labels, rows_UD)
-            return tf.reshape(losses_GN, [-1])
+            """Return the loss of all vectors at the nodes of a block, a float32 scalar."""
+            return self._loss(hidden_ND, rows_UD, labels, pairs)
 
         upper_part = Part(
-            table, hidden_ND, groups=1, members=None, tiles=None, block=upper_block, loss=loss
+            table,
+            vectors.values_UD,
+            groups=1,
+            members=None,
+            tiles=None,
+            block=upper_block,
+            loss=loss,
         )
         if not depths:
             return [upper_part]
         if isinstance(depths_at_once, int) and depths_at_once >= depths:
+            depths_at_once = depths
             return [upper_part._replace(block=all_nodes)]
         depths_at_once = tf.clip_by_value(depths_at_once, 1, depths)
         tiles = -(-depths // depths_at_once)
         return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
 
+    def _loss(
+        self, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs
+    ) -> tf.Tensor:
+        """Return the loss of all vectors at the nodes of a block, a float32 scalar."""
+        count = self._upper_nodes if labels.has_upper else 0
+        blocks = [] if labels.nodes is None else labels.nodes.blocks
+
+        @tf.custom_gradient
+        def total(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
+            """Return the loss, with gradients by the vectors and by the rows."""
+            narrow_UD = tf.cast(rows_UD, pairs.dtype)
+            hidden_VD = pad(tf.cast(hidden_ND, pairs.dtype), 0, is_coarse=True)
+            upper = None
+            if count:
+                weights = self._upper_weights(*pairs.upper, hidden_VD[:, 0])
+                upper = UpperScores.compute(narrow_UD[:count], hidden_VD, *weights)
+            lower = [
+                LowerScores.compute(narrow_UD, hidden_VD, entries, count, *of_block)
+                for entries, of_block in zip(blocks, pairs.blocks, strict=False)
+            ]
+
+            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                """Return the gradients by the vectors and by the rows, float32."""
+                first_VD, first_KD = tf.zeros_like(hidden_VD), narrow_UD[:0]
+                if upper is not None:
+                    first_VD, first_KD = upper.gradients(upstream)
+                by_block = [block.gradients(upstream) for block in lower]
+                by_hidden_VD = group_errors.sum_rows(
+                    first_VD,
+                    hidden_VD[:, 0],
+                    *(block.index_GN for block in lower),
+                    *(by_hidden_GND for by_hidden_GND, _ in by_block),
+                )
+                by_rows_UD = group_errors.sum_rows(
+                    first_KD,
+                    pad(narrow_UD[:, 0], 0, is_coarse=True),
+                    *(block.row_GK for block in lower),
+                    *(by_rows_GKD for _, by_rows_GKD in by_block),
+                )
+                return by_hidden_VD[: tf.shape(hidden_ND)[0]], by_rows_UD[: tf.shape(rows_UD)[0]]
+
+            # TensorFlow removes this from a graph that does not use the loss.
+            losses = [block.loss() for block in lower]
+            return tf.add_n(losses if upper is None else [upper.loss(), *losses]), gradient
+
+        return total(hidden_ND, rows_UD)
+
+    def _weigh_upper(
+        self, cut_GM: tf.Tensor, index_GN: tf.Tensor, weights_GMN: tf.Tensor, mask_V: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the result of `group_errors.upper_weights` for as many vectors as `mask_V` has."""
+        return group_errors.upper_weights(
+            self._code, self._shared, cut_GM, index_GN, weights_GMN, tf.shape(mask_V)[0]
+        )
+
 
 class _Labels(NamedTuple):
-    """The turns, left or right, that the vectors are to predict at the nodes of a block.
+    """The nodes of a block.
 
     Attributes:
-        turns_GNK: For the K / 2 nodes near the root, the weights with which each vector goes left,
-            followed by the weights with which it goes right, in the dtype of the products. None if
-            the block has no such nodes.
+        has_upper: Whether the first rows are those of the nodes near the root.
         nodes: The nodes further from the root. None if the block has none.
     """
 
-    turns_GNK: tf.Tensor | None
+    has_upper: bool
     nodes: GroupNodes | None
+
+
+class _Pairs(NamedTuple):
+    """The pairs of vectors and words, with the groups in the order of `GroupPaths.order_G`.
+
+    Attributes:
+        upper: For all groups the positions of the words (`GroupPaths.cut_GM`), the unique vector of
+            each vector, (G, N) int32, and the weights of the pairs, (G, M, N) float32.
+        dtype: The dtype of the products.
+        blocks: For each block of groups (see `GroupNodes`), the indices of the vectors without and
+            with padding, and the weights with padding.
+    """
+
+    upper: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+    dtype: tf.DType
+    blocks: list[tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]]
+
+    @classmethod
+    def sort(cls, predictions: Predictions, vectors: Rows, paths: GroupPaths) -> _Pairs:
+        """Return the pairs of some predictions."""
+        with tf.device(HOST):
+            size = predictions.weights_GNM.shape[1]
+            index_GN = tf.gather(tf.reshape(vectors.inverse_N, (-1, size)), paths.order_G)
+            edges = [[0, 0], [0, -size % _LANES]]
+            indices = zip(paths.split(index_GN), paths.split(tf.pad(index_GN, edges)), strict=True)
+        weights_GMN = tf.transpose(predictions.weights_GNM, (0, 2, 1))
+        weights_GMN = tf.gather(weights_GMN, paths.order_G)
+        padded_GMN = tf.pad(weights_GMN, [[0, 0], *edges])
+        blocks = list(zip(indices, paths.split(padded_GMN), strict=True))
+        upper = paths.cut_GM, index_GN, weights_GMN
+        return cls(upper, predictions.hidden_GND.dtype, blocks)
+
+
+def _all_vectors(predictions: Predictions) -> Rows:
+    """Return all hidden vectors as unique vectors."""
+    hidden_GND = predictions.hidden_GND
+    hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
+    with tf.device(HOST):
+        return Rows(hidden_ND, tf.range(tf.reduce_prod(tf.shape(predictions.weights_GNM)[:2])))
 
 
 def _wanted_words(predictions: Predictions) -> tf.Tensor:
@@ -107,135 +208,3 @@ def _wanted_words(predictions: Predictions) -> tf.Tensor:
     with tf.device(HOST):  # with the ids
         is_target_GM = tf.reduce_any(predictions.weights_GNM != 0, axis=1)
         return tf.where(is_target_GM, predictions.targets_GM, 0)
-
-
-def _losses(
-    hidden_ND: tf.Tensor, weights_GNM: tf.Tensor, labels: _Labels, rows_UD: tf.Tensor
-) -> tf.Tensor:
-    """Return the loss of each vector at the nodes of a block, (G, N) float32."""
-    hidden_GND = tf.reshape(hidden_ND, (-1, weights_GNM.shape[1], hidden_ND.shape[1]))
-    turns_GNK, nodes = labels
-    if nodes is None:
-        return _upper_losses(hidden_GND, tf.cast(rows_UD, hidden_GND.dtype), turns_GNK)
-    upper_count = 0 if turns_GNK is None else turns_GNK.shape[2] // 2
-    upper_KD, nodes_GKD = _split_rows(rows_UD, upper_count, nodes, hidden_GND.dtype)
-    losses_GN = _lower_losses(hidden_GND, nodes_GKD, nodes, weights_GNM)
-    if turns_GNK is not None:
-        losses_GN += _upper_losses(hidden_GND, upper_KD, turns_GNK)
-    return losses_GN
-
-
-def _split_rows(
-    rows_UD: tf.Tensor, upper_count: int, nodes: GroupNodes, dtype: tf.DType
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the rows of the nodes near the root, and a row for each entry of `nodes`.
-
-    The gradients of the entries that share a row are summed in float32.
-
-    Args:
-        rows_UD: The rows of a block, float32.
-        upper_count: The number of rows of nodes near the root, K, which come first.
-        nodes: The nodes further from the root.
-        dtype: The dtype of the result.
-
-    Returns:
-        The first `upper_count` rows, (K, D), and the rows of the entries, (G, K, D), as `dtype`.
-    """
-
-    @tf.custom_gradient
-    def split(rows_UD: tf.Tensor):
-        """Return both results, with a gradient by the rows of the block."""
-
-        def gradient(by_upper_KD: tf.Tensor, by_entry_GKD: tf.Tensor) -> tf.Tensor:
-            by_entry_ND = tf.reshape(by_entry_GKD, (-1, rows_UD.shape[1]))
-            by_entry_SD = tf.cast(tf.gather(by_entry_ND, nodes.entry_S), tf.float32)
-            by_rows_UD = tf.math.segment_sum(by_entry_SD, nodes.entry_rows_S)
-            return tf.concat([tf.cast(by_upper_KD, tf.float32), by_rows_UD], axis=0)
-
-        values_UD = tf.cast(rows_UD, dtype)
-        return (values_UD[:upper_count], tf.gather(values_UD, upper_count + nodes.row_GK)), gradient
-
-    return split(rows_UD)
-
-
-def _upper_losses(hidden_GND: tf.Tensor, rows_KD: tf.Tensor, turns_GNK: tf.Tensor) -> tf.Tensor:
-    """Return the loss of each vector at the nodes near the root, (G, N) float32."""
-    hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
-    scores_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
-    scores_GNK = tf.reshape(scores_NK, (-1, hidden_GND.shape[1], turns_GNK.shape[2] // 2))
-
-    @tf.custom_gradient
-    def losses(scores_GNK: tf.Tensor):
-        """Return the losses (G, N), with a gradient by the scores."""
-
-        def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _upper_gradient(scores_GNK, turns_GNK, upstream_GN)
-
-        left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
-        scores = tf.cast(scores_GNK, tf.float32)
-        terms_GNK = left_GNK * tf.nn.softplus(-scores) + right_GNK * tf.nn.softplus(scores)
-        return tf.reduce_sum(terms_GNK, axis=2), gradient
-
-    return losses(scores_GNK)
-
-
-@tf.function(jit_compile=True, autograph=False)  # one pass instead of five
-def _upper_gradient(
-    scores_GNK: tf.Tensor, turns_GNK: tf.Tensor, upstream_GN: tf.Tensor
-) -> tf.Tensor:
-    """Return the gradient of `_upper_losses` by the scores, (G, N, K), of their dtype."""
-    left_GNK, right_GNK = tf.split(tf.cast(turns_GNK, tf.float32), 2, axis=2)
-    chance_GNK = tf.sigmoid(tf.cast(scores_GNK, tf.float32))
-    error_GNK = (left_GNK + right_GNK) * chance_GNK - left_GNK
-    return tf.cast(upstream_GN[:, :, tf.newaxis] * error_GNK, scores_GNK.dtype)
-
-
-def _lower_losses(
-    hidden_GND: tf.Tensor, rows_GKD: tf.Tensor, nodes: GroupNodes, weights_GNM: tf.Tensor
-) -> tf.Tensor:
-    """Return the loss of each vector at the nodes further from the root, (G, N) float32.
-
-    A vector is scored with the entries of all words of its group, by its weight for each word.
-    """
-
-    @tf.custom_gradient
-    def losses(scores_GKN: tf.Tensor):
-        """Return the losses (G, N), with a gradient by the scores."""
-
-        def gradient(upstream_GN: tf.Tensor) -> tf.Tensor:
-            return _lower_gradient(
-                scores_GKN, weights_GNM, nodes.word_GK, nodes.left_GK, nodes.real_GK, upstream_GN
-            )
-
-        scores = tf.cast(scores_GKN, tf.float32)
-        weights_GKN = _lower_weights(weights_GNM, nodes.word_GK, nodes.real_GK)
-        left_GK1 = nodes.left_GK[:, :, tf.newaxis] > 0
-        terms_GKN = weights_GKN * tf.nn.softplus(tf.where(left_GK1, -scores, scores))
-        return tf.reduce_sum(terms_GKN, axis=1), gradient
-
-    # Scores by node and vector, not by vector and node: this order suits the two products of the
-    # gradient.
-    return losses(tf.matmul(rows_GKD, hidden_GND, transpose_b=True))
-
-
-@tf.function(jit_compile=True, autograph=False)  # one pass instead of seven
-def _lower_gradient(
-    scores_GKN: tf.Tensor,
-    weights_GNM: tf.Tensor,
-    word_GK: tf.Tensor,
-    left_GK: tf.Tensor,
-    real_GK: tf.Tensor,
-    upstream_GN: tf.Tensor,
-) -> tf.Tensor:
-    """Return the gradient of `_lower_losses` by the scores, (G, K, N), of their dtype."""
-    weights_GKN = _lower_weights(weights_GNM, word_GK, real_GK) * upstream_GN[:, tf.newaxis]
-    chance_GKN = tf.sigmoid(tf.cast(scores_GKN, tf.float32))
-    error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
-    return tf.cast(error_GKN, scores_GKN.dtype)
-
-
-def _lower_weights(weights_GNM: tf.Tensor, word_GK: tf.Tensor, real_GK: tf.Tensor) -> tf.Tensor:
-    """Return each vector's weight for the word of each entry, (G, K, N); 0 for padding entries."""
-    weights_GMN = tf.transpose(weights_GNM, (0, 2, 1))
-    weights_GKN = tf.gather(weights_GMN, word_GK, batch_dims=1)
-    return weights_GKN * tf.cast(real_GK, tf.float32)[:, :, tf.newaxis]

@@ -35,6 +35,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     """
 
     is_likelihood = True
+    group_words = 16
 
     def __init__(self, counts: np.ndarray, columns: int):
         self._code = huffman.canonical_code(counts)

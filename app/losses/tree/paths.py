@@ -17,6 +17,10 @@ _LENGTHS = np.array(
     + [parts << power for power in range(8, 28) for parts in range(8, 16)],
     np.int32,
 )
+# The same with fewer lengths: 256, 512, 1,024, 1,536, 2,048, 3,072, ... at most a half too many.
+_FEW_LENGTHS = np.array(
+    [256, 512] + [parts << power for power in range(9, 29) for parts in (2, 3)], np.int32
+)
 # Running sums are matrix products of blocks of this length: tf.cumsum takes 20 ns for a number.
 _BLOCK = 64
 
@@ -63,20 +67,22 @@ class Paths:
             return PathNodes(tf.boolean_mask(node_N, is_new_N), row_MC, left_MC)
 
 
-def pad(values_N: tf.Tensor, value: int) -> tf.Tensor:
+def pad(values_N: tf.Tensor, value: int, is_coarse: bool = False) -> tf.Tensor:
     """Return a tensor padded along its first dimension to one of few lengths (see `_LENGTHS`).
 
     Args:
         values_N: The tensor, of any rank.
         value: The value of the padding.
+        is_coarse: Whether the lengths are as few as `_FEW_LENGTHS`.
     """
+    lengths = _FEW_LENGTHS if is_coarse else _LENGTHS
     count = values_N.shape[0]
     if count is not None:
-        length = int(_LENGTHS[np.searchsorted(_LENGTHS, count)])
+        length = int(lengths[np.searchsorted(lengths, count)])
     else:
         count = tf.shape(values_N)[0]
         with tf.device(HOST):
-            length = tf.gather(_LENGTHS, tf.searchsorted(_LENGTHS, count[tf.newaxis])[0])
+            length = tf.gather(lengths, tf.searchsorted(lengths, count[tf.newaxis])[0])
     edges = [[0, length - count], *([0, 0] for _ in values_N.shape[1:])]
     return tf.pad(values_N, edges, constant_values=value)
 

@@ -168,7 +168,7 @@ def make_scorer(
         """Return the sum of -log P of a batch, float64, and the state after it."""
         rows = gather_unique(model.input_lookups(tokens_BL), gather)
         predictions, state_BS = model.predictions(tokens_BL, rows, state_BS)
-        hidden_GND, targets_GM, weights_GNM, _ = predictions
+        hidden_GND, targets_GM, weights_GNM, *_ = predictions
         log_p_N = inference.log_probability(
             model.output, hidden_GND[:, 0], targets_GM[:, 0], gather
         )

@@ -11,6 +11,7 @@ from app.losses.base import Predictions
 from app.losses.tree import grouped_loss, hierarchical_softmax, subtrees
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.losses.tree.huffman import canonical_code
+from app.types import Rows
 from tests.losses import toy
 from tests.losses.toy import DIM
 
@@ -140,12 +141,12 @@ def test_a_group_is_all_its_pairs(way, make):
     np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_gradients_of_a_long_batch_equal_dense_autodiff(grouped, make):
+@pytest.mark.parametrize("groups", [0, 20, 40])
+def test_gradients_of_a_long_batch_equal_dense_autodiff(groups, make):
     """Lengths that are padded, runs of pairs that end with their block, more columns than lanes."""
     words, columns, random = 300, 11, np.random.default_rng(4)
     loss, tables = make(toy.counts(words), columns=columns)
-    shape = (20, 16, 18) if grouped else (333, 1, 1)
+    shape = (groups, 16, 18) if groups else (333, 1, 1)
     hidden_GND = tf.constant(random.normal(size=(*shape[:2], columns)), tf.float32)
     targets_GM = (words * random.random((shape[0], shape[2])) ** 3).astype(np.int32)
     weights_GNM = random.integers(3, size=shape).astype(np.float32)
@@ -165,6 +166,26 @@ def test_gradients_of_a_long_batch_equal_dense_autodiff(grouped, make):
     dense_hidden = tf.reshape(dense_hidden, (-1, columns))
     np.testing.assert_allclose(by_hidden, dense_hidden, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(by_rows["output"], dense_rows, rtol=1e-4, atol=1e-3)
+
+
+@every_way
+def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
+    loss, tables = make(COUNTS["zipf"], way)
+    random = np.random.default_rng(0)
+    values_UD = tf.constant(random.normal(size=(7, DIM)), tf.float32)
+    index_N = tf.constant(random.integers(7, size=12), tf.int32)
+    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
+    weights_GNM = tf.constant(random.integers(3, size=(3, 4, 6)), tf.float32)
+    hidden_GND = tf.reshape(tf.gather(values_UD, index_N), (3, 4, DIM))
+    predictions = Predictions(hidden_GND, targets_GM, weights_GNM)
+    expected, by_hidden, expected_rows, _ = toy.streamed(loss, predictions, tables)
+    unique = predictions._replace(unique=Rows(values_UD, index_N))
+    total, by_unique, by_rows, _ = toy.streamed(loss, unique, tables)
+    summed = np.zeros((7, DIM), np.float32)
+    np.add.at(summed, index_N.numpy(), by_hidden)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(by_unique, summed, atol=1e-5)
+    np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
 
 
 def test_products_in_bfloat16_come_close(make):
