@@ -24,13 +24,14 @@ def make(counts=COUNTS, seed=1, **flags):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({}, (256, 64)),
+        ({}, (128, 32)),
         ({"model": "cbow"}, (128, 32)),
-        ({"model": "cbow", "group_tokens": 256, "shared_negatives": 64}, (256, 64)),
-        ({"shared_negatives": 32}, (256, 32)),
+        ({"group_tokens": 256, "shared_negatives": 96}, (256, 96)),
+        ({"shared_negatives": 16}, (128, 16)),
+        ({"group_tokens": 256}, (256, 32)),
     ],
 )
-def test_negatives_are_shared_by_the_rule_of_the_model_or_as_given(flags, expected):
+def test_negatives_are_shared_by_default_or_as_given(flags, expected):
     vectors, samples = expected
     ids = make(**flags).lookups(tf.zeros((512, 1), tf.int32), 512, tf.constant([1, 1], tf.int64))
     assert len(ids["output"]) == 512 + 512 // vectors * samples
