@@ -14,7 +14,9 @@ OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     "sgd": lambda settings: sgd.sgd(),
     "momentum": lambda settings: sgd.momentum(settings.momentum, settings.nesterov),
     "adagrad": lambda settings: adagrad.adagrad(settings.initial_accumulator),
-    "rowwise_adagrad": lambda settings: adagrad.rowwise_adagrad(settings.initial_accumulator),
+    "rowwise_adagrad": lambda settings: adagrad.rowwise_adagrad(
+        settings.initial_accumulator, power=settings.learning_rate_power
+    ),
     "ftrl": lambda settings: ftrl.ftrl(
         settings.l1, settings.l2, initial=settings.initial_accumulator
     ),

@@ -237,6 +237,13 @@ class OptimizerConfig:
         only=("optimizer", "adagrad", "rowwise_adagrad", "ftrl"),
         by_task={"classify": 0.001},
     )
+    learning_rate_power: float = setting(
+        -0.5,
+        "The power of the accumulators of row-wise Adagrad that multiplies the learning rate. "
+        "Nearer to 0, the rate of frequent rows falls less.",
+        bounds=(-0.5, 0),
+        only=("optimizer", "rowwise_adagrad"),
+    )
     momentum: float = _momentum(
         0.9,
         "The share of the velocity of a row that is kept in a step.",

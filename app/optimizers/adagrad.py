@@ -25,14 +25,16 @@ def adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     ) -> tuple[tf.Tensor, State]:
         """Return the change by Adagrad, and the accumulators with g^2 added."""
         accumulator_UD = state["accumulator"] + tf.square(gradients_UD)
-        change_UD = -rate * gradients_UD * _inverse_root(accumulator_UD, epsilon)
+        change_UD = -rate * gradients_UD * _scale(accumulator_UD, epsilon)
         return change_UD, {"accumulator": accumulator_UD}
 
     return Optimizer(rule, {"accumulator": Slot(0, initial)}, learning_rate=0.2)
 
 
-def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
+def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0, power: float = -0.5) -> Optimizer:
     """Return Adagrad with one accumulator for each row, of the mean of g^2 over its columns.
+
+    The change of a row is -rate g (a + epsilon)^power.
 
     It needs D times less state than Adagrad, and keeps the direction of the gradient. It is
     EXACT_ROWWISE_ADAGRAD of FBGEMM, the kernels of TorchRec, except that accumulators start at
@@ -42,6 +44,8 @@ def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
         initial: The initial value of the accumulators. If it and `epsilon` are 0, a gradient of
             zero gives NaN; this is not checked.
         epsilon: Added to the accumulators.
+        power: The power of the accumulators, -0.5 to 0; `learning_rate_power` of TensorFlow's FTRL.
+            Nearer to 0 than the -0.5 of Adagrad, the rate of frequent rows falls less.
     """
 
     def rule(
@@ -49,7 +53,7 @@ def rowwise_adagrad(initial: float = 0.1, epsilon: float = 0.0) -> Optimizer:
     ) -> tuple[tf.Tensor, State]:
         """Return the change, and the accumulators (U, 1) with the mean of g^2 added."""
         accumulator_U1 = state["accumulator"] + _mean_square(gradients_UD)
-        change_UD = -rate * _inverse_root(accumulator_U1, epsilon) * gradients_UD
+        change_UD = -rate * _scale(accumulator_U1, epsilon, power) * gradients_UD
         return change_UD, {"accumulator": accumulator_U1}
 
     return Optimizer(rule, {"accumulator": Slot(1, initial)}, learning_rate=0.3)
@@ -67,6 +71,7 @@ def _mean_square(values_UD: tf.Tensor) -> tf.Tensor:
     return tf.square(norm_U1) / columns
 
 
-def _inverse_root(accumulator: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return 1 / sqrt(accumulator + epsilon), without the addition if epsilon is 0."""
-    return tf.math.rsqrt(accumulator + epsilon if epsilon else accumulator)
+def _scale(accumulator: tf.Tensor, epsilon: float, power: float = -0.5) -> tf.Tensor:
+    """Return (accumulator + epsilon)^power, without the addition if epsilon is 0."""
+    base = accumulator + epsilon if epsilon else accumulator
+    return tf.math.rsqrt(base) if power == -0.5 else tf.pow(base, power)

@@ -35,6 +35,7 @@ OPTIMIZERS = {
     "adagrad": (adagrad, {}),
     "adagrad, epsilon": (adagrad, {"initial": 0.01, "epsilon": 1e-2}),
     "rowwise_adagrad": (rowwise_adagrad, {"initial": 0.01}),
+    "rowwise_adagrad, power": (rowwise_adagrad, {"initial": 0.01, "power": -0.3}),
     "ftrl": (ftrl, {}),
     "ftrl, penalties": (ftrl, PENALTIES),
     "adam": (lazy_adam, {}),

@@ -26,9 +26,10 @@ def adagrad(row, state, gradient, rate, step, initial=0.1, epsilon=0.0):
     return row - rate * gradient / np.sqrt(accumulator + epsilon), {"accumulator": accumulator}
 
 
-def rowwise_adagrad(row, state, gradient, rate, step, initial=0.1, epsilon=0.0):
+def rowwise_adagrad(row, state, gradient, rate, step, initial=0.1, epsilon=0.0, power=-0.5):
     accumulator = state.get("accumulator", initial) + sum(gradient**2) / len(gradient)
-    return row - rate * gradient / np.sqrt(accumulator + epsilon), {"accumulator": accumulator}
+    change = -rate * gradient * (accumulator + epsilon) ** power
+    return row + change, {"accumulator": accumulator}
 
 
 def ftrl(row, state, gradient, rate, step, l1=0.0, l2=0.0, beta=0.0, initial=0.1):

@@ -54,6 +54,7 @@ RULES = [
     ({"optimizer": "adagrad", "initial_accumulator": 0.5}, adagrad(0.5)),
     ({"optimizer": "rowwise_adagrad"}, rowwise_adagrad()),
     ({"optimizer": "rowwise_adagrad", "initial_accumulator": 0.5}, rowwise_adagrad(0.5)),
+    ({"optimizer": "rowwise_adagrad", "learning_rate_power": -0.3}, rowwise_adagrad(power=-0.3)),
     ({"optimizer": "ftrl"}, ftrl()),
     ({"optimizer": "ftrl", "l1": 0.2}, ftrl(l1=0.2)),
     ({"optimizer": "ftrl", "l2": 0.2}, ftrl(l2=0.2)),
