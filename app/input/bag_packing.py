@@ -143,8 +143,8 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
         if features.ngrams > 1:
             hashes_M = None if hashes_W is None else hashes_W[ids]
             with tf.device("CPU"):
-                found = features.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
-            ids, owners = (part.numpy() for part in found)
+                extracted = features.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
+            ids, owners = (part.numpy() for part in extracted)
             sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # no unknown words
         ids, shares, counts_E[first:stop] = _count_features(ids, owners, sizes_E[first:stop])
         ids_F[end : end + len(ids)], shares_F[end : end + len(ids)] = ids, shares

@@ -86,12 +86,11 @@ class SkipGram(WordModel):
         if not size or centres <= size or centres % size:
             return tokens
         with tf.device(HOST):  # with the tokens
-            parts = centres // size, size + 2 * self.window
-            starts_P1 = tf.range(0, centres, size)[:, tf.newaxis]
-            places_PL = starts_P1 + tf.range(parts[1])
+            count, length = centres // size, size + 2 * self.window
+            places_PL = tf.range(0, centres, size)[:, tf.newaxis] + tf.range(length)
             return Decoded(
                 *(
-                    tf.reshape(tf.gather(field_BL, places_PL, axis=1), (rows * parts[0], parts[1]))
+                    tf.reshape(tf.gather(field_BL, places_PL, axis=1), (rows * count, length))
                     for field_BL in tokens
                 )
             )

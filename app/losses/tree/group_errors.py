@@ -29,14 +29,10 @@ def upper_weights(
     inner, ends_E = int(code.inner_E[depth]), [int(end) for end in code.ends_E]
     cuts = inner + ends_E[depth]
     cell_GMN = cut_GM[:, :, tf.newaxis] * count + index_GN[:, tf.newaxis]
-    weights_P1 = tf.reshape(cell_GMN, (-1, 1))
-    sums_CV = tf.reshape(
-        tf.tensor_scatter_nd_add(
-            tf.zeros([cuts * count]), weights_P1, tf.reshape(weights_GMN, [-1])
-        ),
-        (cuts, count),
-    )
-    # From the deepest nodes up: a node is visited by those that visit one of its children.
+    cell_P1, weights_P = tf.reshape(cell_GMN, (-1, 1)), tf.reshape(weights_GMN, [-1])
+    sums_N = tf.tensor_scatter_nd_add(tf.zeros([cuts * count]), cell_P1, weights_P)
+    sums_CV = tf.reshape(sums_N, (cuts, count))
+    # From the deepest nodes up: the weight at a node is the sum of the weights at its children.
     visits_IV, visits, lefts = sums_CV[:inner], [], []
     for above in reversed(range(depth)):
         words_MV = sums_CV[inner + ends_E[above] : inner + ends_E[above + 1]]
