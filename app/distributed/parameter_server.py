@@ -13,6 +13,7 @@ import contextlib
 import logging as std_logging
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from .tensorflow_server import make_resolver
 # The most scheduled calls: two for each worker (one runs, one waits) and a few more, as workers are
 # not equally fast.
 _CALLS_PER_WORKER, _MORE_CALLS = 2, 2
+_SECONDS_BETWEEN_FETCHES = 0.1
 
 
 class Coordinator(Runner):
@@ -147,7 +149,7 @@ class Coordinator(Runner):
         if not self._calls_scheduled:
             self._served.start(int(first))
         while len(self._scheduled) >= self._most_scheduled:
-            self._scheduled.popleft().fetch()
+            fetch(self._scheduled.popleft())
         result = self._coordinator.schedule(self._function, args=(data, first, rate))
         self._scheduled.append(result)
         self._calls_scheduled += 1
@@ -155,7 +157,7 @@ class Coordinator(Runner):
 
     def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
         """Wait for scheduled calls, count them, and return their summed loss and examples."""
-        results = [call.fetch() for call in calls]
+        results = [fetch(call) for call in calls]
         self._calls_finished += len(results)
         self._bytes += [float(exchanged) for *_, exchanged in results]
         losses, examples = ([float(result[part]) for result in results] for part in (0, 1))
@@ -185,6 +187,28 @@ class Coordinator(Runner):
             "calls_again": begun - self._calls_scheduled,
             "exchanged_bytes": exchanged,
         }
+
+
+def fetch(call: Any) -> Any:
+    """Wait for a scheduled call, and return its results.
+
+    A worker may be lost between the end of a call and the copy of its results to this process.
+    `RemoteValue.fetch` then raises the error of the copy, although the coordinator makes the call
+    again. This function waits for the results of the repeated call.
+
+    Args:
+        call: The `tf.distribute.coordinator.RemoteValue` that `schedule` returned.
+
+    Raises:
+        tf.errors.OpError: The call has failed, and is not made again.
+    """
+    while True:
+        try:
+            return call.fetch()
+        except tf.errors.OpError as error:
+            if "/job:worker" not in str(error) or call._get_error() is error:
+                raise
+            time.sleep(_SECONDS_BETWEEN_FETCHES)
 
 
 def _shorten_log(hosts: Hosts) -> None:

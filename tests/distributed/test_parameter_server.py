@@ -108,3 +108,25 @@ def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):
     assert told("Start cancelling closures due to error") == ""
     assert told("of another part", path="x/values.py") == "of another part"
     assert told("of another part", path="x/values.py", level=logging.INFO) == ""
+
+
+def remote_value(*outcomes, own_error=None):
+    """A result whose `fetch` has these outcomes, one after another."""
+    call = mock.Mock()
+    call.fetch.side_effect = outcomes
+    call._get_error.return_value = own_error
+    return call
+
+
+def test_the_result_of_a_lost_worker_is_awaited_from_the_repeated_call(monkeypatch):
+    monkeypatch.setattr(parameter_server, "_SECONDS_BETWEEN_FETCHES", 0)
+    lost = unavailable("no connection to remote target /job:worker/replica:0/task:1/device:CPU:0")
+    assert parameter_server.fetch(remote_value(lost, lost, (1.0, 8.0))) == (1.0, 8.0)
+
+
+def test_the_error_of_a_call_that_is_not_repeated_is_raised():
+    of_worker = unavailable("cancelled on /job:worker/replica:0/task:1")
+    of_server = unavailable("remote target /job:ps/replica:0/task:0")
+    for call in (remote_value(of_worker, own_error=of_worker), remote_value(of_server)):
+        with pytest.raises(tf.errors.UnavailableError):
+            parameter_server.fetch(call)
