@@ -153,13 +153,12 @@ def parsed(needs_workdir: bool = True) -> Config:
     task = values["task"] if "task" in given else stored.get("task", values["task"])
     # Settings of another task may not be allowed; `check_fixed` then names the task.
     kept = stored if stored.get("task", task) == task else {}
-    for name, field in settings.fields().items():
-        if name not in given:
-            values[name] = kept.get(name, settings.default(field, task))
+    values = {"task": task} | kept | {name: values[name] for name in given}
+    values = settings.defaults(values) | values
     for name, field in settings.fields().items():
         other, *known = field.metadata["only"] or (name, values[name])
         if name not in given and values[other] not in known:
-            values[name] = settings.default(field, task)
+            values[name] = settings.default(field, values)
     from_files = {name for name in given if not flags.FLAGS[name].is_typed}
     config = _checked(values, from_files, needs_workdir)
     checks.check_fixed(stored, config)
@@ -195,7 +194,7 @@ def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) 
             )
             from_files.remove(error.flag)
             field = settings.fields()[error.flag]
-            values[error.flag] = settings.default(field, values["task"])
+            values[error.flag] = settings.default(field, values)
 
 
 def stored_in(path: str | Path) -> dict[str, Any]:

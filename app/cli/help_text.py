@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -76,13 +77,30 @@ def _flag(field: dataclasses.Field, task: str) -> str:
 
 def _default(field: dataclasses.Field, task: str) -> str:
     """Return the line with the default of a task, or of all tasks if `task` is empty."""
-    usual = _value(settings.default(field, task))
-    if task or not field.metadata["by_task"]:
-        return f"Default: {usual}."
-    by_task = [f"{name}: {_value(value)}" for name, value in field.metadata["by_task"].items()]
+    usual = field.default
+    others = []
+    for beside, value in field.metadata["beside"]:
+        needed = [f"--{name}={_value(needs)}" for name, needs in beside.items() if name != "task"]
+        if not needed and beside["task"] == task:
+            usual = value
+        elif needed and (not task or _is_possible(beside, task)):
+            others.append(f"{_value(value)} with {' and '.join(needed)}")
+        elif not task:
+            others.append(f"{beside['task']}: {_value(value)}")
     # Where choices depend on the task, every task has its own default.
-    usual = "" if field.metadata["of_task"] else f"{usual}; "
-    return f"Default: {usual}{', '.join(by_task)}."
+    has_usual = task or not field.metadata["of_task"]
+    return f"Default: {'; '.join(([_value(usual)] if has_usual else []) + others)}."
+
+
+def _is_possible(values: Mapping[str, Any], task: str) -> bool:
+    """Return whether a task allows values of settings, by name."""
+    known = settings.fields()
+    return all(
+        value in known[name].metadata["of_task"].get(task, ())
+        if known[name].metadata["of_task"]
+        else task in settings.tasks_of(known[name])
+        for name, value in values.items()
+    )
 
 
 def _scope(field: dataclasses.Field, task: str) -> str:

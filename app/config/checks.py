@@ -15,6 +15,7 @@ from .settings import (
     as_text,
     by_name,
     default,
+    defaults,
     fields,
     from_names,
     is_whole_number,
@@ -54,8 +55,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         check_labelled(config.labelled)
     if config.run.task == "recommend":
         temperature = fields()["temperature"]
-        defaults = temperature.default, *temperature.metadata["former"]
-        _check_recommend(config, values["temperature"] not in defaults)
+        usual = temperature.default, *temperature.metadata["former"]
+        _check_recommend(config, values["temperature"] not in usual)
     _check_table_and_input(config)
     check_vocabulary(config)
     windows(config.run.profile_steps)
@@ -81,7 +82,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     for name, field in fields().items():
         other, *known = field.metadata["only"] or (name, values[name])
         has_effect = field.metadata["fixed"] and values[other] in known
-        former = stored.get(name, default(field, config.run.task) if stored else values[name])
+        former = stored.get(name, default(field, values) if stored else values[name])
         if has_effect and as_text(former) != as_text(values[name]):
             made = f"--workdir={values['workdir']} was made with {former}"
             raise UsageError(f"--{name}={values[name]}: {made}; give that, or a new --workdir")
@@ -101,9 +102,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         raise UsageError(f"{unknown[0]!r} is no setting; `{PACKAGE}.train --help` lists them")
-    task = values.get("task", known["task"].default)
-    defaults = {name: default(field, task) for name, field in known.items()}
-    config = from_names(defaults | dict(values))
+    config = from_names(defaults(values) | dict(values))
     check(config, needs_workdir=False)
     return config
 
@@ -157,7 +156,7 @@ def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) 
     Defaults, also earlier ones, are always allowed. A choice of another task raises NoEffectError.
     """
     value, task = values[name], values["task"]
-    usual = default(field, task)
+    usual = default(field, values)
     wrong = None if value == usual else fault(field, value)
     if wrong:
         raise UsageError(f"--{name}={value}: {wrong}")

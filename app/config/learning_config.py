@@ -21,6 +21,7 @@ _words = functools.partial(setting, fixed=True, only=("task", "words"))
 _loss = functools.partial(setting, fixed=True, subject="loss")
 _negatives = functools.partial(_loss, only=("loss", "negative_sampling"))
 _classes = functools.partial(_loss, only=("loss", "class_softmax"))
+_ROWWISE = {"optimizer": "rowwise_adagrad"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +208,12 @@ class OptimizerConfig:
         0.0,
         "The peak learning rate. 0: the optimizer's default.",
         bounds=(0, 1e4),
-        by_task={"classify": 0.16},  # for row-wise Adagrad from 0.001 (data/benchmarks/README.md)
+        # The power and the accumulators change the scale of the steps (data/benchmarks/README.md).
+        beside=(
+            (_ROWWISE | {"learning_rate_power": -0.3, "model": "cbow"}, 0.4),
+            (_ROWWISE | {"learning_rate_power": -0.3}, 0.2),
+            (_ROWWISE | {"initial_accumulator": 0.001}, 0.16),
+        ),
     )
     schedule: str = setting(
         "linear",
@@ -243,6 +249,9 @@ class OptimizerConfig:
         "Nearer to 0, the rate of frequent rows falls less.",
         bounds=(-0.5, 0),
         only=("optimizer", "rowwise_adagrad"),
+        beside=(({"loss": "negative_sampling"}, -0.3),),
+        former=(-0.5,),
+        before=-0.5,
     )
     momentum: float = _momentum(
         0.9,

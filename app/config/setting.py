@@ -20,6 +20,7 @@ def setting(
     fixed: bool = False,
     only: tuple[Any, ...] = (),
     by_task: Mapping[str, Any] | None = None,
+    beside: tuple[tuple[Mapping[str, Any], Any], ...] = (),
     of_task: Mapping[str, tuple[str, ...]] | None = None,
     path: bool = False,
     numbers: type | None = None,
@@ -42,6 +43,8 @@ def setting(
         only: The name of another setting, followed by its values for which this setting has an
             effect.
         by_task: The defaults of the tasks that do not use `default`.
+        beside: Defaults beside certain values of other settings: pairs of those values by name, and
+            the default. The first pair whose values all hold is used, before `by_task`.
         of_task: The choices of each task for which this setting has an effect. The first choice is
             the default of the task.
         path: Whether the value names files or folders, in which `~` is the home folder.
@@ -62,7 +65,7 @@ def setting(
         "half_open": half_open,
         "fixed": fixed,
         "only": ("task", *of_task) if of_task else only,
-        "by_task": by_task or {},
+        "beside": (*beside, *(({"task": task}, value) for task, value in (by_task or {}).items())),
         "of_task": of_task or {},
         "path": path,
         "numbers": numbers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
@@ -81,14 +82,33 @@ def tasks_of(field: dataclasses.Field) -> tuple[str, ...]:
     )
 
 
-def default(field: dataclasses.Field, task: str) -> Any:
-    """Return the default of a setting for a task.
+def default(field: dataclasses.Field, values: Mapping[str, Any]) -> Any:
+    """Return the default of a setting beside the values of other settings.
 
     Args:
         field: The dataclass field of the setting.
-        task: A value of `--task`.
+        values: Flag name -> value. A missing setting has its default beside the given values.
     """
-    return field.metadata["by_task"].get(task, field.default)
+    known = fields()
+    for others, value in field.metadata["beside"]:
+        if all(
+            wanted == (values[name] if name in values else default(known[name], values))
+            for name, wanted in others.items()
+        ):
+            return value
+    return field.default
+
+
+def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of all settings beside some values.
+
+    Args:
+        values: Flag name -> value.
+
+    Returns:
+        Flag name -> default, also for the settings in `values`.
+    """
+    return {name: default(field, values) for name, field in fields().items()}
 
 
 def from_names(values: dict[str, Any]) -> Config:

@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from ..config import Config
-from ..config.settings import by_name, default, fields
+from ..config.settings import by_name, defaults
 from . import memory_plan
 from .job import Job
 
@@ -26,9 +26,8 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
         strategy: A description of the processes and replicas, empty for a single device.
     """
     values = by_name(settings)
-    task = settings.run.task
-    defaults = {name: default(field, task) for name, field in fields().items()}
-    changed = [f"--{name}={value}" for name, value in values.items() if value != defaults[name]]
+    usual = defaults(values)
+    changed = [f"--{name}={value}" for name, value in values.items() if value != usual[name]]
     tables = ", ".join(
         f"{item.name} {item.size} ({memory_plan.shown(item.bytes)})"
         for item in job.placed.memory

@@ -47,14 +47,9 @@ def test_every_setting_is_a_flag(parse):
     settings = parse(
         "--workdir=none", "--dim=7", "--subsample=1e-5", "--nofold_case", "--corpus=a,b"
     )
-    expected = {name: field.default for name, field in names.fields().items()}
-    expected |= {
-        "workdir": "none",
-        "dim": 7,
-        "subsample": 1e-5,
-        "fold_case": False,
-        "corpus": "a,b",
-    }
+    expected = names.defaults({})
+    expected |= {"workdir": "none", "dim": 7, "subsample": 1e-5}
+    expected |= {"fold_case": False, "corpus": "a,b"}
     assert names.by_name(settings) == expected
 
 
@@ -294,3 +289,10 @@ def test_damaged_numbers_of_a_workdir(parse, stored, tmp_path):
         UsageError, match="flags.cfg: --dim=99999999999: give at most 1000000; mend"
     ):
         parse(stored)
+
+
+def test_older_workdirs_keep_the_learning_rate(tmp_path, parse):
+    values = names.by_name(parse(f"--workdir={tmp_path}", "--learning_rate=0"))
+    del values["learning_rate_power"]  # it is newer than the workdir
+    workdir.write_flags(tmp_path / "flags.cfg", values)
+    assert parse(f"--workdir={tmp_path}").optimizer.learning_rate_power == -0.5

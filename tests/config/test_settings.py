@@ -183,7 +183,7 @@ def test_every_number_has_both_bounds():
     for name, field in [*settings.fields().items(), *BENCH_FIELDS]:
         if type(field.default) in (int, float):
             least, most = field.metadata["bounds"]
-            defaults = field.default, *field.metadata["by_task"].values()
+            defaults = field.default, *(value for _, value in field.metadata["beside"])
             assert all(least <= value <= most for value in defaults), name
 
 
@@ -257,3 +257,38 @@ def test_an_earlier_default_is_allowed_where_it_has_no_effect():
     checks.check(settings.from_names(GIVEN | given | {"temperature": 0.15}))
     with pytest.raises(UsageError, match="^--temperature=0.3 means nothing to --loss=bpr"):
         checks.check(settings.from_names(GIVEN | given | {"temperature": 0.3}))
+
+
+@pytest.mark.parametrize(
+    ("values", "power", "rate", "accumulator"),
+    [
+        ({}, -0.3, 0.2, 0.1),
+        ({"model": "cbow"}, -0.3, 0.4, 0.1),
+        ({"learning_rate_power": -0.4}, -0.3, 0.0, 0.1),
+        ({"loss": "hierarchical_softmax"}, -0.5, 0.0, 0.1),
+        ({"optimizer": "sgd"}, -0.3, 0.0, 0.1),
+        ({"task": "classify"}, -0.5, 0.16, 0.001),
+        ({"task": "classify", "initial_accumulator": 0.1}, -0.5, 0.0, 0.001),
+        ({"task": "classify", "optimizer": "lazy_adam"}, -0.5, 0.0, 0.001),
+        ({"task": "recommend"}, -0.5, 0.0, 0.1),
+    ],
+)
+def test_defaults_beside_other_values(values, power, rate, accumulator):
+    defaults = settings.defaults(values)
+    names = "learning_rate_power", "learning_rate", "initial_accumulator"
+    assert tuple(defaults[name] for name in names) == (power, rate, accumulator)
+    made = settings.by_name(checks.make_config(values))
+    assert made == {**defaults, **values}
+
+
+def test_defaults_name_settings_and_values_that_exist():
+    fields = settings.fields()
+    for field in fields.values():
+        for others, value in field.metadata["beside"]:
+            assert type(value) is type(field.default)
+            for name, needed in others.items():
+                possible = {
+                    fields[name].default,
+                    *(one for _, one in fields[name].metadata["beside"]),
+                }
+                assert needed in possible | set(fields[name].metadata["choices"])

@@ -71,10 +71,13 @@ def pretend(monkeypatch) -> None:
 
 
 def config_of(data, folder, values) -> Config:
-    task = values.get("task", "words")
-    usual = {name: settings.default(field, task) for name, field in settings.fields().items()}
-    files = {"workdir": str(folder), "corpus": str(data / FILES.get(task, "text.txt"))}
-    values = usual | USUAL | files | values
+    files = {
+        "workdir": str(folder),
+        "corpus": str(data / FILES.get(values.get("task", "words"), "text.txt")),
+    }
+    values = USUAL | files | values
+    usual = settings.defaults(values)
+    values = usual | values
     for name, field in settings.fields().items():
         other, *known = field.metadata["only"] or (name, values[name])
         if values[other] not in known:

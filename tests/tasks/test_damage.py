@@ -89,8 +89,8 @@ def make(folder, text: str, flags: dict) -> Run:
     folder.mkdir()
     (folder / "text").write_text(text)
     task = flags.get("task", "words")
-    values = {n: settings.default(field, task) for n, field in settings.fields().items()}
-    values |= {**COMMON, "corpus": str(folder / "text"), **flags}
+    values = {**COMMON, "corpus": str(folder / "text"), **flags, "task": task}
+    values = settings.defaults(values) | values
     values["workdir"] = str(folder / "run")
     if flags.get("table") == "host":
         values["table_file"] = str(folder / "rows")

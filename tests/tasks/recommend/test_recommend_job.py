@@ -145,9 +145,7 @@ def test_a_temperature_without_cosines_is_refused(values):
 
 def test_weights_beside_predicted_ratings_are_refused():
     given = {"task": "recommend", "loss": "squared_error", "weighted": True, "workdir": "run"}
-    defaults = {
-        name: settings.default(field, "recommend") for name, field in settings.fields().items()
-    }
+    defaults = settings.defaults(given)
     with pytest.raises(UsageError, match="^--weighted=True means nothing to --loss=squared_error"):
         checks.check(settings.from_names(defaults | given))
     checks.check(settings.from_names(defaults | given | {"loss": "bpr"}))
