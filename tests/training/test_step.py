@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
-import weakref
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from app.optimizers.adam import lazy_adam
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
-from app.training.step import compile_call, train_function, train_step
+from app.training.step import train_function, train_step
 from tests.reference.batches import (
     GROUP,
     MODELS,
@@ -282,28 +280,3 @@ def test_training_learns_which_words_come_together(name):
     inputs, outputs = (tables[table].values.numpy()[2:24] for table in ("input", "output"))
     partners = np.arange(22) ^ 1
     np.testing.assert_array_equal((inputs @ outputs.T).argmax(axis=1), partners)
-
-
-@pytest.mark.parametrize("compiled", [compile_call, tf.function])
-def test_a_compiled_call_does_not_keep_its_tables(compiled):
-    @tf.custom_gradient
-    def double(numbers):
-        return 2 * numbers, lambda upstream: 2 * upstream
-
-    def call_once():
-        variable = tf.Variable([1.0, 2.0])
-
-        def train(factor):
-            with tf.GradientTape() as tape:
-                value = variable.read_value()
-                tape.watch(value)
-                total = tf.reduce_sum(double(value))
-            return factor * tape.gradient(total, value)
-
-        np.testing.assert_array_equal(compiled(train)(tf.constant(3.0)), [6.0, 6.0])
-        return weakref.ref(variable.handle)
-
-    handle = call_once()
-    gc.collect()
-    # tf.function is here to show that TensorFlow still keeps graphs with custom gradients.
-    assert (handle() is None) == (compiled is compile_call)
