@@ -261,12 +261,14 @@ def _measured_local(table: Table, sides: Mapping[str, Side]) -> list[LocalSide]:
         """Return the first of these figures that the runs have."""
         return next(value for name in names if (value := row.median[name]) is not None)
 
+    speeds = {row.name: known(row, "later_words_per_second", "words_per_second") for row in table.rows}
     return [
         LocalSide(
             sides[row.name].sync_steps,
-            known(row, "later_words_per_second", "words_per_second"),
+            speeds[row.name],
             known(row, "bytes_per_word"),
             known(row, "step_words") / 2,
+            speeds[ONE],
         )
         for row in table.rows
         if sides[row.name].sync_steps > 1 and sides[row.name].workers == 2

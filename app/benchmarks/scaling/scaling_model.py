@@ -30,12 +30,14 @@ class LocalSide(NamedTuple):
         words_per_second: The words/s of both together on this machine.
         bytes_per_word: The bytes that a worker sends for each of its words.
         step_words: The words of one worker in a step.
+        one_words_per_second: The words/s of one process, which also include its input.
     """
 
     sync_steps: int
     words_per_second: float
     bytes_per_word: float
     step_words: float
+    one_words_per_second: float
 
 
 def predict(
@@ -71,6 +73,7 @@ def predict(
     rows = dict(costs["rows"])
     alone, step, gradient = rows[1], costs["step_seconds"], costs["gradient_seconds"]
     row_seconds = max(0.0, step - gradient) / alone
+    speeds = {f"multi_worker sync {side.sync_steps}": side.one_words_per_second for side in local}
     cases = []
     for n in (n for n in rows if n > 1):
         # The vectors of all replicas go round a ring, a message for each hop.
@@ -102,7 +105,8 @@ def predict(
         bits, fixed = _BITS * one["bytes"], one["seconds"] + one["messages"] * message_seconds
         one["bytes_per_word"] = one["workers"] * one["bytes"] / one["words"]
         one["break_even_gigabits"] = bits / one["seconds"]
-        spare = one["words"] * step / step_words - fixed  # less than the time of one process
+        speed_of_one = speeds.get(one["strategy"], step_words / step)
+        spare = one["words"] / speed_of_one - fixed  # less than the time of one process
         one["pays_gigabits"] = bits / spare if spare > 0 else None
         one["words_per_second"] = {
             speed: one["words"] / (fixed + bits / speed) for speed in gigabits

@@ -37,14 +37,14 @@ def test_servers_by_hand():
 
 
 def test_workers_that_exchange_changes_by_hand():
-    # One process makes 125,000 words/s, a worker 100,000; each word of one of two is 30 bytes.
-    side = LocalSide(64, 100_000.0, 30.0, 1000.0)
+    # One process makes 200,000 words/s, a worker 100,000; each word of one of two is 30 bytes.
+    side = LocalSide(64, 100_000.0, 30.0, 1000.0, 200_000.0)
     apart = predict(COSTS, 4096, 1000.0, 24, [0.001], message_seconds=0.0, local=[side])
     (four,) = [one for one in apart if one["strategy"] == "multi_worker sync 64"]
     assert (four["workers"], four["words"], four["seconds"]) == (4, 4000, 0.01)
     assert four["bytes"] == 30 * 2 * 3 / 4 * 1000
-    # 4,000 words take one process 32 ms; so 22 ms are left for 45,000 bytes.
-    assert four["pays_gigabits"] == pytest.approx(8e-9 * 45_000 / 0.022)
+    # 4,000 words take one process 20 ms; so 10 ms are left for 45,000 bytes.
+    assert four["pays_gigabits"] == pytest.approx(8e-9 * 45_000 / 0.010)
 
 
 def test_a_batch_that_cannot_be_divided_is_not_shared():
