@@ -82,11 +82,12 @@ REPLACED = {
         "python -m app.cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
         "--workdir=data/runs/servers --corpus=corpus.txt --epochs=1 --dim=16"
     ),
-    # The same configuration on a small corpus, which has few steps.
+    # The same configuration on a small corpus, which has few steps, with a block for each worker.
     "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg "
     "--workdir=data/runs/apart --sync_steps=64 --batch_tokens=8192": (
         "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg --corpus=corpus.txt "
-        "--workdir=data/runs/apart --sync_steps=1 --batch_tokens=512 --epochs=1 --dim=16"
+        "--workdir=data/runs/apart --sync_steps=1 --batch_tokens=512 --epochs=1 --dim=16 "
+        "--block_bytes=4096"
     ),
     # The same case on little text, with one process.
     "python -m app.bench scaling --json=scaling.json --plot=scaling.png": (
