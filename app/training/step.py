@@ -180,7 +180,7 @@ def _release(graphs: Iterable[Any]) -> None:
     """Take the variables from graphs that are no longer called."""
     for graph in graphs:
         graph.function_captures.clear()
-        _ = graph.captures  # a list of them that is kept until it is read anew
+        _ = graph.captures  # reading them empties the list that TensorFlow has cached
 
 
 def lookup_function(

@@ -261,8 +261,8 @@ def _measured_local(table: Table, sides: Mapping[str, Side]) -> list[LocalSide]:
         """Return the first of these figures that the runs have."""
         return next(value for name in names if (value := row.median[name]) is not None)
 
-    both = "later_words_per_second", "words_per_second"
-    speeds = {row.name: known(row, *both) for row in table.rows}
+    names = "later_words_per_second", "words_per_second"
+    speeds = {row.name: known(row, *names) for row in table.rows}
     return [
         LocalSide(
             sides[row.name].sync_steps,

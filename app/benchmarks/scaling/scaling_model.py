@@ -6,10 +6,11 @@ and the update of the rows of all N. This neglects the packing of rows, and coun
 each replica that has it. Every worker has a link that sends and receives at once; processor and
 link take turns. There are as many parameter servers as workers.
 
-With --sync_steps=N nothing is taken from one process: the seconds and bytes of a word are those
-measured with two workers. A replica sends (R - 1) / R of its changed rows to their owners, and as
-many merged rows to all. So of R replicas each sends 2 (R - 1) / R times the bytes that each of two
-sends. R machines pay where R words take less time than one machine takes for R:
+With --sync_steps=N the seconds and bytes of a word are those measured with two workers, and the
+speed of one machine is that of one process in the same benchmark, with its input. A replica sends
+(R - 1) / R of its changed rows to their owners, and as many merged rows to all. So of R replicas
+each sends 2 (R - 1) / R times the bytes that each of two sends. R machines pay where R words take
+less time than one machine takes for R:
 
     bits of a word / (R x seconds of a word on one machine - seconds of a word of a worker)
 """
@@ -38,6 +39,11 @@ class LocalSide(NamedTuple):
     bytes_per_word: float
     step_words: float
     one_words_per_second: float
+
+    @property
+    def strategy(self) -> str:
+        """Return the name of the strategy, as in the records of `predict`."""
+        return f"multi_worker sync {self.sync_steps}"
 
 
 def predict(
@@ -73,7 +79,7 @@ def predict(
     rows = dict(costs["rows"])
     alone, step, gradient = rows[1], costs["step_seconds"], costs["gradient_seconds"]
     row_seconds = max(0.0, step - gradient) / alone
-    speeds = {f"multi_worker sync {side.sync_steps}": side.one_words_per_second for side in local}
+    speeds = {side.strategy: side.one_words_per_second for side in local}
     cases = []
     for n in (n for n in rows if n > 1):
         # The vectors of all replicas go round a ring, a message for each hop.
@@ -87,7 +93,7 @@ def predict(
             share = side.bytes_per_word * 2 * (n - 1) / n  # one replica sends this for its words
             cases.append(
                 (
-                    f"multi_worker sync {side.sync_steps}",
+                    side.strategy,
                     n,
                     n * batch,
                     n * side.step_words,
