@@ -20,7 +20,7 @@ from ..tables.base import Table
 from ..tables.marked import MarkedTable
 from ..tables.variable import VariableRows
 from ..training.job import Job
-from ..training.step import compile_call, split_steps, train_step
+from ..training.step import split_steps, train_step
 from ..types import HOST, Batch
 from . import row_changes
 from .calls import FLAGS, Made
@@ -116,11 +116,12 @@ class LocalSteps:
             sums_N = tf.reduce_sum(gathered, axis=0)
             return Made(sums_N[0], sums_N[1], sums_N[2:], tf.constant((2 + FLAGS) / len(steps)))
 
+        @tf.function(autograph=False)
         def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
             """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
             return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 
-        return compile_call(train)
+        return train
 
     def _train(
         self, steps: Sequence[Sequence[Batch]], first: tf.Tensor, rate: tf.Tensor

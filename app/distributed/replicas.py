@@ -31,7 +31,7 @@ from ..training.gradients import Lookups, StepGradients, compute_gradients, make
 from ..training.job import Job
 from ..training.packing import pack, packed_size, unpack
 from ..training.runner import Runner
-from ..training.step import apply_gradients, compile_call, split_steps
+from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .calls import FLAGS, Made
 from .exchange import Exchange, replica_number
@@ -242,12 +242,13 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         numbers = tf.add_n([step.numbers for step in made]) / len(made)
         return made[0]._replace(numbers=numbers)
 
+    @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
         """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
         # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
         return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
 
-    return compile_call(train)
+    return train
 
 
 def _size(gradients: StepGradients) -> tf.Tensor:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from ..tables.row_reads import sum_rows
 from .user_item_losses import UserItemBatch, UserItemLoss
 
@@ -90,7 +91,7 @@ def in_batch_softmax(
         dtype: The dtype of the products and of P.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(users_BE: tf.Tensor, items_CE: tf.Tensor):
         """Return the sum, with gradients by the users and by the items."""
         scores_BC = tf.matmul(tf.cast(users_BE, dtype), tf.cast(items_CE, dtype), transpose_b=True)

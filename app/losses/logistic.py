@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
+
 
 def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor:
     """Return the weighted sum of the logistic losses of scores (Mikolov et al. 2013b, equation 4).
@@ -22,7 +24,7 @@ def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor
         A float32 scalar.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(scores: tf.Tensor):
         """Return the weighted sum, with its gradient by the scores."""
         scores32 = tf.cast(scores, tf.float32)
@@ -53,7 +55,7 @@ def logistic_of_pairs(
         A float32 scalar.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(hidden_ND: tf.Tensor, words_ND: tf.Tensor):
         """Return the weighted sum, with its gradients by the vectors and by the words."""
         scores_N1 = tf.reduce_sum(hidden_ND * words_ND, axis=1, keepdims=True)

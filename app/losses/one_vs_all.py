@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
@@ -127,7 +128,7 @@ def _block_loss(
         rows_UD: The rows of the block.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
         """Return the loss, with gradients that are computed already."""
         block_UD = tf.cast(rows_UD, hidden_ND.dtype)

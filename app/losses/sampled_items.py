@@ -6,6 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from ..tables.row_reads import sum_rows
 from ..types import HOST
 from .sampled.samplers import Unigram
@@ -87,7 +88,7 @@ def sampled_items_softmax(
     pairs, samples = weights_B.shape[0], log_expected_K.shape[0]
     weights_K1 = tf.exp(-log_expected_K)[:, tf.newaxis]
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(users_UE: tf.Tensor, items_CE: tf.Tensor):
         """Return the sum, with gradients by the users and by the items."""
         count, columns = tf.shape(users_UE)[0], users_UE.shape[1]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from .stream import loop
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
@@ -78,7 +79,7 @@ def summed_loss(
         )
         return value, by_rows, array.concat()
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         """Return the loss, with gradients that are computed already."""
         value, by_rows, by_hidden = _whole_or_chunks(

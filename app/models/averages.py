@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from ..types import HOST
 
 
@@ -54,7 +55,7 @@ def average(rows_UD: tf.Tensor, weights: MeanWeights) -> tf.Tensor:
         weights: The share of each row in each mean.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def means(rows_UD: tf.Tensor):
         """Return the means (B, D), with a gradient by the rows."""
 

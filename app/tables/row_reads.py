@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from ..system.gradients import custom_gradient
 from ..types import HOST, DisjointIds, Rows, UniqueIds
 
 # The size of the parts in which a whole table is read: small beside a table, large beside the cost
@@ -106,7 +107,7 @@ def take_parts(rows: Rows, sizes: Sequence[int], dtype: tf.DType) -> list[tf.Ten
     """
     inverses = tf.split(rows.inverse_N, [*sizes, -1]) if sizes else [rows.inverse_N]
 
-    @tf.custom_gradient
+    @custom_gradient
     def taken(values_UD: tf.Tensor):
         """Return a row of `dtype` for each id, by part, with a gradient by the unique rows."""
 

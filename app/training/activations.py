@@ -12,7 +12,7 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables.device import DeviceTable
 from ..types import HOST, Batch
-from .step import compile_call, train_step
+from .step import train_step
 
 # The fraction of the ids of a step that are unique. Measured on English text: 0.5 for 4,096 ids,
 # 0.6 with negative samples.
@@ -40,6 +40,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         }
     most = 0
 
+    @tf.function(autograph=False)
     def one(data: Any) -> tf.Tensor:
         """Trace one step on `data`, set `most` to its largest lookup, and return its loss."""
         nonlocal most
@@ -50,8 +51,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number)[0]
 
-    call = compile_call(one)
-    return peak_bytes(call.get_concrete_function(data).graph, math.ceil(_UNIQUE * most))
+    graph = one.get_concrete_function(data).graph
+    return peak_bytes(graph, math.ceil(_UNIQUE * most))
 
 
 def peak_bytes(graph: tf.Graph, unknown: int) -> int:

@@ -5,9 +5,7 @@ This is the one place where a model, its tables and an optimizer meet.
 
 from __future__ import annotations
 
-import functools
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -140,6 +138,7 @@ def train_function(
         micro_batches: How many micro-batches each step has.
     """
 
+    @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps, and return the loss and the number of examples of the first."""
         # Unrolled, so that the draws and lookups of a step run beside the products of the one
@@ -150,37 +149,7 @@ def train_function(
         ]
         return losses[0]
 
-    return compile_call(train)
-
-
-def compile_call(train: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `train` as a `tf.function` that does not keep the memory of the tables it has read.
-
-    TensorFlow keeps each graph with a custom gradient until the process ends, because it registers
-    the gradient (`_graph_mode_decorator` of its `custom_gradient.py`). A graph holds the variables
-    that it reads, so they are taken from it when the function itself is gone.
-
-    Args:
-        train: Makes the steps of a call. It may be traced several times.
-    """
-    graphs: list[Any] = []
-
-    @tf.function(autograph=False)
-    @functools.wraps(train)
-    def call(*arguments: Any) -> Any:
-        """Call `train`, and keep the graph that traces it."""
-        graphs.append(tf.compat.v1.get_default_graph())
-        return train(*arguments)
-
-    weakref.finalize(call, _release, graphs)
-    return call
-
-
-def _release(graphs: Iterable[Any]) -> None:
-    """Take the variables from graphs that are no longer called."""
-    for graph in graphs:
-        graph.function_captures.clear()
-        _ = graph.captures  # reading them empties the list that TensorFlow has cached
+    return train
 
 
 def lookup_function(

@@ -228,7 +228,8 @@ class DynamicEmbedding(keras.layers.Layer):
         if not fits and not is_dtype_guessed():
             raise ValueError(
                 f"{self.name}: the keys are {dtype.name}, where the layer has {self.key_dtype} "
-                "keys; give these, or another key_dtype"
+                "keys; give these, or another key_dtype; a Sequential model needs "
+                f"keras.Input(..., dtype={self.key_dtype!r}) before the layer"
             )
 
 

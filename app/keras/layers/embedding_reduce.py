@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...system.gradients import custom_gradient
 from ...tables.id_checks import require
 from ...tables.python_calls import under_xla
 from ...tables.row_reads import unique
@@ -226,7 +227,7 @@ def _weighted_sums(
     positions_N2 = tf.stack([groups_N, tf.cast(inverse_N, tf.int64)], axis=1)
     shape = tf.stack([groups, tf.shape(rows_UD, out_type=tf.int64)[0]])
 
-    @tf.custom_gradient
+    @custom_gradient
     def sums(rows_UD: tf.Tensor, weights_N: tf.Tensor):
         """Return the sums (B, D), with gradients by the rows and by the weights."""
         matrix = tf.SparseTensor(positions_N2, weights_N, shape)

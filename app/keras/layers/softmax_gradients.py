@@ -10,6 +10,7 @@ import tensorflow as tf
 from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Predictions
 from ...losses.sampled.sampled import SampledLoss
+from ...system.gradients import custom_gradient
 from ...tables.row_reads import gather_unique
 from ...tables.variable import VariableRows
 from ...types import HOST
@@ -35,7 +36,7 @@ def exact(
     """
     gather = gather_of(tables)
 
-    @tf.custom_gradient
+    @custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
         """Return -log P of each target; the tables are arguments only for their gradients."""
 

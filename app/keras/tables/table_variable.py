@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
+from ...system.gradients import custom_gradient
 from ...tables.base import Slot, Table
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
@@ -94,7 +95,7 @@ class TableVariable(keras.Variable):
         if export := current_export():
             return tf.reshape(self._rows_of_export(export)(ids_N), shape)
 
-        @tf.custom_gradient
+        @custom_gradient
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
             ids_U, inverse_N = unique(ids_N)

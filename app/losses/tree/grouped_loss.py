@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ...system.gradients import custom_gradient
 from ...types import HOST, Rows
 from ..base import Part, Predictions
 from . import group_errors
@@ -100,7 +101,7 @@ class GroupedLoss:
         count = self._upper_nodes if labels.has_upper else 0
         blocks = [] if labels.nodes is None else labels.nodes.blocks
 
-        @tf.custom_gradient
+        @custom_gradient
         def total(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
             """Return the loss, with gradients by the vectors and by the rows."""
             narrow_UD = tf.cast(rows_UD, pairs.dtype)

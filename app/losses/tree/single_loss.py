@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ...system.gradients import custom_gradient
 from ...types import HOST
 from ..base import Part, Predictions
 from . import path_scores
@@ -117,7 +118,7 @@ def _losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _P
     """Return the loss of each vector at the nodes of a block, (N,) float32."""
     row_PC, is_real_PC, is_left_PC, starts_Q = labels
 
-    @tf.custom_gradient
+    @custom_gradient
     def losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
         """Return the losses (N,), with gradients by the vectors and by the rows."""
         columns = hidden_ND.shape[1]
