@@ -130,6 +130,8 @@ def test_parameters_that_cannot_be_used():
     texts, labels = make_texts()
     with pytest.raises(ValueError, match="--epochs=0"):
         TextClassifier(epochs=0).fit(texts, labels)
+    with pytest.raises(ValueError, match="^--epochs='a': give a whole number$"):
+        TextClassifier(epochs="a").fit(texts, labels)
     with pytest.raises(ValueError, match="'nothing' is no setting"):
         TextClassifier(settings={"nothing": 1}).fit(texts, labels)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
-from . import Config
+from . import Config, RunConfig
 from .labelled_checks import check_labelled
-from .setting import fault
+from .setting import fault, same, typed
 from .settings import (
     as_text,
     by_name,
@@ -64,7 +64,17 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         raise UsageError(
             f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
         )
-    if needs_workdir and not (config.run.workdir or config.run.plan_only):
+    if needs_workdir:
+        check_workdir(config.run)
+
+
+def check_workdir(settings: RunConfig) -> None:
+    """Raise UsageError if `--workdir` is empty, unless `--plan_only` is given.
+
+    Args:
+        settings: How to run.
+    """
+    if not (settings.workdir or settings.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
 
 
@@ -83,7 +93,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
         other, *known = field.metadata["only"] or (name, values[name])
         has_effect = field.metadata["fixed"] and values[other] in known
         former = stored.get(name, default(field, values) if stored else values[name])
-        if has_effect and as_text(former) != as_text(values[name]):
+        if has_effect and not same(field, as_text(former), as_text(values[name])):
             made = f"--workdir={values['workdir']} was made with {former}"
             raise UsageError(f"--{name}={values[name]}: {made}; give that, or a new --workdir")
 
@@ -96,15 +106,33 @@ def make_config(values: Mapping[str, Any]) -> Config:
             for the task.
 
     Raises:
-        UsageError: A name or a value is not allowed, or values do not fit together.
+        UsageError: A name, a value or its type is not allowed, or values do not fit together.
     """
     known = fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         raise UsageError(f"{unknown[0]!r} is no setting; `{PACKAGE}.train --help` lists them")
-    config = from_names(defaults(values) | dict(values))
+    given = {name: typed_value(name, value) for name, value in values.items()}
+    config = from_names(defaults(given) | given)
     check(config, needs_workdir=False)
     return config
+
+
+def typed_value(name: str, value: Any) -> Any:
+    """Return a value of a Python program in the type of its setting.
+
+    Args:
+        name: The name of the flag.
+        value: The value; see `setting.typed` for what is allowed.
+
+    Raises:
+        UsageError: The value has another type.
+    """
+    try:
+        return typed(fields()[name], value)
+    except ValueError as error:
+        shown = " ".join(repr(value).split())[:60]
+        raise UsageError(f"--{name}={shown}: {error}") from None
 
 
 def _has_token_rows(config: Config) -> bool:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
+# What to give for a setting, by the annotation of its dataclass field.
+_REMEDIES = {
+    "bool": "give True or False",
+    "int": "give a whole number",
+    "float": "give a number",
+    "str": "give text",
+}
 # Far more than anybody lists; a graph with a part for each of thousands takes minutes to trace.
 _MOST_NUMBERS = 100
 
@@ -74,6 +83,55 @@ def setting(
         "before": before,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
+    """Return a value of a Python program as the type in the annotation of its setting.
+
+    A float may be given as an integer, and names of files as a path. A number, a bool or a text of
+    numpy is as good as one of Python.
+
+    Args:
+        field: The dataclass field of the setting.
+        value: The value.
+
+    Raises:
+        ValueError: The value has another type; the message is the remedy.
+    """
+    kind = str(field.type)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # of numpy
+        value = value.item()
+    if field.metadata["path"] and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, bool):
+        if kind == "bool":
+            return value
+    elif kind == "int" and isinstance(value, Integral):
+        return int(value)
+    elif kind == "float" and isinstance(value, Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    elif kind == "str" and isinstance(value, str):
+        return value
+    elif kind == "str" and isinstance(value, (Real, list, tuple)):
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        example = ",".join(map(str, parts))[:40]
+        raise ValueError(f'give text, such as "{example}"')
+    raise ValueError("give text or a path" if field.metadata["path"] else _REMEDIES[kind])
+
+
+def same(field: dataclasses.Field, text: str, other: str) -> bool:
+    """Return whether two texts are the same value of a setting, such as `1` and `1.0` of a float.
+
+    Args:
+        field: The dataclass field of the setting.
+        text: A value, as text.
+        other: Another value, as text.
+    """
+    number = _number(text, float) if field.type == "float" else None
+    return text == other or (number is not None and number == _number(other, float))
 
 
 def fault(field: dataclasses.Field, value: Any) -> str | None:

@@ -16,7 +16,6 @@ import dataclasses
 import gc
 import os
 import shlex
-from pathlib import Path
 
 from absl import logging
 
@@ -35,7 +34,7 @@ from .job import Job
 from .runner import Runner
 
 
-def train_and_evaluate(config: Config, workdir: str | Path) -> str:
+def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
     """Train from the newest checkpoint of a workdir, or from the start, then score the result.
 
     It reads the cluster from the environment (TF_CONFIG), sets up TensorFlow's devices and threads
@@ -54,7 +53,8 @@ def train_and_evaluate(config: Config, workdir: str | Path) -> str:
         RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint. If the
             processes cannot meet, but the run is already finished, "" is returned instead.
     """
-    settings = dataclasses.replace(config.run, workdir=str(workdir))
+    settings = dataclasses.replace(config.run, workdir=checks.typed_value("workdir", workdir))
+    checks.check_workdir(settings)
     config, hosts = dataclasses.replace(config, run=settings), None
     if not settings.plan_only:  # a plan is made without the other processes
         hosts = parse_tf_config(settings.strategy, os.environ.get("TF_CONFIG"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import newest_position
@@ -82,8 +83,47 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
         ({"dims": 8}, "^'dims' is no setting; `app.train --help` lists them$"),
         ({"dim": 0}, "^--dim=0"),
         ({"task": "classify", "window": 3}, "^--window=3 means nothing to --task=classify"),
+        ({"epochs": "5"}, "^--epochs='5': give a whole number$"),
+        ({"dim": None}, "^--dim=None: give a whole number$"),
+        ({"dim": 5.5}, "^--dim=5.5: give a whole number$"),
+        ({"dim": True}, "^--dim=True: give a whole number$"),
+        ({"dim": np.arange(1000)}, "^--dim=array.{1,60}: give a whole number$"),
+        ({"learning_rate": "0.1"}, "^--learning_rate='0.1': give a number$"),
+        ({"learning_rate": False}, "^--learning_rate=False: give a number$"),
+        ({"learning_rate": 10**400}, "^--learning_rate=inf: give at most 10000$"),
+        ({"fold_case": "yes"}, "^--fold_case='yes': give True or False$"),
+        ({"top": 10, "task": "recommend"}, '^--top=10: give text, such as "10"$'),
+        ({"layers": [8, 4]}, r'^--layers=\[8, 4\]: give text, such as "8,4"$'),
+        ({"class_weights": {"a": 1}}, "^--class_weights={'a': 1}: give text$"),
+        ({"corpus": b"a"}, "^--corpus=b'a': give text or a path$"),
     ],
 )
 def test_settings_that_cannot_be(values, message):
     with pytest.raises(UsageError, match=message):
         checks.make_config(values)
+
+
+def test_types_that_are_as_good_as_those_of_the_settings(corpus):
+    values = {"dim": np.int64(5), "learning_rate": 1, "subsample": np.float32(0.5)}
+    values |= {"shuffle": np.False_, "documents": np.str_("file"), "corpus": corpus}
+    made = settings.by_name(checks.make_config(values))
+    found = {name: made[name] for name in values}
+    assert found == values | {"corpus": str(corpus)}
+    assert [type(value) for value in found.values()] == [int, float, float, bool, str, str]
+
+
+def test_a_float_may_be_recorded_as_an_integer():
+    config = checks.make_config({"negative_power": 1})
+    checks.check_fixed({"negative_power": "1"}, config)
+    with pytest.raises(UsageError, match="^--negative_power=1.0: .* was made with 2; give that"):
+        checks.check_fixed({"negative_power": "2"}, config)
+
+
+@pytest.mark.parametrize("workdir", [None, False, b"run", ""])
+def test_workdirs_that_cannot_be(corpus, tmp_path, monkeypatch, workdir):
+    config = small_config(corpus)
+    monkeypatch.chdir(tmp_path)
+    message = f"={workdir!r}: give text or a path" if workdir != "" else "= is empty; name a folder"
+    with pytest.raises(UsageError, match=f"^--workdir{message}"):
+        train_and_evaluate(config, workdir)
+    assert not [*tmp_path.iterdir()]
