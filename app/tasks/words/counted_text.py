@@ -76,8 +76,8 @@ def count_text(
         team: The processes that read the text together.
 
     Raises:
-        UsageError: The vocabulary would be empty, no word of `words` is in the text, or there is no
-            text for a process of the team.
+        UsageError: The vocabulary would be empty or, without `ends_documents`, a single word; no
+            word of `words` is in the text; or there is no text for a process of the team.
         RunError: A file cannot be read.
     """
     sample, is_alone = corpus.sample_fingerprint(sources), team is ALONE
@@ -99,6 +99,12 @@ def count_text(
         counts = words.counts
     else:
         counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
+    if len(words.tokens) == 1 and not ends_documents:
+        raise UsageError(
+            f"--corpus={config.corpus.corpus}: the vocabulary has a single word, "
+            f"{words.tokens[0]!r}, so no word has another one in its context, and there is nothing "
+            f"to learn; give more text, or lower --min_count={config.vocabulary.min_count}"
+        )
     blocks = _count_blocks(sources, config)
     if ends_documents:
         batches = sequences.estimate_batches(total, config.input, blocks)

@@ -255,3 +255,15 @@ def test_a_team_loads_what_one_process_does(place, corpus):
             together(workers, load)
     for found in together(2, load):  # nothing is counted again
         assert found.fingerprint == expected.fingerprint
+
+
+def test_a_vocabulary_of_a_single_word_has_nothing_to_learn(place, tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("one " * 12)
+    message = f"^--corpus={path}: the vocabulary has a single word, 'one', so .*; give more text"
+    with pytest.raises(UsageError, match=message):
+        words_data.load_text(config(str(path)), place, finished=False)
+    found = words_data.load_text(config(str(path)), place, finished=False, ends_documents=True)
+    assert set(found.vocabulary.tokens) == {"one", "<unk>", "<eos>"}
+    path.write_text("one two")
+    assert words_data.load_text(config(str(path)), place, finished=False).words == 2
