@@ -26,7 +26,8 @@ def read(path: str | Path) -> WordVectors:
         path: The file. Its first bytes show the format.
 
     Raises:
-        UsageError: The file is missing, malformed or truncated, or a classifier of fastText.
+        UsageError: The file is missing, malformed or truncated, has a number that is not finite,
+            or is a classifier of fastText.
     """
     is_fasttext = model_file.is_fasttext(path)
     return word_vectors.read(path) if is_fasttext else word2vec_reader.read(path)

@@ -23,6 +23,7 @@ from absl import logging
 from ..errors import UsageError
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import WordVectors
+from .finite_vectors import check_rows
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
@@ -60,8 +61,8 @@ def read(path: str | Path) -> WordVectors:
         Words and vectors (V, D) float32, in the order of the file, without counts.
 
     Raises:
-        UsageError: The file is missing, malformed or truncated, or more than a million rows repeat
-            an earlier word.
+        UsageError: The file is missing, malformed or truncated, a number is not finite, or more
+            than a million rows repeat an earlier word.
     """
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
@@ -93,9 +94,14 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         have as many numbers.
 
     Raises:
-        UsageError: As for `read`, but for rows that repeat a word. Rows before the damage have then
+        UsageError: As for `read`, but for rows that repeat a word. Rows before the damage may have
             been given.
     """
+    yield from check_rows(path, _rows(path))
+
+
+def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what `rows` does, also numbers that are not finite."""
     decompress = opener(path, plain=contextlib.nullcontext)
     count = 0
     try:

@@ -55,10 +55,16 @@ def test_any_float32_is_read_back_exactly(tmp_path, seed):
     assert_equal(word2vec_reader.read(tmp_path / "vectors"), vectors)
 
 
-def test_numbers_that_are_not_finite(tmp_path):
-    matrix = np.array([[np.nan, 1], [np.inf, -np.inf], [0, 2]], np.float32)
-    word2vec.write(WordVectors(["a", "b", "c"], matrix), tmp_path / "vectors")
-    np.testing.assert_array_equal(word2vec_reader.read(tmp_path / "vectors").matrix, matrix)
+@pytest.mark.parametrize("binary", [False, True])
+def test_numbers_that_are_not_finite(tmp_path, binary):
+    path, matrix = tmp_path / "vectors", np.ones((600, 3), np.float32)
+    matrix[511:, 1:] = [-np.inf, np.nan]
+    word2vec.write(WordVectors([f"w{row}" for row in range(600)], matrix), path, binary=binary)
+    if not binary:
+        assert path.read_text().splitlines()[512] == "w511 1 -inf nan"
+    message = f"^{path}, row 512: the vector of 'w511' has -inf, which is not a finite number; corr"
+    with pytest.raises(UsageError, match=message):
+        word2vec_reader.read(path)
 
 
 def test_spacy_loads_what_we_write(vectors, tmp_path):
@@ -113,10 +119,10 @@ def test_rows_longer_than_a_read(tmp_path, monkeypatch):
 
 def test_glove_text_has_no_header_and_words_with_spaces(tmp_path):
     path = tmp_path / "glove.txt"
-    path.write_text("the 0.5 1\n. . . 2 3\nnan nan 1e39\n")
+    path.write_text("the 0.5 1\n. . . 2 3\nnan 4 1e-39\n")
     found = word2vec_reader.read(path)
     assert found.tokens == ["the", ". . .", "nan"]
-    np.testing.assert_array_equal(found.matrix, [[0.5, 1], [2, 3], [np.nan, np.inf]])
+    np.testing.assert_array_equal(found.matrix, np.float32([[0.5, 1], [2, 3], [4, 1e-39]]))
     assert found.counts is None
 
 
@@ -128,7 +134,7 @@ def test_bytes_that_are_not_utf8_and_repeated_words(tmp_path):
     np.testing.assert_array_equal(found.matrix, [[1], [2]])
 
 
-@pytest.mark.parametrize("content", [b"a 1\n" * 9, b"9 1\n" + b"a \xff\xff\xff\xff" * 9])
+@pytest.mark.parametrize("content", [b"a 1\n" * 9, b"9 1\n" + b"a \xff\xff\xff\xfe" * 9])
 def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content):
     path = tmp_path / "vectors"
     path.write_bytes(content)

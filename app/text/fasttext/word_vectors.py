@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...types import NgramVectors, WordVectors
+from ..finite_vectors import check_finite
 from .line_features import LineFeatures, make_rule, mean_rows
 from .matrices import DenseMatrix
 from .model_file import Model, load
@@ -29,8 +30,8 @@ def read(path: str | Path) -> WordVectors:
         until they are used.
 
     Raises:
-        UsageError: The file cannot be read, is a classifier (see `model_file.load`), or is
-            quantised, which fastText does with classifiers only.
+        UsageError: The file cannot be read, is a classifier (see `model_file.load`), is quantised,
+            which fastText does with classifiers only, or the vector of a word is not finite.
     """
     model = load(path, is_supervised=False)
     tokens = [word.decode(errors="replace") for word in model.dictionary.words]
@@ -39,7 +40,9 @@ def read(path: str | Path) -> WordVectors:
         if not isinstance(model.input, DenseMatrix):
             raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
         ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[len(tokens) :])
-    return WordVectors(tokens, compose(model), model.dictionary.counts_V, ngrams)
+    matrix_VD = compose(model)
+    check_finite(path, tokens, matrix_VD)
+    return WordVectors(tokens, matrix_VD, model.dictionary.counts_V, ngrams)
 
 
 def compose(model: Model) -> np.ndarray:

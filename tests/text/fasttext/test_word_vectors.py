@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.errors import UsageError
+from app.exporting import fasttext_bin
 from app.text import subwords, vector_files, word2vec_reader
+from app.types import WordVectors
 from tests import fasttext_peer
 
 
@@ -34,3 +37,10 @@ def test_other_files_are_read_as_before(tmp_path):
     )
     assert found.tokens == expected.tokens
     np.testing.assert_array_equal(found.matrix, expected.matrix)
+
+
+def test_vectors_that_are_not_finite_are_refused(tmp_path):
+    vectors = WordVectors(["one", "two"], np.array([[1, 2], [3, np.nan]], np.float32))
+    fasttext_bin.write(vectors, str(tmp_path / "a.bin"))
+    with pytest.raises(UsageError, match="a.bin, row 2: the vector of 'two' has nan, which is not"):
+        vector_files.read(tmp_path / "a.bin")
