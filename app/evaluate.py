@@ -21,19 +21,25 @@ from .errors import UsageError
 from .evaluation import score_report
 
 
+# The flags that concern word vectors alone, and not a run that --heldout scores.
+_OF_VECTORS = ("vectors", "case", "restrict", "benchmarks", "pairs", "analogies")
+
+
 def main(_: Sequence[str]) -> None:
     """Score word vectors or, with --heldout, the run of a workdir; print the scores.
 
     They are also written to the file of --json, if given.
 
     Raises:
-        UsageError: The flags, the vectors, the workdir or a file to score on cannot be used.
+        UsageError: The flags, the vectors, the workdir or a file to score on cannot be used, or a
+            flag has no effect.
         RunError: There is no checkpoint that can be read, or --json cannot be written.
     """
     values = absl_flags.FLAGS
     if values.heldout:
         text, record = _score_heldout(values.workdir, values.heldout)
     else:
+        _check_vector_flags()
         scores = score_report.run(
             *(flags.vectors(), values.benchmarks, values.pairs, values.analogies),
             *(values.case, values.restrict),
@@ -61,24 +67,49 @@ def define() -> None:
     absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
 
 
+def _check_vector_flags() -> None:
+    """Raise UsageError if no file or benchmark is to score vectors on, or --top has no effect."""
+    values = absl_flags.FLAGS
+    if values.top:
+        raise UsageError(f"--top={values.top} means nothing without --heldout=FILE; leave it out")
+    if values.pairs or values.analogies:
+        return
+    if not values.benchmarks:
+        raise UsageError(
+            "--benchmarks= leaves nothing to score on; give --pairs=FILE or --analogies=FILE, or "
+            f"name benchmarks, of {','.join(score_report.benchmarks)}"
+        )
+    is_recommender = flags.stored_in(values.workdir).get("task") == "recommend"
+    if is_recommender and not values["benchmarks"].present:
+        raise UsageError(
+            f"--workdir={values.workdir} holds a run of --task=recommend, which has no words; "
+            "give --heldout=FILE, of pairs of a user and an item"
+        )
+
+
 def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of the run in a workdir on held-out files, as text and as JSON values.
 
     --top replaces the value of the run. TensorFlow is started.
 
     Raises:
-        UsageError: --top is wrong, the run is of no task with such scores, or a file cannot be
-            used.
+        UsageError: --top is wrong, a flag means nothing to such scores, the run is of no task with
+            such scores, or a file cannot be used.
         RunError: There is no checkpoint that can be read.
     """
+    for name in _OF_VECTORS:
+        if absl_flags.FLAGS[name].present:
+            raise UsageError(f"--{name} means nothing to --heldout={heldout}; leave it out")
     stored = flags.stored_in(folder)
     top = absl_flags.FLAGS.top
+    task = stored.get("task")
+    if top and task and task != "recommend":
+        raise UsageError(f"--top={top} means nothing to --task={task}; leave it out")
     if top:
         wrong = fault(settings.fields()["top"], top)
         if wrong:
             raise UsageError(f"--top={top}: {wrong}")
         stored["top"] = top
-    task = stored.get("task")
     config, place = startup.start_run(folder, stored)
     from .tasks import all_tasks
 

@@ -195,7 +195,7 @@ def texts(draw: st.DrawFn) -> Case:
                 ("app.predict", f"--model={odd}"),
                 (*train(task, "--plan_only"), f"--flagfile={odd}"),
                 ("app.neighbors", f"--vectors={odd}", "one"),
-                ("app.evaluate", f"--vectors={odd}", "--benchmarks="),
+                ("app.evaluate", f"--vectors={odd}"),
                 ("app.evaluate", "--workdir={workdir}", "--benchmarks=", f"--pairs={odd}"),
                 ("app.evaluate", "--workdir={workdir}", "--benchmarks=", f"--analogies={odd}"),
                 ("app.evaluate", "--workdir={workdir}", f"--heldout={odd}"),

@@ -121,6 +121,16 @@ def test_neighbors(tmp_path, trained, exported):
         (["app.evaluate", "--vectors={folder}/none"], "{folder}/none: No such file or directory"),
         (["app.evaluate", "--vectors={cut}"], "{cut}: ends after"),
         (["app.evaluate", "{both}", "--benchmarks=ws"], "--benchmarks=ws: no such benchmark"),
+        (["app.evaluate", "{both}", "--benchmarks="], "--benchmarks= leaves nothing to score on; "),
+        (["app.evaluate", "{both}", "--top=5"], "--top=5 means nothing without --heldout=FILE; "),
+        *(
+            (
+                ["app.evaluate", "{both}", "--heldout=f", flag],
+                f"{name} means nothing to --heldout=f; ",
+            )
+            for flag in ("--pairs=p", "--analogies=a", "--restrict=9", "--case=fold", "--vectors=v")
+            for name in [flag.partition("=")[0]]
+        ),
         (["app.evaluate", "{both}", "ba"], "'ba' is not a flag"),
         (["app.neighbors", "{both}"], "give words, as in"),
         (["app.neighbors", "{both}", "gaa"], "'gaa': unknown word; did you mean 'ga'"),
