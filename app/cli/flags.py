@@ -257,8 +257,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
     With --help, print the help instead. A failure ends the process with a one-line message: with
-    exit code 2 for a UsageError, 1 for a RunError, Ctrl-C or a lack of memory. Another exception
-    is passed on. A closed output pipe is no failure.
+    exit code 2 for a UsageError, 1 for a RunError, Ctrl-C, a lack of memory or a full standard
+    output. Other exceptions are passed on. A closed output pipe is no failure.
 
     Args:
         main: The function; it is called with the arguments that are not flags.
@@ -266,16 +266,17 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """
     messages.set_up_logging()
     try:
-        if _HELP & set(sys.argv[1:]):
-            print(help_text.command(_task_of_help(), __name__), flush=True)
-            return
-        others = parse(sys.argv)
-        if others and not arguments:
-            raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
-        main(others)
-        sys.stdout.flush()
+        with messages.checked_output():
+            if _HELP & set(sys.argv[1:]):
+                print(help_text.command(_task_of_help(), __name__), flush=True)
+                return
+            others = parse(sys.argv)
+            if others and not arguments:
+                remedy = "write it as --NAME=VALUE, see --help"
+                raise UsageError(f"{others[0]!r} is not a flag; {remedy}")
+            main(others)
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        messages.drop_output()
     except (UsageError, RunError) as error:
         messages.end(error, 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:

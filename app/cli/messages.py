@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging as std_logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
 from absl import logging
+
+from ..errors import RunError
 
 
 def set_up_logging() -> None:
@@ -35,15 +40,78 @@ def set_up_logging() -> None:
     )
 
 
+class _Output:
+    """Standard output that raises RunError if it cannot be written.
+
+    The error of a pipe that its reader has closed is raised as it is.
+
+    Args:
+        stream: The stream to write to; it has all other attributes.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; return the number of its characters."""
+        with _output_errors():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write the text that waits in memory."""
+        with _output_errors():
+            self._stream.flush()
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
+    """Convert an OSError of standard output to RunError, unless the reader has closed a pipe."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        remedy = "free the disk, or send the output elsewhere"
+        raise RunError(f"cannot write standard output: {error.strerror}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def checked_output() -> Iterator[None]:
+    """Raise RunError from `print` in the block if standard output cannot be written.
+
+    A standard stream that is closed, as by `>&-`, becomes the null device: Python sets it to None,
+    and the next file that is opened would get its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    with contextlib.redirect_stdout(_Output(sys.stdout)):
+        yield
+        sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """Let standard output end in the null device, so that Python can flush it when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def end(error: object, code: int) -> None:
     """Print the command and an error to standard error, in one line, and exit the process.
 
-    Line breaks become blanks, and other characters that cannot be printed become escapes.
+    Line breaks become blanks, and other characters that cannot be printed become escapes. Standard
+    output is written before; if it cannot be, the rest of it is dropped.
 
     Args:
         error: The exception or the message.
         code: The exit code.
     """
+    try:
+        sys.stdout.flush()
+    except OSError:  # `error` came first, or says this
+        drop_output()
     text = " ".join(f"{Path(sys.argv[0]).stem}: {error}".splitlines())
     # A character that a terminal cannot show, or takes for a command, is written as an escape.
     shown = (char if char.isprintable() else repr(char)[1:-1] for char in text)
