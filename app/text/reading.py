@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ..errors import RunError
+from ..errors import RunError, UsageError
 from ..system.files import BYTE_ORDER_MARK, open_regular, opener
 
 BLOCK_BYTES = 1 << 20
@@ -77,8 +77,8 @@ def blocks(
         index: Number of the source in `progress`.
 
     Raises:
-        RunError: The file cannot be read or decompressed, or it is not UTF-8 and `invalid_utf8` is
-            "error".
+        UsageError: The file cannot be decompressed.
+        RunError: The file cannot be read, or it is not UTF-8 and `invalid_utf8` is "error".
     """
     progress = progress or Progress([0], [0])
     progress.replaced[index] = 0
@@ -104,7 +104,8 @@ def raw_blocks(
         index: Number of the source in `progress`.
 
     Raises:
-        RunError: The file cannot be read or decompressed.
+        UsageError: The file cannot be decompressed.
+        RunError: The file cannot be read.
     """
     progress = progress or Progress([0], [0])
     progress.positions[index] = 0
@@ -191,24 +192,24 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
 
 @contextlib.contextmanager
 def open_source(path: str) -> Iterator[BinaryIO]:
-    """Yield a regular file, open to read its bytes, and convert read errors to RunError.
+    """Yield a regular file, open to read its bytes, and convert read errors.
 
     Args:
         path: The file.
 
     Raises:
-        RunError: The file cannot be opened, or the block of code raised an OSError or an error of
-            decompression.
+        UsageError: The block of code raised an error of decompression.
+        RunError: The file cannot be opened, or the block of code raised an OSError.
     """
     try:
         with open_regular(path) as file:
             yield file
     except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise RunError(_damaged(path, error)) from error
+        raise UsageError(_damaged(path, error)) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
         if error.errno is None:
-            raise RunError(_damaged(path, error)) from error
+            raise UsageError(_damaged(path, error)) from error
         raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
 
 

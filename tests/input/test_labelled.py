@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.config import settings
-from app.errors import RunError, UsageError
+from app.errors import UsageError
 from app.input import delimited, labelled_columns, labelled_errors, labelled_files
 from app.text.reading import Progress
 
@@ -145,7 +145,7 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, to
 
 def test_a_file_that_is_cut(tmp_path):
     given = written(tmp_path / "a.gz", gzip.compress(LINES.encode() * 99)[:-9])
-    with pytest.raises(RunError, match="truncated or corrupt"):
+    with pytest.raises(UsageError, match="truncated or corrupt"):
         labelled_files.read(given, config())
 
 

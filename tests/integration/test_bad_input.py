@@ -53,7 +53,7 @@ BY_FILES = [
     (
         "cut.gz",
         gzip.compress(b"some words " * 999, mtime=0)[:-9],
-        1,
+        2,
         "{path} is truncated or corrupt",
     ),
     ("latin.txt", b"word\xff word\n", 1, "{path}: byte 0xff at offset 4 is not UTF-8; convert"),

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from app.config import CorpusConfig, InputConfig
-from app.errors import RunError
+from app.errors import RunError, UsageError
 from app.text import blocks, reading
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_source_is_reported_in_its_own_words_alone(tmp_path, capfd):
     good = write(tmp_path, good=b"words\n" * 1000)
     damaged = tmp_path / "bad.gz"
     damaged.write_bytes(gzip.compress(b"words\n" * 1000)[:-12])
-    with pytest.raises(RunError, match="^.*bad.gz is truncated or corrupt [^\n]*again$"):
+    with pytest.raises(UsageError, match="^.*bad.gz is truncated or corrupt [^\n]*again$"):
         read((*good, str(damaged)), block_bytes=64)
     assert "Traceback" not in "".join(capfd.readouterr())
 

@@ -115,7 +115,7 @@ def test_refused_bytes_are_told_with_their_place(tmp_path):
 def test_a_damaged_source_stops_the_count(tmp_path):
     packed = gzip.compress(random.Random(5).randbytes(50_000))
     source = write(tmp_path, "a.txt.gz", packed[:-100])
-    with pytest.raises(RunError, match="a.txt.gz is truncated or corrupt"):
+    with pytest.raises(UsageError, match="a.txt.gz is truncated or corrupt"):
         count(source)
 
 

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from app.errors import RunError
+from app.errors import RunError, UsageError
 from app.text import reading
 
 COMPRESSORS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -115,7 +115,7 @@ def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
         "not compressed": b"plain text\n" * 100,
     }[damage]
     path = written(tmp_path, damaged, f"text{suffix}")
-    with pytest.raises(RunError, match="truncated or corrupt .*again") as raised:
+    with pytest.raises(UsageError, match="truncated or corrupt .*again") as raised:
         list(reading.blocks(path))
     assert path in str(raised.value)
     assert "\n" not in str(raised.value)
