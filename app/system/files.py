@@ -131,7 +131,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         path: The file to make or to replace. It is unchanged if there is an error.
 
     Raises:
-        UsageError: `path` is not a regular file.
+        UsageError: `path` is not a regular file, or is below a file.
         RunError: The file cannot be written (a full disk, no permission), or the block raises
             another OSError.
     """
@@ -156,7 +156,7 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
         mark: The name of a file. Only a folder that has this file, or is empty, is replaced.
 
     Raises:
-        UsageError: `path` is a file, or a folder with other content.
+        UsageError: `path` is a file, is below one, or is a folder with other content.
         RunError: The folder cannot be written, or the block raises another OSError.
     """
     with _beside(path, "new") as (target, temporary), _beside(path, "old") as (_, former):
@@ -228,12 +228,12 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
     """Make the folder of a path, and yield the path without links and an unused path beside it.
 
     A file or folder at the second path is removed at the end. An OSError in the block becomes a
-    RunError.
+    RunError. Raise UsageError if the folder would be below a file.
     """
     target = Path(os.path.realpath(path))  # the target of a link, so that the link stays
     temporary = _hidden_name(target, purpose)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(path, target)
         yield target, temporary
     except OSError as error:
         reason = error.strerror or error
@@ -242,6 +242,17 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
         ) from error
     finally:
         _remove(temporary)
+
+
+def _make_parent(path: str | Path, target: Path) -> None:
+    """Make the folder of `target`; raise UsageError about `path` if a parent is a file."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        file = next(parent for parent in target.parents if parent.exists())
+        raise UsageError(
+            f"cannot write {path}: {file} is a file, not a folder; choose another folder"
+        ) from error
 
 
 def _remove(path: Path) -> None:

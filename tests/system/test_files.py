@@ -106,9 +106,8 @@ def test_a_rename_that_fails_brings_the_former_one_back(tmp_path, write, monkeyp
 def test_a_place_below_a_file_cannot_be_written(tmp_path, write):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "out", tmp_path / "file" / "folder" / "out"):
-        with pytest.raises(
-            RunError, match=f"^cannot write {place}: [^\n]*; free the disk or choose"
-        ):
+        reason = f"{tmp_path}/file is a file, not a folder; choose another folder"
+        with pytest.raises(UsageError, match=f"^cannot write {place}: {reason}$"):
             write(place, "text")
 
 

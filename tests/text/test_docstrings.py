@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from app.errors import RunError, UsageError
+from app.errors import UsageError
 from app.text import docstrings
 
 SOURCE = '''
@@ -116,7 +116,7 @@ def test_a_package_without_source_is_refused(tmp_path, name):
 
 def test_an_unwritable_folder_is_told(package, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot write .*docstrings-"):
+    with pytest.raises(UsageError, match="cannot write .*docstrings-.*/file is a file"):
         docstrings.extract(("lexrow_sample",), str(tmp_path / "file"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.errors import RunError, UsageError
+from app.errors import UsageError
 from app.text import vocabulary
 from app.text.vocabulary import Vocabulary
 
@@ -70,7 +70,7 @@ def test_tokens_with_white_space_are_not_saved(tmp_path, token):
 
 def test_saving_where_one_cannot(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot write .*vocab.tsv"):
+    with pytest.raises(UsageError, match="cannot write .*vocab.tsv: .*/file is a file"):
         vocabulary.save(SAMPLE, str(tmp_path / "file" / "vocab.tsv"))
 
 
