@@ -117,7 +117,7 @@ class Checkpoints:
                 except OSError as error:
                     raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
         elif damaged:
-            raise RunError(f"every checkpoint in {self._folder} is damaged; train in a new workdir")
+            raise RunError(_all_damaged(self._folder))
         return position
 
     def read(self) -> Position:
@@ -208,10 +208,17 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
         RunError: There is no such checkpoint, or one cannot be read.
     """
     result, damaged = _newest(folder, read)
+    if result is None and damaged:
+        raise RunError(_all_damaged(folder))
     if result is None:
-        what = "every checkpoint is damaged" if damaged else "there is no checkpoint"
-        raise RunError(f"{folder}: {what}; run {PACKAGE}.train with this workdir first")
+        remedy = f"run {PACKAGE}.train with this workdir first"
+        raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
+
+
+def _all_damaged(folder: Path) -> str:
+    """Return the error message for a folder whose checkpoints are all damaged."""
+    return f"every checkpoint in {folder} is damaged; train in a new workdir"
 
 
 def newest_position(folder: Path) -> Position | None:
@@ -261,6 +268,7 @@ def _newest(
             if not isinstance(error, DamagedError):
                 raise
             if log_damage:
-                logging.warning("%s is damaged, trying the one before it: %s", path, error)
+                then = ", trying the one before it" if candidates[1:] else ""
+                logging.warning("%s is damaged%s: %s", path, then, error)
             damaged.append(path)
     return None, damaged

@@ -148,7 +148,7 @@ def test_rows_are_read_from_the_newest_whole_one(tmp_path, tables, file):
     assert read_rows(tmp_path, "input")[0, 0] == 5
     assert len(names(tmp_path)) == 2
     flip(tmp_path / "step-000000000005" / file)
-    with pytest.raises(RunError, match="every checkpoint is damaged"):
+    with pytest.raises(RunError, match=f"^every checkpoint in {tmp_path} is damaged; train"):
         read_rows(tmp_path, "input")
 
 
@@ -166,12 +166,15 @@ def test_a_path_may_have_any_characters(tmp_path, tables, name):
     assert names(folder)[0] == "damaged-step-000000000006"
 
 
-def test_all_damaged(tmp_path, tables):
+def test_all_damaged(tmp_path, tables, caplog):
     checkpoints = save(tmp_path, tables, [5, 6])
     for path in tmp_path.iterdir():
         (path / "state.json").unlink()
     with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in"):
         checkpoints.restore()
+    newest, oldest = (record.getMessage() for record in caplog.records)
+    assert newest.startswith(f"{tmp_path}/step-000000000006 is damaged, trying the one before it: ")
+    assert oldest.startswith(f"{tmp_path}/step-000000000005 is damaged: ")
     assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
     assert checkpoint.newest_position(tmp_path) is None
 
@@ -184,7 +187,7 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
     assert [float(table.values[-1, -1]) for table in plain.values()] == [5, 7]
     assert names(tmp_path) == ["step-000000000005", "step-000000000006"]
     (tmp_path / "step-000000000005" / "state.json").unlink()
-    with pytest.raises(RunError, match="every checkpoint is damaged; run app.train with this"):
+    with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in a new"):
         Checkpoints(tmp_path, plain).read()
     with pytest.raises(RunError, match="there is no checkpoint; run app.train with this workdir"):
         Checkpoints(tmp_path / "none", plain).read()
