@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ..checkpoints import checkpoint
-from ..checkpoints.stored import read_ids
+from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_flags
-from ..errors import UsageError
+from ..config.labelled_config import LabelledConfig
+from ..errors import DamagedError, RunError, UsageError
 from ..text import names, vocabulary
+from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
 from .words import growing_words, subword_vectors
 
@@ -45,22 +48,70 @@ def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
     """Load the vectors in the folder of a checkpoint, without a bias and without word n-grams.
 
     Of a dynamic table only words or items that have a row are returned. Names of ids are read from
-    the workdir; DamagedError is raised if their file is missing.
+    the workdir.
     """
     if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
     flags = read_flags(workdir.flags)
     table = "items" if flags.get("task") == "recommend" else "input"
     path = _name_files(workdir)[table]
-    workdir.has(path)  # raises if the file is missing beside a checkpoint
-    named_rows = names.load(path) if table == "items" else vocabulary.load(str(path))
+    named_rows = _load_names(workdir, path)
+    is_dynamic = read_layout(folder, table)["kind"] == "dynamic"
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and flags.get("model") == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     rule = subword_vectors.read_rule(flags)
+    count = len(named_rows.tokens)
     if rule is not None:
-        return subword_vectors.compose(named_rows, rows_ND, rule)
+        try:
+            return subword_vectors.compose(named_rows, rows_ND, rule)
+        except DamagedError as error:  # of the names, as the checkpoint could be read
+            raise misfit(path, count, folder, len(rows_ND)) from error
+    last = ids_N[-1] + 1 if len(ids_N) else 0
+    expected = count + _count_ngram_rows(flags)
+    # A dynamic table may lack rows.
+    if last > expected or (last < expected and not is_dynamic):
+        raise misfit(path, count, folder, last)
     # The ids of a classifier's n-grams follow those of its words.
-    count = np.searchsorted(ids_N, len(named_rows.tokens))
-    tokens = [named_rows.tokens[number] for number in ids_N[:count]]
-    return WordVectors(tokens, rows_ND[:count], named_rows.counts[ids_N[:count]])
+    stored = np.searchsorted(ids_N, count)
+    tokens = [named_rows.tokens[number] for number in ids_N[:stored]]
+    return WordVectors(tokens, rows_ND[:stored], named_rows.counts[ids_N[:stored]])
+
+
+def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
+    """Return the error for a file of names that a checkpoint was not made with.
+
+    Args:
+        path: The file.
+        names: The number of its names.
+        folder: The folder of the checkpoint.
+        rows: The number of rows of the table, with those of n-grams.
+    """
+    return RunError(
+        f"{path} has {names:,} names, which do not fit the {rows:,} rows of {folder}; put back a "
+        "copy of the file, or train in a new workdir"
+    )
+
+
+def _count_ngram_rows(flags: Mapping[str, str]) -> int:
+    """Return the rows for n-grams of a classifier's table by its flags; 0 for other tasks."""
+    if flags.get("task") != "classify":
+        return 0
+    known = LabelledConfig()
+    ngrams, buckets = (
+        int(flags.get(name, getattr(known, name))) for name in ("word_ngrams", "buckets")
+    )
+    return buckets if ngrams > 1 else 0
+
+
+def _load_names(workdir: Workdir, path: Path) -> Vocabulary:
+    """Load the names of the rows of a table from one of the `_name_files`.
+
+    Raise RunError if their file is missing or damaged: no DamagedError, as that would be taken for
+    one of the checkpoint.
+    """
+    try:
+        workdir.has(path)  # raises if the file is missing beside a checkpoint
+        return names.load(path) if path == workdir.items else vocabulary.load(str(path))
+    except DamagedError as error:
+        raise RunError(str(error)) from error

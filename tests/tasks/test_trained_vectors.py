@@ -57,3 +57,22 @@ def test_a_folder_without_a_run_and_one_that_cannot_be_read(tmp_path, monkeypatc
     monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(RunError, match=f"^cannot read {tmp_path}/best: Permission denied; make"):
         trained_vectors.load(tmp_path)
+
+
+@pytest.mark.parametrize("lines", ["a\t2\n", "a\t3\nb\t2\nc\t1\n"])
+def test_names_that_are_not_those_of_the_rows(tmp_path, lines):
+    trained(tmp_path, 1)
+    vocabulary = tmp_path / "vocab.tsv"
+    vocabulary.write_text(lines)
+    count = lines.count("\n")
+    message = f"^{vocabulary} has {count} names, which do not fit the 2 rows of .*; put back a copy"
+    with pytest.raises(RunError, match=message):
+        trained_vectors.load(tmp_path)
+
+
+def test_a_missing_file_of_names_is_no_damage_of_a_checkpoint(tmp_path, caplog):
+    trained(tmp_path, 1)
+    (tmp_path / "vocab.tsv").unlink()
+    with pytest.raises(RunError, match=f"^{tmp_path}/vocab.tsv is missing; put back a copy"):
+        trained_vectors.load(tmp_path)
+    assert not caplog.records

@@ -65,7 +65,7 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
     def write(folder: Path) -> str:
         """Write the rows in the folder of a checkpoint, and return a message."""
         tables = (
-            _input_blocks(folder, words.tokens, rule),
+            _input_blocks(folder, words.tokens, rule, workdir.vocabulary),
             _blocks(folder, "output") if loss else [],
         )
         fasttext_bin.write_model(target, args, dictionary, *tables)
@@ -84,13 +84,20 @@ def _blocks(folder: Path, table: str) -> Iterator[np.ndarray]:
         yield rows_VD[part]
 
 
-def _input_blocks(folder: Path, tokens: Sequence[str], rule: NgramRule) -> Iterator[np.ndarray]:
-    """Yield the rows of words, then of all buckets, in blocks; buckets without a row have 0."""
+def _input_blocks(
+    folder: Path, tokens: Sequence[str], rule: NgramRule, path: Path
+) -> Iterator[np.ndarray]:
+    """Yield the rows of words, then of all buckets, in blocks; buckets without a row have 0.
+
+    Raise RunError if these are not the rows of the words, which are those of the file `path`.
+    """
     rows_VD = read_rows(folder, "input")
     count, columns = len(tokens), rows_VD.shape[1]
     buckets_N = np.arange(rule.buckets)
-    if len(rows_VD) < count + rule.buckets:
+    if rule.buckets and len(rows_VD) < count + rule.buckets:
         buckets_N = SubwordRows(tokens, rule).buckets_N
+    if len(rows_VD) != count + len(buckets_N):
+        raise trained_vectors.misfit(path, count, folder, len(rows_VD))
     for part in row_slices(count, columns):
         yield rows_VD[part]
     for part in row_slices(rule.buckets, columns):
