@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
+from .checkpoints.workdir import Workdir
 from .cli import flags, startup
 from .config import settings
 from .errors import UsageError
@@ -68,13 +69,15 @@ def main(_: Sequence[str]) -> None:
     """Write the vectors or the model to --output in the format of --format, and print a message.
 
     Raises:
-        UsageError: --output is empty, the task has no such format, a flag is of another format, or
-            the vectors or the workdir cannot be used.
+        UsageError: --output is empty or a part of the run, the task has no such format, a flag is
+            of another format, or the vectors or the workdir cannot be used.
         RunError: There is no checkpoint that can be read, or --output cannot be written.
     """
     values = absl_flags.FLAGS
     if not values.output:
         raise UsageError("--output= is empty; name the file or folder to write")
+    if values.workdir:
+        Workdir(values.workdir).check_output(values.output)
     stored = flags.stored_in(values.workdir)
     task = stored.get("task", "words")
     formats = _formats_of_task(task) if stored else {}

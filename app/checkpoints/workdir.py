@@ -109,6 +109,25 @@ class Workdir:
             raise checked_files.missing(path)
         return False
 
+    def check_output(self, path: str | Path) -> None:
+        """Raise UsageError if a file or folder to write would replace a part of this run.
+
+        Other files and folders in the workdir may be written.
+
+        Args:
+            path: The file or folder, which need not exist.
+        """
+        target, folder = Path(path).resolve(), self.path.resolve()
+        folders = ("checkpoints", "best", "cache", "tensorboard", "grown")
+        files = ("flags.cfg", "corpus.json", "owner.json", "metrics.jsonl", "known.npz", "lock")
+        names = ("vocab.tsv", "phrases.tsv", "labels.tsv", "users.tsv", "items.tsv")
+        own = {folder / name for name in (*folders, *files, *names)}
+        if target == folder or own & {target, *target.parents}:
+            raise UsageError(
+                f"--output={path} belongs to the run of --workdir={self.path}; give another file "
+                "or folder"
+            )
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Make the workdir, and keep other jobs out of it during the `with` block.

@@ -109,3 +109,21 @@ def test_the_owner_of_a_file_outside_is_kept(tmp_path):
     place.owner.write_text('{"owner": 3}')
     with pytest.raises(DamagedError, match="owner.json is damaged: its 'owner' is '3'"):
         workdir.owner_id(place)
+
+
+def test_an_output_that_is_a_part_of_the_run(tmp_path):
+    place = Workdir(tmp_path / "run")
+    for name in (
+        "",
+        "vocab.tsv",
+        "checkpoints",
+        "checkpoints/x",
+        "tensorboard",
+        "../run/flags.cfg",
+    ):
+        with pytest.raises(
+            UsageError, match="^--output=.* belongs to the run of --workdir=.*; give"
+        ):
+            place.check_output(place.path / name)
+    for name in ("vectors.txt", "encoder", "../vocab.tsv"):
+        place.check_output(place.path / name)
