@@ -14,7 +14,7 @@ from typing import Any
 from .. import __name__ as PACKAGE
 from ..config import flagfiles
 from ..config.settings import as_text
-from ..errors import RunError, UsageError
+from ..errors import DamagedError, RunError, UsageError
 from ..system import checked_files
 from ..system.checked_files import list_folder
 from ..system.files import remove_folder, replacing, replacing_folder, sweep
@@ -177,10 +177,19 @@ def read_flags(path: Path) -> dict[str, str]:
         path: The flagfile, written by `write_flags`.
 
     Raises:
-        UsageError: The file cannot be read.
+        UsageError: The file cannot be read, its last line is cut short, or it is missing beside a
+            checkpoint.
     """
     try:
-        return flagfiles.values(flagfiles.read(path))
+        Workdir(path.parent).has(path)
+        lines = flagfiles.read(path)
+        if lines[-1]:
+            raise UsageError(str(checked_files.damaged(path, "its last line is cut short")))
+        return flagfiles.values(lines)
+    except DamagedError as error:
+        raise UsageError(str(error)) from error
+    except UsageError:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:

@@ -75,7 +75,7 @@ def test_flags_below_a_file_are_none(tmp_path):
 
 
 def test_flags_that_cannot_be_read(tmp_path):
-    (tmp_path / "flags.cfg").write_bytes(b"--dim=\xff")
+    (tmp_path / "flags.cfg").write_bytes(b"--dim=\xff\n")
     with pytest.raises(UsageError, match="^cannot read .*flags.cfg: .*; mend it, or choose a new"):
         workdir.read_flags(tmp_path / "flags.cfg")
 
@@ -127,3 +127,16 @@ def test_an_output_that_is_a_part_of_the_run(tmp_path):
             place.check_output(place.path / name)
     for name in ("vectors.txt", "encoder", "../vocab.tsv"):
         place.check_output(place.path / name)
+
+
+def test_flags_that_are_missing_or_cut(tmp_path):
+    place = Workdir(tmp_path)
+    place.flags.write_text("--dim=8\n--epochs=1")
+    with pytest.raises(UsageError, match="flags.cfg is damaged: its last line is cut short; put"):
+        workdir.read_flags(place.flags)
+    place.flags.unlink()
+    assert workdir.read_flags(place.flags) == {}
+    (place.checkpoints / "step-000000000002").mkdir(parents=True)
+    (place.checkpoints / "step-000000000002" / "state.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"^{place.flags} is missing; put back a copy of it"):
+        workdir.read_flags(place.flags)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import Checkpoints, Position
-from app.checkpoints.workdir import Workdir
+from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, UsageError
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant
@@ -19,6 +19,7 @@ from app.text.vocabulary import Vocabulary, save
 def trained(folder, step):
     workdir = Workdir(folder)
     folder.mkdir(exist_ok=True)
+    write_flags(workdir.flags, {"task": "words"})
     save(Vocabulary(["a", "b"], np.array([2, 1]), 3), str(workdir.vocabulary))
     table = DeviceTable(2, 4, Constant(float(step)))
     Checkpoints(workdir.checkpoints, {"input": table}).save(Position(step=step))
