@@ -172,8 +172,9 @@ def adaptive_sum(one_MD: tf.Tensor, other_MD: tf.Tensor) -> tf.Tensor:
 
     def share(values_MD: tf.Tensor) -> tf.Tensor:
         """Return the factor of a change, (M, 1)."""
-        square_M1 = tf.reduce_sum(tf.square(values_MD), axis=1, keepdims=True)
-        return 1.0 - 0.5 * tf.math.divide_no_nan(product_M1, square_M1)
+        # The norm writes no squares of the values.
+        norm_M1 = tf.math.reduce_euclidean_norm(values_MD, axis=1, keepdims=True)
+        return 1.0 - 0.5 * tf.math.divide_no_nan(product_M1, tf.square(norm_M1))
 
     return share(one_MD) * one_MD + share(other_MD) * other_MD
 

@@ -13,28 +13,26 @@ from .exchange import Exchange
 from .local_steps import OPERATIONS, LocalSteps
 
 _FLOAT_BYTES = 4
-# Frequent rows are exchanged so many times as often as all rows, as in Ji et al. 2016, section 4.2.
-# For the choice see data/benchmarks/README.md.
-OFTEN, FREQUENT_ROWS = 8, 2048
-# At the start rows move far, so replicas exchange sooner: after a third of the steps of the run.
-_PART = 3
+# The rows of the most frequent ids are exchanged more often than all rows, as in Ji et al. 2016,
+# section 4.2: how many rows, and how many times as often, most rows first. For the choice see
+# data/benchmarks/README.md.
+FREQUENT_ROWS = ((8192, 8), (1024, 32))
+# At the start rows move far, so replicas exchange sooner: after half of the steps of the run.
+_PART = 2
 
 
 class Synchronizer:
     """Counts the steps of the replicas of one process, and exchanges their changes when due.
 
-    All processes count alike, so they exchange after the same call. Between two exchanges the rows
-    of the most frequent ids, and tables that have no more rows than that, are exchanged alone,
-    `OFTEN` times in all, unless these steps are less than one call.
+    All processes count alike, so they exchange after the same call. Between two exchanges of all
+    rows those of the most frequent ids, and tables that have no more rows than that, are exchanged
+    alone (see `FREQUENT_ROWS`), unless that is more often than after each call.
 
     Args:
         strategy: The strategy of the replicas.
         exchange: The collective operations of the replicas.
         local: The steps of the replicas.
         sync_steps: The steps between two exchanges of all rows.
-
-    Attributes:
-        waiting: The steps since the last exchange of all rows.
     """
 
     def __init__(
@@ -45,12 +43,16 @@ class Synchronizer:
         sync_steps: int,
     ):
         self._strategy, self._keys, self._local = strategy, exchange.keys, local
-        self._sync_steps = sync_steps
-        self._exchange_all = self._exchange_function(None)
-        self._exchange_frequent = self._exchange_function(FREQUENT_ROWS)
-        self.waiting = 0
-        self._waiting_frequent = 0  # steps since the last exchange of any rows
+        # From all rows to the fewest: a function that exchanges them, and the steps since that.
+        self._functions = [self._exchange_function(rows) for rows in (None, *dict(FREQUENT_ROWS))]
+        self._waiting = [0] * len(self._functions)
+        self._periods = [sync_steps, *(sync_steps // times for _, times in FREQUENT_ROWS)]
         self._sent, self._seconds, self._since = 0, 0.0, time.perf_counter()
+
+    @property
+    def waiting(self) -> int:
+        """Return the steps since the last exchange of all rows."""
+        return self._waiting[0]
 
     def begin(self, scope: Callable[[], AbstractContextManager]) -> None:
         """Copy the tables before the first step, when they have been restored.
@@ -62,25 +64,26 @@ class Synchronizer:
             self._local.copy_tables(scope)
 
     def count(self, steps: int, done: int) -> None:
-        """Count steps that were made, and exchange the changes if that is due.
+        """Count the steps of a call, and exchange the changes of the rows that are due.
 
         Args:
             steps: The number of steps.
             done: The steps of the whole run so far.
         """
-        self.waiting += steps
-        self._waiting_frequent += steps
-        often = self._sync_steps // OFTEN
-        if self.waiting >= min(self._sync_steps, done // _PART):
-            self.synchronize()
-        elif self._waiting_frequent >= often >= steps:
-            self._exchange(self._exchange_frequent)
+        self._waiting = [waiting + steps for waiting in self._waiting]
+        of_all, *of_frequent = self._periods
+        if self.waiting >= min(of_all, done // _PART):
+            self._exchange(0)
+            return
+        for level, period in enumerate(of_frequent, 1):
+            if self._waiting[level] >= period >= steps:
+                self._exchange(level)
+                return
 
     def synchronize(self) -> None:
         """Exchange the changes since the last exchange, if there are any, and wait for the end."""
         if self.waiting:
-            self._exchange(self._exchange_all)
-            self.waiting = 0
+            self._exchange(0)
 
     def _exchange_function(self, most: int | None) -> Callable[[tf.Tensor], Any]:
         """Return a `tf.function` from a key to the numbers that each replica sends."""
@@ -92,12 +95,12 @@ class Synchronizer:
 
         return exchange
 
-    def _exchange(self, function: Callable[[tf.Tensor], Any]) -> None:
-        """Call a function of `_exchange_function`, wait for its end, and count its cost."""
+    def _exchange(self, level: int) -> None:
+        """Exchange the rows of a level, which have those of the levels after it, and wait."""
         began = time.perf_counter()
-        numbers = function(self._keys(OPERATIONS))
+        numbers = self._functions[level](self._keys(OPERATIONS))
         self._sent += _FLOAT_BYTES * int(self._strategy.experimental_local_results(numbers)[0])
-        self._waiting_frequent = 0
+        self._waiting[level:] = [0] * (len(self._waiting) - level)
         self._seconds += time.perf_counter() - began
 
     def values(self) -> tuple[int, float]:

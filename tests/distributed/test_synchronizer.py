@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
-from app.distributed.synchronizer import Synchronizer
+from app.distributed.synchronizer import FREQUENT_ROWS, Synchronizer
+
+(MANY, _), (FEW, _) = FREQUENT_ROWS
+
+
+class Strategy:
+    """A strategy of one replica."""
+
+    def experimental_local_results(self, value):
+        return [value]
 
 
 class Exchanges(Synchronizer):
-    """Notes what it would exchange, and after how many steps."""
+    """Notes how many rows it would exchange, and after how many steps."""
 
     def __init__(self, sync_steps):
-        self._sync_steps, self.made, self.done = sync_steps, [], 0
-        self.waiting = self._waiting_frequent = 0
-        self._exchange_all, self._exchange_frequent = "all", "frequent"
+        exchange = types.SimpleNamespace(keys=lambda count: None)
+        super().__init__(Strategy(), exchange, None, sync_steps)
+        self.made, self.done = [], 0
 
-    def _exchange(self, function):
-        self.made.append((function, self.done))
-        self._waiting_frequent = 0
+    def _exchange_function(self, most):
+        def exchange(key):
+            self.made.append((most or "all", self.done))
+            return 0
+
+        return exchange
 
     def run(self, steps, until):
         """Make calls of so many steps."""
@@ -32,8 +46,9 @@ class Exchanges(Synchronizer):
     [
         (4, 96, [("all", 100), ("all", 104)]),
         (6, 96, [("all", 102), ("all", 108)]),
-        (16, 96, [*(("frequent", n) for n in range(98, 112, 2)), ("all", 112)]),
-        (32, 96, [*(("frequent", n) for n in range(100, 128, 4)), ("all", 128)]),
+        (16, 96, [*((MANY, n) for n in range(98, 112, 2)), ("all", 112)]),
+        (32, 96, [*((MANY, n) for n in range(100, 128, 4)), ("all", 128)]),
+        (64, 128, [*((FEW if n % 8 else MANY, n) for n in range(130, 192, 2)), ("all", 192)]),
     ],
 )
 def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
@@ -43,8 +58,8 @@ def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
 
 
 def test_replicas_exchange_sooner_at_the_start():
-    # A third of 12 steps is 4; from 18 steps on it is all 6.
-    assert [done for _, done in Exchanges(6).run(2, 36)] == [2, 4, 6, 8, 12, 18, 24, 30, 36]
+    # Half of 8 steps is 4; from 12 steps on it is all 6.
+    assert [done for _, done in Exchanges(6).run(2, 26)] == [2, 4, 8, 14, 20, 26]
 
 
 def test_an_end_exchanges_what_is_left_once():
