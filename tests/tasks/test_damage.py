@@ -18,6 +18,7 @@ from app.errors import RunError, UsageError
 from app.tasks import all_tasks, trained_vectors
 from app.tasks.classify import classify_model
 from app.tasks.recommend import recommend_model
+from app.tasks.words import words_export
 from app.training.run import check_flags
 
 TEXT = "".join(f"a b c{number % 7} d e\n" for number in range(200))
@@ -223,6 +224,28 @@ def check(run: Run, file: str, damages, caplog, act) -> None:
             bad.append((damage, repr(error)))
         restore(folder, before)
     assert not bad
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (TEXT, {"min_ngram": 2, "max_ngram": 3, "buckets": 50}),
+        (LABELLED, {"task": "classify", "word_ngrams": 2, "buckets": 50}),
+    ],
+)
+def test_names_that_do_not_fit_the_rows_of_words_and_ngrams(tmp_path, text, flags):
+    run = make(tmp_path / "folder", text, flags)
+    trained_vectors.load(run.place.path)
+    lines = run.place.vocabulary.read_text().splitlines(keepends=True)
+    run.place.vocabulary.write_text("".join(lines[:2] + lines[3:]))
+    commands = [lambda: trained_vectors.load(run.place.path)]
+    if run.config.run.task == "words":
+        export = words_export.EXPORTS["fasttext"]
+        commands.append(lambda: export(run.config, run.place, str(tmp_path / "out.bin")))
+    for command in commands:
+        with pytest.raises(RunError, match="vocab.tsv has .* names, which do not fit the .* rows"):
+            command()
+    assert not (tmp_path / "out.bin").exists()
 
 
 def restore(folder, contents) -> None:
