@@ -20,7 +20,6 @@ from .config.setting import fault
 from .errors import UsageError
 from .evaluation import score_report
 
-
 # The flags that concern word vectors alone, and not a run that --heldout scores.
 _OF_VECTORS = ("vectors", "case", "restrict", "benchmarks", "pairs", "analogies")
 

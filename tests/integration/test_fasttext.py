@@ -165,7 +165,7 @@ def test_a_file_where_vectors_are_wanted(tmp_path, labelled, kind):
     path = fasttext_peer.train(tmp_path, kind, minn=2, maxn=4)
     commands = (
         ("app.neighbors", f"--vectors={path}", "w1", "w2"),
-        ("app.evaluate", f"--vectors={path}", "--benchmarks="),
+        ("app.evaluate", f"--vectors={path}"),
         ("app.export", f"--vectors={path}", f"--output={tmp_path}/vectors.txt"),
         train(tmp_path / "run", labelled, f"--pretrained_vectors={path}", "--dim=10", "--epochs=1"),
     )

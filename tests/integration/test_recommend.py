@@ -90,6 +90,9 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     assert scores["users"] <= 1 and scores["left_out"] >= 2
     assert f"recall@7       {scores['recall@7']:.4f}" in ended.out
 
+    ended = run(tmp_path, "app.evaluate", f"--workdir={trained}")
+    assert "holds a run of --task=recommend, which has no words; give --heldout" in refusal(ended)
+
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=4")
     answers = [json.loads(line) for line in done(tmp_path, *ask, "user7", "user0").out.splitlines()]
     assert [answer["user"] for answer in answers] == ["user7", "user0"]
