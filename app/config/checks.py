@@ -10,7 +10,7 @@ from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
 from .labelled_checks import check_labelled
-from .setting import fault, same, typed
+from .setting import fault, same
 from .settings import (
     as_text,
     by_name,
@@ -21,6 +21,7 @@ from .settings import (
     is_whole_number,
     service_address,
     tasks_of,
+    typed_value,
     windows,
 )
 from .subword_checks import check_subwords
@@ -116,23 +117,6 @@ def make_config(values: Mapping[str, Any]) -> Config:
     config = from_names(defaults(given) | given)
     check(config, needs_workdir=False)
     return config
-
-
-def typed_value(name: str, value: Any) -> Any:
-    """Return a value of a Python program in the type of its setting.
-
-    Args:
-        name: The name of the flag.
-        value: The value; see `setting.typed` for what is allowed.
-
-    Raises:
-        UsageError: The value has another type.
-    """
-    try:
-        return typed(fields()[name], value)
-    except ValueError as error:
-        shown = " ".join(repr(value).split())[:60]
-        raise UsageError(f"--{name}={shown}: {error}") from None
 
 
 def _has_token_rows(config: Config) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from . import Config
 from .addresses import is_address
+from .setting import typed
 
 # Ids are 32-bit integers, in files and in tensors.
 MOST_ROWS = 2**31 - 1
@@ -123,6 +124,23 @@ def from_names(values: dict[str, Any]) -> Config:
         given = {setting: values[setting] for setting in vars(section) if setting in values}
         sections[name] = dataclasses.replace(section, **given)
     return Config(**sections)
+
+
+def typed_value(name: str, value: Any) -> Any:
+    """Return a value of a Python program in the type of its setting.
+
+    Args:
+        name: The name of the flag.
+        value: The value; see `setting.typed` for what is allowed.
+
+    Raises:
+        UsageError: The value has another type.
+    """
+    try:
+        return typed(fields()[name], value)
+    except ValueError as error:
+        shown = " ".join(repr(value).split())[:60]
+        raise UsageError(f"--{name}={shown}: {error}") from None
 
 
 def service_address(data_service: str) -> str:

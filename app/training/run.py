@@ -24,7 +24,7 @@ from ..build import strategies, threads
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
 from ..config import Config, RunConfig, checks
-from ..config.settings import by_name
+from ..config.settings import by_name, typed_value
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, UsageError
@@ -53,7 +53,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
         RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint. If the
             processes cannot meet, but the run is already finished, "" is returned instead.
     """
-    settings = dataclasses.replace(config.run, workdir=checks.typed_value("workdir", workdir))
+    settings = dataclasses.replace(config.run, workdir=typed_value("workdir", workdir))
     checks.check_workdir(settings)
     config, hosts = dataclasses.replace(config, run=settings), None
     if not settings.plan_only:  # a plan is made without the other processes
