@@ -268,6 +268,7 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
     [
         (lambda: ClassSoftmax(0), "vocabulary_size=0: give a number from 1"),
         (lambda: ClassSoftmax(2**31), "vocabulary_size=2147483648"),
+        (lambda: Softmax(3, [1, 2, 3]), r"use_bias=\[1, 2, 3\]: give True or False"),
         (lambda: ClassSoftmax(2.5), "vocabulary_size=2.5: give an integer"),
         (lambda: ClassSoftmax(4, np.ones(3)), r"shape \(3,\); give one for each of the 4 words"),
         (lambda: ClassSoftmax(2, [0.5, 1]), "counts hold 0.5; give numbers of occurrences"),

@@ -50,7 +50,10 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(
                 f"{self.name}: vocabulary_size={vocabulary_size}: give a number from 1 to 2**31 - 1"
             )
-        self.vocabulary_size, self.use_bias = int(vocabulary_size), use_bias
+        if not isinstance(use_bias, (bool, np.bool_)):
+            shown = " ".join(repr(use_bias).split())[:60]
+            raise ValueError(f"{self.name}: use_bias={shown}: give True or False")
+        self.vocabulary_size, self.use_bias = int(vocabulary_size), bool(use_bias)
         self._counts_V = None
         if counts is not None:
             self._counts_V = softmax_counts.checked(counts, self.vocabulary_size, self.name)
