@@ -75,6 +75,8 @@ def test_bad_vectors_and_vocabularies(path, tmp_path):
         load_vectors(layer, path, WORDS * 2)
     with pytest.raises(ValueError, match="words: the vocabulary has 'a' as id 0 and as id 2; give"):
         load_vectors(layer, path, ["a", "b", b"a"])
+    with pytest.raises(ValueError, match="words: vocabulary='the' is one text; give a list of"):
+        load_vectors(layer, path, "the")
     with pytest.raises(ValueError, match="words: .*none.vec: No such file"):
         load_vectors(layer, tmp_path / "none.vec", WORDS)
     path.write_bytes(path.read_bytes()[:-30])

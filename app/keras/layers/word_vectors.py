@@ -40,9 +40,9 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
 
     Raises:
         ValueError: The file cannot be read, or its vectors have another number of columns; the
-            vocabulary has more words than the table has rows, or a word twice; or the layer is of
-            another class or quantized. If the file is damaged, rows before the damage can be loaded
-            already.
+            vocabulary is one text, has more words than the table has rows, or a word twice; or the
+            layer is of another class or quantized. If the file is damaged, rows before the damage
+            can be loaded already.
     """
     if not isinstance(layer, RowEmbedding):
         raise ValueError(f"{layer.name} is a {type(layer).__name__}; give a RowEmbedding")
@@ -79,6 +79,10 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
 
 def _ids_by_word(layer: RowEmbedding, vocabulary: Sequence[str | bytes]) -> dict[str, int]:
     """Return the id of each word; raise ValueError if the vocabulary does not fit the layer."""
+    if isinstance(vocabulary, (str, bytes)):
+        raise ValueError(
+            f"{layer.name}: vocabulary={vocabulary[:60]!r} is one text; give a list of words"
+        )
     if len(vocabulary) > layer.input_dim:
         raise ValueError(
             f"{layer.name}: the vocabulary has {len(vocabulary):,} words, and the table "
