@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, LazyAdam
+from app.keras import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, RowwiseAdagrad
 from tests.keras.updates import (
     RATE,
     ROWS,
@@ -140,3 +140,29 @@ def test_a_table_of_few_bits_is_updated_in_float32(dtype):
         change = np.float32(RATE) * whole(ids, values)
         rows = np.asarray(rows.astype(np.float32) - change).astype(rows.dtype)
     np.testing.assert_array_equal(found.astype("f"), rows.astype("f"))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (LazyAdam, {"clipnorm": -1.0}, "clipnorm=-1.0: give at least 0"),
+        (SGD, {"clipvalue": -0.5}, "clipvalue=-0.5: give at least 0"),
+        (Adagrad, {"global_clipnorm": float("nan")}, "global_clipnorm=nan: give at least 0"),
+        (LazyAdam, {"beta_1": 1.5}, "beta_1=1.5: give less than 1"),
+        (LazyAdamW, {"beta_2": 1}, "beta_2=1: give less than 1"),
+        (LazyAdam, {"beta_2": -0.1}, "beta_2=-0.1: give at least 0"),
+        (RowwiseAdagrad, {"epsilon": -1}, "epsilon=-1: give at least 0"),
+        (Adagrad, {"initial_accumulator_value": -1}, "initial_accumulator_value=-1: give at leas"),
+        (LazyAdamW, {"weight_decay": -0.1}, "weight_decay=-0.1: give at least 0"),
+        (Ftrl, {"beta": -2.0}, "beta=-2.0: give at least 0"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused(make, options, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        make(0.1, **options)
+
+
+def test_arguments_at_the_end_of_their_range():
+    for make in (LazyAdam, LazyAdamW):
+        made = make(0.1, beta_1=0, beta_2=0.0, epsilon=0, clipnorm=0.0, weight_decay=0)
+        assert type(made).from_config(made.get_config()).beta_1 == 0

@@ -22,6 +22,7 @@ from ..tables.table_warnings import (
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
+from .argument_checks import check_arguments
 from .row_accumulation import RowAccumulation
 from .row_tables import as_table
 
@@ -54,8 +55,8 @@ class RowSparse(RowAccumulation):
         updates_rows: True: no warning that the optimizer writes whole tables.
 
     Raises:
-        ValueError: Keras runs on another backend, the learning rate is not positive, or there is
-            no such rounding.
+        ValueError: Keras runs on another backend, an argument is out of range (see
+            `argument_checks`), or there is no such rounding.
     """
 
     has_row_state = False
@@ -70,9 +71,7 @@ class RowSparse(RowAccumulation):
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
         self.rounding = rounding
-        rate = self._learning_rate
-        if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
-            raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+        check_arguments(self)
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
