@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,11 +32,13 @@ from .checkpoints.workdir import Workdir
 from .cli import flags
 from .config import Config, settings
 from .config.checks import make_config
+from .errors import UsageError
 from .system import devices
 from .tasks import trained_vectors
 from .tasks.classify.classify_model import load_trained, make_features, make_model, make_scorer
 from .tasks.classify.label_prediction import Classifier
 from .text import vector_files
+from .text.text_lists import as_bytes, as_texts, as_training_texts, check_labels
 from .text.tokenize import make_tokenizer
 from .training.run import train_and_evaluate
 
@@ -124,7 +127,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             ValueError: The texts, labels, weights or parameters cannot be used.
             RunError: Training failed.
         """
-        texts = _as_texts(X)
+        texts = as_training_texts(X)
+        check_labels(y)
         labels = np.asarray(y)
         check_classification_targets(labels)
         if labels.shape != (len(texts),):
@@ -158,7 +162,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             X: The texts.
         """
         check_is_fitted(self)
-        texts = _as_bytes(X)
+        texts = as_bytes(X)
         self._score = self._score or self._make_scorer()
         chances_NC = np.zeros((len(texts), len(self.classes_)), np.float32)
         columns = [int(label) for label in self._labels.tokens]
@@ -236,7 +240,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             ValueError: The texts, the parameters or the vectors cannot be used.
             RunError: Training failed.
         """
-        texts = _as_texts(X)
+        texts = as_training_texts(X) if self.vectors is None else as_texts(X)
         if self.vectors is None:
             with tempfile.TemporaryDirectory() as folder:
                 corpus = Path(folder) / "texts.txt"
@@ -264,7 +268,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             X: The texts.
         """
         check_is_fitted(self)
-        texts, split = _as_bytes(X), make_tokenizer(self._corpus_config)
+        texts, split = as_bytes(X), make_tokenizer(self._corpus_config)
         means = [np.zeros((0, self._n_features_out), np.float32)]
         for first in range(0, len(texts), _TEXTS):
             words = split(tf.constant(texts[first : first + _TEXTS], tf.string))
@@ -277,24 +281,15 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
 
 
 def _train(config: Config, folder: str) -> Workdir:
-    """Train a run in a folder without printing, and return its workdir."""
-    path = Path(folder) / "run"
-    with contextlib.redirect_stdout(io.StringIO()):
-        train_and_evaluate(config, path)
+    """Train a run in a folder without printing, and return its workdir.
+
+    Raises UsageError with the names of arguments instead of flags and of the file of texts.
+    """
+    path, corpus = Path(folder) / "run", config.corpus.corpus
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            train_and_evaluate(config, path)
+    except UsageError as error:
+        text = str(error).replace(f"--corpus={corpus}", "X").replace(corpus, "X")
+        raise UsageError(re.sub(r"--(?=[a-z])", "", text)) from error
     return Workdir(path)
-
-
-def _as_texts(X: Iterable[str]) -> list[str]:
-    """Return texts as a list; raise ValueError for one string, or for an item that is no string."""
-    if isinstance(X, str):
-        raise ValueError("X is one string; give a list of texts")
-    texts = np.asarray(X, object).tolist() if hasattr(X, "__array__") else list(X)
-    wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise ValueError(f"X[{wrong}] is {type(texts[wrong]).__name__}, and not a text")
-    return texts
-
-
-def _as_bytes(X: Iterable[str]) -> list[bytes]:
-    """Return texts in UTF-8; raise ValueError as `_as_texts` does."""
-    return [text.encode("utf-8", "replace") for text in _as_texts(X)]

@@ -118,12 +118,25 @@ def test_weights_of_texts():
         (["one", "two"], [0.5, 0.1], None, "Unknown label type"),
         (["one", "two"], ["a", "b"], [-1, 1], "egative"),
         (["one", "two"], ["a", "b"], [np.nan, 1], "NaN"),
-        (["", " "], ["a", "b"], None, "no text has a word"),
+        (["", " "], ["a", "b"], None, "^X: no text has a word; give texts of words$"),
+        (["one", "two"], ["a", np.nan], None, r"^y\[1\] is no label, but None or NaN; give each"),
+        (["one", "two"], [None, "a"], None, r"^y\[0\] is no label"),
+        (["one", "two"], np.array([np.nan, 1]), None, r"^y\[0\] is no label"),
     ],
 )
 def test_data_that_cannot_be_used(texts, labels, weights, message):
     with pytest.raises(ValueError, match=message):
         TextClassifier(**SMALL).fit(texts, labels, sample_weight=weights)
+
+
+def test_texts_without_enough_words():
+    for texts in ([], ["", " "]):
+        with pytest.raises(ValueError, match="^X: no text has a word; give texts of words$"):
+            TextVectorizer(**SMALL).fit(texts)
+    with pytest.raises(ValueError, match="^min_count=5: no token .*: lower min_count or give more"):
+        TextVectorizer(**SMALL).fit(["one two"])
+    with pytest.raises(ValueError, match="^X: the vocabulary has a single word, .*lower min_count"):
+        TextVectorizer(**SMALL).fit(["one"] * 9)
 
 
 def test_parameters_that_cannot_be_used():

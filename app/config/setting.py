@@ -112,7 +112,7 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
         try:
             return float(value)
         except OverflowError:
-            return math.inf if value > 0 else -math.inf
+            return math.inf if value == abs(value) else -math.inf
     elif kind == "str" and isinstance(value, str):
         return value
     elif kind == "str" and isinstance(value, (Real, list, tuple)):

@@ -26,7 +26,7 @@ def check_arguments(optimizer: keras.optimizers.Optimizer) -> None:
         value = getattr(optimizer, name, None)
         if not isinstance(value, Real):  # None, or a tensor
             continue
-        if not value >= 0:
+        if not float(value) >= 0:
             raise ValueError(f"{name}={value}: give at least 0")
-        if name in _BELOW_1 and not value < 1:
+        if name in _BELOW_1 and not float(value) < 1:
             raise ValueError(f"{name}={value}: give less than 1")
