@@ -36,8 +36,8 @@ def main(users: Sequence[str]) -> None:
             --items or --items_file is given.
 
     Raises:
-        UsageError: The workdir has no recommender, or the items of a new user cannot be used, or at
-            the end: some users are unknown.
+        UsageError: The workdir has no recommender, the items of a new user cannot be used or leave
+            no other item, or at the end: some users are unknown.
         RunError: There is no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
@@ -57,6 +57,11 @@ def main(users: Sequence[str]) -> None:
         path = f"{values.workdir}/items.tsv"
         chosen = new_users.parse_items(new_items, trained.items, flag, path)
         rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen)
+        if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
+            raise UsageError(
+                f"{flag} names all {len(chosen.items_N):,} items, so no item is left; name fewer, "
+                "or give --include_known"
+            )
         excluded = None if values.include_known else chosen
         for _, ids_MK, scores_MK in ranker.rows_blocks(rows_MD, excluded):
             _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
@@ -75,8 +80,11 @@ def main(users: Sequence[str]) -> None:
         unknown += len(others)
         shown = [*shown, *others][:_SHOWN]
     if unknown:
-        names = ", ".join(map(repr, shown)) + ", …" * (unknown > _SHOWN)
-        raise UsageError(f"{unknown} user(s) not in {values.workdir}/users.tsv: {names}")
+        names = ", ".join(f"{user[:60]!r}" for user in shown) + ", …" * (unknown > _SHOWN)
+        raise UsageError(
+            f"{unknown} user(s) not in {values.workdir}/users.tsv: {names}; give users of that "
+            "file, or the items of a new user by --items"
+        )
 
 
 def _new_items(users: Sequence[str]) -> list[str] | None:

@@ -149,9 +149,19 @@ def test_items_in_formats_of_word_vectors(tmp_path, trained, name):
 def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
     assert ended.code == 2 and len(ended.out.splitlines()) == 3
-    assert ended.err.splitlines()[-1].endswith("users.tsv: 'nobody'")
+    assert ended.err.splitlines()[-1].endswith(
+        "users.tsv: 'nobody'; give users of that file, or the items of a new user by --items"
+    )
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "--items=item1,unheard")
-    assert "--items: 1 item(s) not in" in refusal(ended) and refusal(ended).endswith("'unheard'")
+    line = refusal(ended)
+    assert "--items: 1 item(s) not in" in line and line.endswith("'unheard'; give items of it")
+    names = [line.split("\t")[0] for line in (trained / "items.tsv").read_text().splitlines()]
+    every = ("app.recommend", f"--workdir={trained}", f"--items={','.join(names)}")
+    assert f"--items names all {len(names)} items, so no item" in refusal(run(tmp_path, *every))
+    assert len(done(tmp_path, *every, "--include_known", "--k=99").out.splitlines()) == len(names)
+    (tmp_path / "odd").write_bytes(bytes(range(32, 127)) * 20)
+    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", f"--items_file={tmp_path}/odd")
+    assert len(refusal(ended)) < len(str(trained)) + 200
     ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
     assert "no run of --task=recommend there" in refusal(ended)
 

@@ -40,12 +40,13 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
         raise UsageError(f"{flag} names no item; give some that the user chose, as --items=A,B")
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise UsageError(f"{flag} names {twice!r} twice; give each item once")
+        raise UsageError(f"{flag} names {twice[:60]!r} twice; give each item once")
     ids = {token: number for number, token in enumerate(items.tokens)}
     unknown = [name for name in names if name not in ids]
     if unknown:
-        shown = ", ".join(map(repr, unknown[:_SHOWN])) + ", …" * (len(unknown) > _SHOWN)
-        raise UsageError(f"{flag}: {len(unknown)} item(s) not in {path}: {shown}")
+        shown = ", ".join(f"{name[:60]!r}" for name in unknown[:_SHOWN])
+        shown += ", …" * (len(unknown) > _SHOWN)
+        raise UsageError(f"{flag}: {len(unknown)} item(s) not in {path}: {shown}; give items of it")
     items_N = np.sort(np.array([ids[name] for name in names], np.int32))
     return KnownItems(np.array([0, len(items_N)]), items_N)
 
