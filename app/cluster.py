@@ -66,12 +66,12 @@ def main(arguments: Sequence[str]) -> None:
 def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define()
-    processes = absl_flags.IntegerParser(0, _MOST_PROCESSES)
+    processes = flags.Integer(0, _MOST_PROCESSES)
     absl_flags.DEFINE(processes, "workers", 0, "The number of workers, which train.")
     absl_flags.DEFINE(processes, "ps", 0, "The number of parameter servers.")
     absl_flags.DEFINE(processes, "data_workers", 0, "Workers of a tf.data service to start.")
     text = "The first port of the processes; 0 takes free ports."
-    absl_flags.DEFINE(absl_flags.IntegerParser(0, 2**16 - 1), "port", 0, text)
+    absl_flags.DEFINE(flags.Integer(0, 2**16 - 1), "port", 0, text)
     text = "Kill the last worker once, after this many seconds of training."
     absl_flags.DEFINE(flags.Float(0.0, 31_536_000.0), "kill_worker_after", None, text)
 

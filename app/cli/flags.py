@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import math
 import os
 import re
 import sys
@@ -25,6 +24,7 @@ from ..errors import RunError, UsageError
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup
+from .number_parsers import Float, Integer, count
 
 _HELP = {"--help", "-help", "-h"}
 # A home folder, at the start or after a comma or a colon, where a value names several files.
@@ -68,23 +68,10 @@ class Names(flags.ListParser):
         return [Paths().parse(name) for name in super().parse(argument)]
 
 
-class Float(flags.FloatParser):
-    """A parser of a number between two bounds; with a lower bound it refuses NaN."""
-
-    def is_outside_bounds(self, val: float) -> bool:
-        """Return whether the value is outside of the bounds; NaN is, if there is a lower bound."""
-        return super().is_outside_bounds(val) or (self.lower_bound is not None and math.isnan(val))
-
-
-def count(least: int) -> flags.IntegerParser:
-    """Return a parser of whole numbers from `least` to `settings.MOST_ROWS`."""
-    return flags.IntegerParser(least, settings.MOST_ROWS)
-
-
 _PARSERS = {
     bool: flags.BooleanParser(),
-    int: flags.IntegerParser(),
-    float: flags.FloatParser(),
+    int: Integer(),
+    float: Float(),
     str: Text(),
     Path: Paths(),
 }

@@ -249,7 +249,7 @@ def test_a_home_folder_in_a_path(parse, monkeypatch):
         ("--table_file=data/" + "x" * 256, "longer than 255 bytes; shorten it"),
         ("--label_prefix=\udcff", "it is not UTF-8; give other text, or rename the file"),
         ("--noshuffle=1", "--noshuffle=1 does not take an argument"),
-        ("--dim=" + "9" * 5000, "Exceeds the limit"),
+        ("--dim=" + "9" * 5000, "9: give a smaller number$"),
         ("--dim", "Missing value for flag --dim"),
     ],
 )

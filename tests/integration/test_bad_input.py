@@ -24,7 +24,9 @@ from tests.integration.commands import (
 
 BY_FLAGS = [
     ("--no_such_flag=1", "no_such_flag"),
-    ("--dim=eight", "--dim=eight: invalid literal"),
+    ("--dim=eight", "--dim=eight: give a whole number"),
+    ("--epochs=1e3", "--epochs=1e3: give a whole number"),
+    ("--learning_rate=high", "--learning_rate=high: give a number"),
     ("--dim=0", "--dim=0: give at least 1"),
     ("--learning_rate=-0.1", "--learning_rate=-0.1: give at least 0"),
     ("--learning_rate=nan", "--learning_rate=nan: give at least 0"),
