@@ -16,7 +16,8 @@ def check_labelled(settings: LabelledConfig) -> None:
 
     Raises:
         UsageError: Only one of --text_column and --label_column is given, --label_separator or
-            --weight_column is given without --label_column, or no label can be told from a weight.
+            --weight_column is given without --label_column, or no label can be told from a word or
+            a weight.
     """
     if bool(settings.text_column) != bool(settings.label_column):
         raise UsageError(
@@ -32,6 +33,11 @@ def check_labelled(settings: LabelledConfig) -> None:
         raise UsageError(
             f"--weight_column={settings.weight_column}: name --text_column and --label_column, "
             "too, or write __weight__0.5 in the lines"
+        )
+    if not (settings.label_prefix or settings.label_column):
+        raise UsageError(
+            "--label_prefix= is empty, so no label differs from a word; give how one starts, such "
+            "as __label__, or name --text_column and --label_column of CSV or TSV files"
         )
     if settings.weight_prefix and settings.label_prefix.startswith(settings.weight_prefix):
         raise UsageError(

@@ -158,6 +158,8 @@ def test_wrong_weights_are_told_in_one_line(tmp_path):
     assert "--weight_column=w: name --text_column and --label_column" in line
     line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--label_prefix=__weight__")))
     assert "--weight_prefix=__weight__: --label_prefix=__weight__ begins alike" in line
+    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--label_prefix=")))
+    assert "--label_prefix= is empty, so no label differs from a word; give how one starts" in line
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
