@@ -118,15 +118,23 @@ class Workdir:
             path: The file or folder, which need not exist.
         """
         target, folder = Path(path).resolve(), self.path.resolve()
-        folders = ("checkpoints", "best", "cache", "tensorboard", "grown")
-        files = ("flags.cfg", "corpus.json", "owner.json", "metrics.jsonl", "known.npz", "lock")
-        names = ("vocab.tsv", "phrases.tsv", "labels.tsv", "users.tsv", "items.tsv")
-        own = {folder / name for name in (*folders, *files, *names)}
+        parts = (*self._files(), *self._folders(), self.grown, self.path / "lock")
+        own = {folder / part.name for part in parts}
         if target == folder or own & {target, *target.parents}:
             raise UsageError(
                 f"--output={path} belongs to the run of --workdir={self.path}; give another file "
                 "or folder"
             )
+
+    def _files(self) -> tuple[Path, ...]:
+        """Return the files that a run writes, without the lock."""
+        texts = (self.vocabulary, self.phrases, self.labels)
+        names = (*texts, self.users, self.items, self.known)
+        return (self.flags, *names, self.corpus, self.owner, self.metrics)
+
+    def _folders(self) -> tuple[Path, ...]:
+        """Return the folders that a run writes."""
+        return (self.checkpoints, self.best, self.cache, self.tensorboard)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -154,18 +162,14 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             self._move_grown()  # a kill may have come before this
-            texts = (self.vocabulary, self.phrases, self.labels)
-            names = (*texts, self.users, self.items, self.known)
-            written = (self.flags, *names, self.corpus, self.owner, self.metrics)
-            for path in written:  # refuse before anything is trained or changed
+            for path in self._files():  # refuse before anything is trained or changed
                 if path.exists() and not path.is_file():
                     raise UsageError(
                         f"{path} is a folder or a device, not a file; remove it, or choose another "
                         "--workdir"
                     )
-            folders = (self.checkpoints, self.best, self.cache, self.tensorboard)
-            whole = (*written, self.grown, self.checkpoints)
-            for path in (*whole, *(folder / "*" for folder in folders)):
+            whole = (*self._files(), self.grown, self.checkpoints)
+            for path in (*whole, *(folder / "*" for folder in self._folders())):
                 sweep(path)
             yield
 
