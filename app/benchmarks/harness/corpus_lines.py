@@ -32,6 +32,7 @@ def write(
 
     Raises:
         UsageError: There is no word. `path` is unchanged after any error.
+        UsageError: A source is truncated or corrupt.
         RunError: A source cannot be read, or the file cannot be written.
     """
     words = 0
@@ -77,7 +78,7 @@ def read(sources: Sequence[str], longest: int) -> Iterator[list[str]]:
         longest: The most words of a line. A longer line becomes several.
 
     Raises:
-        RunError: While iterating, if a source cannot be read.
+        UsageError, RunError: While iterating, if a source cannot be read.
     """
     for source in sources:
         for block in blocks(source):

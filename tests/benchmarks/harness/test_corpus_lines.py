@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from app.benchmarks.harness import corpus_lines
-from app.errors import RunError
+from app.errors import UsageError
 
 
 def test_one_long_line_becomes_short_ones_with_every_word_in_order(tmp_path):
@@ -40,6 +40,6 @@ def test_no_line_follows_the_one_with_the_last_wanted_word(tmp_path):
 def test_a_truncated_source_leaves_no_file(tmp_path):
     source, target = tmp_path / "a.gz", tmp_path / "lines.txt"
     source.write_bytes(gzip.compress(b"word " * 1000)[:-12])
-    with pytest.raises(RunError, match="a.gz is truncated"):
+    with pytest.raises(UsageError, match="a.gz is truncated"):
         corpus_lines.write([str(source)], target)
     assert list(tmp_path.iterdir()) == [source]

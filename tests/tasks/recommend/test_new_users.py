@@ -84,7 +84,7 @@ def test_what_is_refused():
     for names, message in (
         ([], "^--items names no item"),
         (["a", "b", "a"], "^--items names 'a' twice"),
-        (["x", "a", "y"], r"^--items: 2 item\(s\) not in items.tsv: 'x', 'y'$"),
+        (["x", "a", "y"], r"^--items: 2 item\(s\) not in items.tsv: 'x', 'y'; give items of it$"),
     ):
         with pytest.raises(UsageError, match=message):
             parse_items(names, items, "--items", "items.tsv")
