@@ -67,7 +67,7 @@ def define() -> None:
 
 
 def _check_vector_flags() -> None:
-    """Raise UsageError if no file or benchmark is to score vectors on, or --top has no effect."""
+    """Raise UsageError if there is nothing to score the vectors on, or --top has no effect."""
     values = absl_flags.FLAGS
     if values.top:
         raise UsageError(f"--top={values.top} means nothing without --heldout=FILE; leave it out")

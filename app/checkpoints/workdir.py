@@ -188,12 +188,10 @@ def read_flags(path: Path) -> dict[str, str]:
         Workdir(path.parent).has(path)
         lines = flagfiles.read(path)
         if lines[-1]:
-            raise UsageError(str(checked_files.damaged(path, "its last line is cut short")))
+            raise checked_files.damaged(path, "its last line is cut short")
         return flagfiles.values(lines)
     except DamagedError as error:
         raise UsageError(str(error)) from error
-    except UsageError:
-        raise
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:

@@ -43,7 +43,8 @@ class Synchronizer:
         sync_steps: int,
     ):
         self._strategy, self._keys, self._local = strategy, exchange.keys, local
-        # From all rows to the fewest: a function that exchanges them, and the steps since that.
+        # One entry for each level, from all rows to the fewest: the function that exchanges the
+        # rows, the steps since it was called, and the steps between two calls.
         self._functions = [self._exchange_function(rows) for rows in (None, *dict(FREQUENT_ROWS))]
         self._waiting = [0] * len(self._functions)
         self._periods = [sync_steps, *(sync_steps // times for _, times in FREQUENT_ROWS)]
@@ -96,7 +97,7 @@ class Synchronizer:
         return exchange
 
     def _exchange(self, level: int) -> None:
-        """Exchange the rows of a level, which have those of the levels after it, and wait."""
+        """Exchange the rows of a level, which include those of the levels after it, and wait."""
         began = time.perf_counter()
         numbers = self._functions[level](self._keys(OPERATIONS))
         self._sent += _FLOAT_BYTES * int(self._strategy.experimental_local_results(numbers)[0])

@@ -97,9 +97,9 @@ def _count_ngram_rows(flags: Mapping[str, str]) -> int:
     """Return the rows for n-grams of a classifier's table by its flags; 0 for other tasks."""
     if flags.get("task") != "classify":
         return 0
-    known = LabelledConfig()
+    defaults = LabelledConfig()
     ngrams, buckets = (
-        int(flags.get(name, getattr(known, name))) for name in ("word_ngrams", "buckets")
+        int(flags.get(name, getattr(defaults, name))) for name in ("word_ngrams", "buckets")
     )
     return buckets if ngrams > 1 else 0
 
@@ -107,8 +107,8 @@ def _count_ngram_rows(flags: Mapping[str, str]) -> int:
 def _load_names(workdir: Workdir, path: Path) -> Vocabulary:
     """Load the names of the rows of a table from one of the `_name_files`.
 
-    Raise RunError if their file is missing or damaged: no DamagedError, as that would be taken for
-    one of the checkpoint.
+    Raise RunError if the file is missing or damaged. A DamagedError would mean that the checkpoint
+    is damaged.
     """
     try:
         workdir.has(path)  # raises if the file is missing beside a checkpoint

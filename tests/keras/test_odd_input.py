@@ -47,6 +47,12 @@ def test_keys_of_another_dtype(own):
         layer(tf.sparse.from_dense(["a"] if own == "string" else [1]))
 
 
+def test_keys_whose_dtype_keras_guesses():
+    model = keras.Sequential([DynamicEmbedding(3, "int64", name="users")])
+    with pytest.raises(ValueError, match=r"users: .* needs keras.Input\(..., dtype='int64'\)"):
+        model.build((None, 2))
+
+
 @pytest.mark.parametrize("value", [0, -3, 2.5, "7", True, None])
 def test_sizes_that_are_no_positive_integers(value):
     names = (

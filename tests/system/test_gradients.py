@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import weakref
 
 import numpy as np
@@ -10,6 +11,13 @@ import pytest
 import tensorflow as tf
 
 from app.system.gradients import custom_gradient
+
+APP = pathlib.Path(__file__).parents[2] / "app"
+
+
+def test_no_gradient_is_registered_for_good():
+    uses = [path for path in APP.rglob("*.py") if "tf.custom_gradient" in path.read_text("utf-8")]
+    assert uses == [APP / "system/gradients.py"]
 
 
 def doubled(decorator):

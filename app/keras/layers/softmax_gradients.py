@@ -143,7 +143,7 @@ def _slices(
 
 
 def _sources(tables: Tables) -> list[tf.Tensor]:
-    """Return the tensors through which tf.custom_gradient passes the gradients of the tables.
+    """Return the tensors through which a custom gradient passes the gradients of the tables.
 
     It would read a variable whole, but not the handle of a variable.
     """

@@ -89,7 +89,7 @@ def _input_blocks(
 ) -> Iterator[np.ndarray]:
     """Yield the rows of words, then of all buckets, in blocks; buckets without a row have 0.
 
-    Raise RunError if these are not the rows of the words, which are those of the file `path`.
+    Raise RunError if the number of rows does not fit the words, which are those of the file `path`.
     """
     rows_VD = read_rows(folder, "input")
     count, columns = len(tokens), rows_VD.shape[1]
