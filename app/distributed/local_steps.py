@@ -28,6 +28,7 @@ from .exchange import Exchange, replica_number
 from .row_changes import Changes
 
 OPERATIONS = 4  # the collective operations of an exchange
+ALL_ROWS = 2**31 - 1  # the largest int32
 
 
 class LocalSteps:
@@ -136,14 +137,13 @@ class LocalSteps:
         ]
         return losses[0]
 
-    def exchange(self, key: tf.Tensor, most: int | None = None) -> tf.Tensor:
+    def exchange(self, key: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
         """Exchange the changes of all marked rows in the replica that is traced now.
 
         Args:
             key: The first of `OPERATIONS` keys.
-            most: Exchange only the most frequent ids, below this number, of the tables that give
-                lower ids to what is more frequent, and the tables that have no more rows. None
-                for all rows.
+            most: Exchange only ids below this number, an int32 scalar, and only of tables that give
+                lower ids to what is more frequent or have no more rows; `ALL_ROWS` for all rows.
 
         Returns:
             The float32 numbers that this replica sent to each other one, an int32 scalar.
@@ -167,7 +167,7 @@ class LocalSteps:
                 row_changes.write(table, *of_table)
         return size + merged_size
 
-    def _marked_ids(self, most: int | None) -> list[dict[str, tf.Tensor]]:
+    def _marked_ids(self, most: tf.Tensor) -> list[dict[str, tf.Tensor]]:
         """Return for each owner the marked ids (U,) int32 by table, and remove their marks.
 
         For `most` see `exchange`.
@@ -177,8 +177,8 @@ class LocalSteps:
         with tf.device(HOST):
             for name, marks_V in self._local_marks().items():
                 rows = self._tables[name].rows
-                if most is not None and rows > most:
-                    rows = most if specs[name].by_frequency else 0
+                of_frequent = most if specs[name].by_frequency else 0
+                rows = tf.where(rows > most, of_frequent, rows)
                 marked_V = tf.identity(marks_V)
                 ids_U = tf.cast(tf.reshape(tf.where(marked_V[:rows]), [-1]), tf.int32)
                 parts = tf.dynamic_partition(ids_U, ids_U % replicas, replicas)

@@ -5,20 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from .exchange import Exchange
-from .local_steps import OPERATIONS, LocalSteps
+from .local_steps import ALL_ROWS, OPERATIONS, LocalSteps
 
 _FLOAT_BYTES = 4
-# The rows of the most frequent ids are exchanged more often than all rows, as in Ji et al. 2016,
-# section 4.2: how many rows, and how many times as often, most rows first. For the choice see
-# data/benchmarks/README.md.
-FREQUENT_ROWS = ((8192, 8), (1024, 32))
-# At the start rows move far, so replicas exchange sooner: after half of the steps of the run.
-_PART = 2
+
+
+class Frequent(NamedTuple):
+    """The rows of the most frequent ids, which are exchanged more often than all rows.
+
+    Attributes:
+        rows: The number of rows.
+        times: How many times as often as all rows they are exchanged.
+        least_steps: The least number of steps between two exchanges.
+    """
+
+    rows: int
+    times: int
+    least_steps: int
+
+
+# As in Ji et al. 2016, section 4.2. For the choice see data/benchmarks/README.md.
+FREQUENT_ROWS = (Frequent(8192, 8, least_steps=64), Frequent(1024, 32, least_steps=16))
+# At the start rows move far, so replicas exchange sooner: after a third of the steps of the run.
+_PART = 3
 
 
 class Synchronizer:
@@ -43,11 +57,15 @@ class Synchronizer:
         sync_steps: int,
     ):
         self._strategy, self._keys, self._local = strategy, exchange.keys, local
-        # One entry for each level, from all rows to the fewest: the function that exchanges the
-        # rows, the steps since it was called, and the steps between two calls.
-        self._functions = [self._exchange_function(rows) for rows in (None, *dict(FREQUENT_ROWS))]
-        self._waiting = [0] * len(self._functions)
-        self._periods = [sync_steps, *(sync_steps // times for _, times in FREQUENT_ROWS)]
+        self._function = self._exchange_function()
+        # One entry for each level, from all rows to the fewest: the number of rows, the steps
+        # between two exchanges, and the steps since the last one.
+        self._rows = [ALL_ROWS, *(level.rows for level in FREQUENT_ROWS)]
+        self._periods = [
+            sync_steps,
+            *(max(sync_steps // level.times, level.least_steps) for level in FREQUENT_ROWS),
+        ]
+        self._waiting = [0] * len(self._rows)
         self._sent, self._seconds, self._since = 0, 0.0, time.perf_counter()
 
     @property
@@ -86,11 +104,15 @@ class Synchronizer:
         if self.waiting:
             self._exchange(0)
 
-    def _exchange_function(self, most: int | None) -> Callable[[tf.Tensor], Any]:
-        """Return a `tf.function` from a key to the numbers that each replica sends."""
+    def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor], Any]:
+        """Return a `tf.function` from a key and a number of rows to the numbers that are sent.
+
+        Its arguments are those of `LocalSteps.exchange`. There is one for all levels, because it
+        takes half a second to trace.
+        """
 
         @tf.function(autograph=False)
-        def exchange(key: tf.Tensor) -> Any:
+        def exchange(key: tf.Tensor, most: tf.Tensor) -> Any:
             """Exchange the changes of all replicas."""
             return self._strategy.run(self._local.exchange, args=(key, most))
 
@@ -99,7 +121,7 @@ class Synchronizer:
     def _exchange(self, level: int) -> None:
         """Exchange the rows of a level, which include those of the levels after it, and wait."""
         began = time.perf_counter()
-        numbers = self._functions[level](self._keys(OPERATIONS))
+        numbers = self._function(self._keys(OPERATIONS), tf.constant(self._rows[level]))
         self._sent += _FLOAT_BYTES * int(self._strategy.experimental_local_results(numbers)[0])
         self._waiting[level:] = [0] * (len(self._waiting) - level)
         self._seconds += time.perf_counter() - began

@@ -119,7 +119,7 @@ def main() -> None:
     arrays, metrics = {}, {}
     for name, case in CASES.items():
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])
-        synchronizer.FREQUENT_ROWS = ((case.frequent, 8),)
+        synchronizer.FREQUENT_ROWS = (synchronizer.Frequent(case.frequent, 8, least_steps=1),)
         runner = Replicas(strategy, case.sync_steps, case.sync_dtype)
         with runner.scope():
             tables = {"rows": make_table(case)}

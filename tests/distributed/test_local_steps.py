@@ -34,10 +34,10 @@ def trained(tmp_path_factory):
 
 
 def adasum(one, other):
-    """Maleki et al. 2021, equation 4, for one row."""
+    """Maleki et al. 2021, equation 4, for one row, with 4 in place of their 2."""
     product, squares = one @ other, (one @ one, other @ other)
     return sum(
-        (1 - (product / (2 * square) if square else 0)) * change
+        (1 - (product / (4 * square) if square else 0)) * change
         for square, change in zip(squares, (one, other), strict=True)
     )
 

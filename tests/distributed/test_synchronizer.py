@@ -6,9 +6,10 @@ import types
 
 import pytest
 
+from app.distributed.local_steps import ALL_ROWS
 from app.distributed.synchronizer import FREQUENT_ROWS, Synchronizer
 
-(MANY, _), (FEW, _) = FREQUENT_ROWS
+MANY, FEW = (level.rows for level in FREQUENT_ROWS)
 
 
 class Strategy:
@@ -26,9 +27,10 @@ class Exchanges(Synchronizer):
         super().__init__(Strategy(), exchange, None, sync_steps)
         self.made, self.done = [], 0
 
-    def _exchange_function(self, most):
-        def exchange(key):
-            self.made.append((most or "all", self.done))
+    def _exchange_function(self):
+        def exchange(key, most):
+            rows = int(most)
+            self.made.append(("all" if rows == ALL_ROWS else rows, self.done))
             return 0
 
         return exchange
@@ -46,9 +48,8 @@ class Exchanges(Synchronizer):
     [
         (4, 96, [("all", 100), ("all", 104)]),
         (6, 96, [("all", 102), ("all", 108)]),
-        (16, 96, [*((MANY, n) for n in range(98, 112, 2)), ("all", 112)]),
-        (32, 96, [*((MANY, n) for n in range(100, 128, 4)), ("all", 128)]),
-        (64, 128, [*((FEW if n % 8 else MANY, n) for n in range(130, 192, 2)), ("all", 192)]),
+        (64, 128, [*((FEW, n) for n in (144, 160, 176)), ("all", 192)]),
+        (128, 256, [(MANY if n == 320 else FEW, n) for n in range(272, 384, 16)] + [("all", 384)]),
     ],
 )
 def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
@@ -58,8 +59,8 @@ def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
 
 
 def test_replicas_exchange_sooner_at_the_start():
-    # Half of 8 steps is 4; from 12 steps on it is all 6.
-    assert [done for _, done in Exchanges(6).run(2, 26)] == [2, 4, 8, 14, 20, 26]
+    # A third of 12 steps is 4; from 18 steps on it is all 6.
+    assert [done for _, done in Exchanges(6).run(2, 26)] == [2, 4, 6, 8, 12, 18, 24]
 
 
 def test_an_end_exchanges_what_is_left_once():
