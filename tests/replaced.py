@@ -84,7 +84,7 @@ REPLACED = {
     ),
     # The same configuration on a small corpus, which has few steps, with a block for each worker.
     "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg "
-    "--workdir=data/runs/apart --sync_steps=64 --batch_tokens=8192": (
+    "--workdir=data/runs/apart --sync_steps=512 --batch_tokens=8192": (
         "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg --corpus=corpus.txt "
         "--workdir=data/runs/apart --sync_steps=1 --batch_tokens=512 --epochs=1 --dim=16 "
         "--block_bytes=4096"
