@@ -189,7 +189,7 @@ def test_the_score_of_the_chief_ends_the_run_of_all(tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(lines * 3) + "\n")
     argv = ("app.train", f"--workdir={tmp_path}/run", f"--corpus={tmp_path}/corpus.txt")
     argv += ("--task=classify", "--heldout=heldout.txt", "--patience=1", "--epochs=12", *WORKERS)
-    argv += ("--dim=8", "--batch_tokens=64", "--min_count=1", "--learning_rate=0.05", "--device=")
+    argv += ("--dim=8", "--batch_tokens=64", "--min_count=1", "--learning_rate=0.005", "--device=")
     commands = []
     # The second is right from its first epoch on, and so gets no better.
     for index, (config, heldout) in enumerate(zip(cluster(2), (lines, lines[:1]), strict=True)):
