@@ -31,7 +31,8 @@ class Frequent(NamedTuple):
 
 # As in Ji et al. 2016, section 4.2. For the choice see data/benchmarks/README.md.
 FREQUENT_ROWS = (Frequent(8192, 8, least_steps=64), Frequent(1024, 32, least_steps=16))
-# At the start rows move far, so replicas exchange sooner: after a third of the steps of the run.
+# At the start rows move far, so replicas exchange sooner: when a third of the steps of the run so
+# far was made alone.
 _PART = 3
 
 
@@ -39,8 +40,8 @@ class Synchronizer:
     """Counts the steps of the replicas of one process, and exchanges their changes when due.
 
     All processes count alike, so they exchange after the same call. Between two exchanges of all
-    rows those of the most frequent ids, and tables that have no more rows than that, are exchanged
-    alone (see `FREQUENT_ROWS`), unless that is more often than after each call.
+    rows, the rows of the most frequent ids are exchanged alone (see `FREQUENT_ROWS`), and with them
+    all rows of smaller tables. A level whose period is shorter than a call is left out.
 
     Args:
         strategy: The strategy of the replicas.
@@ -107,8 +108,8 @@ class Synchronizer:
     def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor], Any]:
         """Return a `tf.function` from a key and a number of rows to the numbers that are sent.
 
-        Its arguments are those of `LocalSteps.exchange`. There is one for all levels, because it
-        takes half a second to trace.
+        Its arguments are those of `LocalSteps.exchange`. One function serves all levels, because
+        TensorFlow takes about a second to trace and optimize it.
         """
 
         @tf.function(autograph=False)

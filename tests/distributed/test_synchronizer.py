@@ -50,12 +50,23 @@ class Exchanges(Synchronizer):
         (6, 96, [("all", 102), ("all", 108)]),
         (64, 128, [*((FEW, n) for n in (144, 160, 176)), ("all", 192)]),
         (128, 256, [(MANY if n == 320 else FEW, n) for n in range(272, 384, 16)] + [("all", 384)]),
+        (
+            1024,
+            2048,
+            [(FEW if n % 128 else MANY, n) for n in range(2080, 3072, 32)] + [("all", 3072)],
+        ),
     ],
 )
 def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
     replicas = Exchanges(sync_steps)
     replicas.done = start
     assert replicas.run(2, expected[-1][1]) == expected
+
+
+def test_no_level_is_exchanged_more_often_than_after_each_call():
+    replicas = Exchanges(128)
+    replicas.done = 256
+    assert replicas.run(32, 384) == [(MANY, 320), ("all", 384)]
 
 
 def test_replicas_exchange_sooner_at_the_start():
