@@ -69,13 +69,16 @@ class LocatedData(NamedTuple):
 class UniqueIds(NamedTuple):
     """Ids to look up that are known to be unique, padded to a static size.
 
+    The ids may be in groups, one group after the other. The rows of the groups are read,
+    differentiated and updated side by side, on several cores.
+
     Attributes:
         ids_N: Unique ids, then padding.
-        count: The number of unique ids, U, an int32 scalar.
+        counts_G: The number of ids in each group, (G,) int32 in host memory.
     """
 
     ids_N: Any
-    count: Any
+    counts_G: Any
 
 
 class DisjointIds(NamedTuple):
@@ -98,8 +101,8 @@ class Rows(NamedTuple):
         inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
             `values_UD[inverse_N[n]]`. None for `UniqueIds`.
         ids_U: The unique ids; None where no model needs them.
-        groups: The rows of each group of `DisjointIds`, if these are several lookups. The other
-            attributes are None then.
+        groups: The rows of each group of `DisjointIds` or `UniqueIds`, if these are several
+            lookups. The other attributes are None then.
     """
 
     values_UD: Any

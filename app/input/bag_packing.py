@@ -19,15 +19,18 @@ _WORDS_AT_ONCE = 1 << 20
 class Bags(NamedTuple):
     """The batch of a step: the features of B texts, at most N.
 
-    The mean of the rows of a text's features is a product with a sparse matrix (B, U). It has an
-    entry for each feature of each text: how often the text has the feature, as a share of all its
-    features. The entries are in order, by text and then by id; padding follows them.
+    The unique ids of a step are in one or two groups, for as many cores (see `UniqueIds`). The mean
+    of the rows of a text's features is a sum of products with sparse matrices (B, U), one for each
+    group of U ids. A matrix has an entry for each feature of each text: how often the text has the
+    feature, as a share of all its features. Entries are in order, by text and then by id; the
+    groups follow one another, then padding.
 
     Attributes:
-        ids_N: The U unique ids of words and n-grams, int32, ascending; then zeros.
-        counts_2: The number of unique ids, U, int32, 1 for a step without texts; and the number of
+        ids_N: The unique ids of words and n-grams, int32, group after group, each ascending; then
+            zeros.
+        counts_G2: The number of unique ids of each group, U, int32, at least 1; and its number of
             entries.
-        entries_N2: The text of each entry, and the index of its id in `ids_N`, int32.
+        entries_N2: The text of each entry, and the index of its id in its group, int32.
         shares_N: The share of each entry in the mean of its text, float32.
         labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
@@ -37,7 +40,7 @@ class Bags(NamedTuple):
     """
 
     ids_N: Any
-    counts_2: Any
+    counts_G2: Any
     entries_N2: Any
     shares_N: Any
     labels_BM: Any
@@ -58,6 +61,7 @@ class Packing(NamedTuple):
         labels: M.
         micro: Number of micro-batches of a training step.
         has_shares: Whether the bags have `text_weights_B` and `shares_BM`.
+        groups: G, the number of groups of unique ids, 1 or 2.
     """
 
     steps: int
@@ -66,13 +70,14 @@ class Packing(NamedTuple):
     labels: int
     micro: int = 1
     has_shares: bool = False
+    groups: int = 1
 
     def spec(self) -> Bags:
         """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
         features, labels = [self.features], [self.bags, self.labels]
         return Bags(
             tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec([2], tf.int32),
+            tf.TensorSpec([self.groups, 2], tf.int32),
             tf.TensorSpec([*features, 2], tf.int32),
             tf.TensorSpec(features, tf.float32),
             tf.TensorSpec(labels, tf.int32),
@@ -222,8 +227,9 @@ def _pack_features(
     index_V: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """Return the first four parts of `Bags` of S steps, (S, ...), of the texts at given places."""
-    steps, features = len(is_text_SB), shape.features
-    ids_SN, counts_S2 = np.zeros((steps, features), np.int32), np.zeros((steps, 2), np.int32)
+    steps, features, groups = len(is_text_SB), shape.features, shape.groups
+    ids_SN = np.zeros((steps, features), np.int32)
+    counts_SG2 = np.zeros((steps, groups, 2), np.int32)
     entries_SN2 = np.empty((steps, features, 2), np.int32)
     shares_SN = np.empty((steps, features), np.float32)
     ends_S = np.cumsum(is_text_SB.sum(axis=1)).tolist()
@@ -234,15 +240,23 @@ def _pack_features(
         owners_N, index_N = _intervals(starts_K, sizes_K)
         ids_N, count = texts.ids_F[index_N], len(index_N)
         unique_U = _unique(ids_N)
+        if len(unique_U) < groups:  # no group is empty; rows without an entry do not change
+            unique_U = np.union1d(unique_U, np.arange(groups, dtype=np.int32))
         index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)
-        ids_SN[step, : len(unique_U)] = unique_U
-        entries_SN2[step, :count, 0] = np.flatnonzero(is_text_SB[step])[owners_N]
-        entries_SN2[step, :count, 1] = index_V[ids_N]
+        # Neighbours go to different groups: low ids are the most frequent ones.
+        ids_G = [unique_U[group::groups] for group in range(groups)]
+        rows_N = index_V[ids_N]
+        rows_N, group_N = rows_N >> groups - 1, rows_N & groups - 1  # there are 1 or 2 groups
+        entries_G = [np.flatnonzero(group_N == group) for group in range(groups)]
+        counts_SG2[step] = [*zip(map(len, ids_G), map(len, entries_G), strict=True)]
+        ids_SN[step, : len(unique_U)] = np.concatenate(ids_G)
+        order_N, texts_K = np.concatenate(entries_G), np.flatnonzero(is_text_SB[step])
+        entries_SN2[step, :count, 0] = texts_K[owners_N[order_N]]
+        entries_SN2[step, :count, 1] = rows_N[order_N]
+        shares_SN[step, :count] = texts.shares_F[index_N[order_N]]
         entries_SN2[step, count:] = 0
-        shares_SN[step, :count] = texts.shares_F[index_N]
         shares_SN[step, count:] = 0
-        counts_S2[step] = max(len(unique_U), 1), count
-    return ids_SN, counts_S2, entries_SN2, shares_SN
+    return ids_SN, counts_SG2, entries_SN2, shares_SN
 
 
 def _unique(ids_N: np.ndarray) -> np.ndarray:

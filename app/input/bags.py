@@ -65,7 +65,9 @@ def make_packing(
     steps = settings.steps_per_call * micro
     is_weighted = examples.weights_E is not None or examples.shares_N is not None
     has_shares = all_labels and is_weighted
-    return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares)
+    # Two groups of rows keep two cores busy; a small step would have too many short operations.
+    groups = 2 if size > _SMALL and features.rows > 1 else 1
+    return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares, groups)
 
 
 def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:

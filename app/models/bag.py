@@ -46,7 +46,7 @@ class Bag:
         bags: Bags = batch.data
         labels_BM = bags.labels_BM
         seed = draw_seed(batch, "negatives")
-        ids = UniqueIds(bags.ids_N, bags.counts_2[0])
+        ids = UniqueIds(bags.ids_N, bags.counts_G2[:, 0])
         return {"input": ids, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
@@ -55,7 +55,7 @@ class Bag:
         A text whose first label has the weight 0 is padding.
         """
         bags: Bags = batch.data
-        hidden_BD = tf.cast(mean(rows["input"].values_UD, bags), self.dtype)
+        hidden_BD = tf.cast(mean(rows["input"], bags), self.dtype)
         with tf.device(HOST):  # with the labels
             weights_B1M = tf.expand_dims(bags.weights_BM, 1)
             shares = None
@@ -67,18 +67,27 @@ class Bag:
         return apply_loss(self.output, predictions, rows, tf.reduce_sum(real_B))
 
 
-def mean(rows_UD: tf.Tensor, bags: Bags) -> tf.Tensor:
+def mean(rows: Rows, bags: Bags) -> tf.Tensor:
     """Return the mean of the rows of each text's features, (B, D) float32; 0 without features.
 
     Args:
-        rows_UD: The rows of the unique features.
+        rows: The rows of the unique features.
         bags: The features of B texts.
     """
-    count = bags.labels_BM.shape[0]
+    count, groups = bags.labels_BM.shape[0], bags.counts_G2.shape[0]
     with tf.device(HOST):
-        rows, entries = tf.unstack(bags.counts_2)
-        shape = tf.stack([count, rows])
-        entries_N2 = bags.entries_N2[:entries]
-    by_mean = make_matrix(entries_N2, bags.shares_N[:entries], shape)
-    means_BD = average(rows_UD, MeanWeights(by_mean, transpose(by_mean)))
-    return tf.ensure_shape(means_BD, (count, rows_UD.shape[1]))
+        counts_G, entries_G = tf.unstack(bags.counts_G2, axis=1)
+        ends_G = tf.cumsum(entries_G)
+    values = [group.values_UD for group in rows.groups] or [rows.values_UD]
+    if len(values) < groups:  # all rows are one lookup
+        values = tf.split(rows.values_UD, counts_G, num=groups)
+    means = []
+    for group, values_UD in enumerate(values):
+        with tf.device(HOST):
+            entries = slice(ends_G[group] - entries_G[group], ends_G[group])
+            shape = tf.stack([count, counts_G[group]])
+            entries_N2, shares_N = bags.entries_N2[entries], bags.shares_N[entries]
+        by_mean = make_matrix(entries_N2, shares_N, shape)
+        means.append(average(values_UD, MeanWeights(by_mean, transpose(by_mean))))
+    means_BD = tf.add_n(means) if groups > 1 else means[0]
+    return tf.ensure_shape(means_BD, (count, values[0].shape[1]))

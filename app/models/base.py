@@ -51,8 +51,8 @@ class Model(Protocol):
 
         Returns:
             Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
-            input pipeline has found the unique ids, `DisjointIds` to work on groups of rows side by
-            side.
+            input pipeline has found the unique ids. `DisjointIds`, or `UniqueIds` in groups, to
+            work on groups of rows side by side.
         """
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
@@ -61,7 +61,7 @@ class Model(Protocol):
         Args:
             batch: The batch that `lookups` was called with.
             rows: The unique rows of each lookup, and the index of each id's row among them, by
-                name of the table. For `DisjointIds` these are `Rows.groups`, or all groups are one
+                name of the table. For ids in groups these are `Rows.groups`, or all groups are one
                 lookup, in which the ids of the first group are first.
 
         Returns:

@@ -48,16 +48,39 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return ids_U, inverse_N
 
 
-def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueIds:
-    """Return the ids of all groups, one group after the other; other ids as they are.
+def split_groups(
+    ids: tf.Tensor | UniqueIds | DisjointIds,
+) -> Sequence[tf.Tensor | UniqueIds]:
+    """Return the ids of each group; ids without groups are one group.
 
     Args:
         ids: What `Model.lookups` returns for a table.
     """
-    if not isinstance(ids, DisjointIds):
-        return ids
+    if isinstance(ids, DisjointIds):
+        return ids.groups
+    if not isinstance(ids, UniqueIds) or ids.counts_G.shape[0] == 1:
+        return [ids]
     with tf.device(HOST):
-        return tf.concat([tf.reshape(group, [-1]) for group in ids.groups], axis=0)
+        ends_G = tf.unstack(tf.cumsum(ids.counts_G))
+        starts = [0, *ends_G[:-1]]
+        return [
+            UniqueIds(ids.ids_N[start:end], tf.expand_dims(end - start, 0))
+            for start, end in zip(starts, ends_G, strict=True)
+        ]
+
+
+def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueIds:
+    """Return the ids of all groups as one group; ids without groups as they are.
+
+    Args:
+        ids: What `Model.lookups` returns for a table.
+    """
+    with tf.device(HOST):
+        if isinstance(ids, UniqueIds):
+            return ids._replace(counts_G=tf.reduce_sum(ids.counts_G, keepdims=True))
+        if isinstance(ids, DisjointIds):
+            return tf.concat([tf.reshape(group, [-1]) for group in ids.groups], axis=0)
+        return ids
 
 
 def gather_unique(

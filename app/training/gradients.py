@@ -15,8 +15,8 @@ from ..losses import stream
 from ..losses.base import Gather, Part
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
-from ..tables.row_reads import join_groups, unique
-from ..types import HOST, PHASES, Batch, DisjointIds, Rows, UniqueIds
+from ..tables.row_reads import join_groups, split_groups, unique
+from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
 
 class Lookup(NamedTuple):
@@ -89,8 +89,8 @@ def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
         model: The model that will train on the batch.
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each group of `DisjointIds` is a lookup of its own, unless its table is in
-            `batch.rows`. Otherwise all groups are one lookup.
+        is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
+            its table is in `batch.rows`. Otherwise all groups are one lookup.
 
     Returns:
         A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
@@ -99,18 +99,19 @@ def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
     with phase("lookup"), tf.device(HOST):
         lookups = {}
         for name, ids in model.lookups(batch).items():
-            if is_split and isinstance(ids, DisjointIds) and name not in batch.rows:
-                for number, group in enumerate(ids.groups):
-                    lookups[f"{name}/{number}"] = _make_lookup(name, group, None)
-            else:
+            groups = split_groups(ids)
+            if not is_split or len(groups) == 1 or name in batch.rows:
                 lookups[name] = _make_lookup(name, join_groups(ids), batch.rows.get(name))
+                continue
+            for number, group in enumerate(groups):
+                lookups[f"{name}/{number}"] = _make_lookup(name, group, None)
         return lookups
 
 
 def _make_lookup(table: str, ids_N: tf.Tensor | UniqueIds, rows_N: tf.Tensor | None) -> Lookup:
     """Return the lookup of the given ids; `rows_N` are their row numbers if known, else None."""
     if isinstance(ids_N, UniqueIds):
-        ids_N, count = ids_N
+        ids_N, (count,) = ids_N.ids_N, tf.unstack(ids_N.counts_G)
         ids_U = ids_N[:count]
         return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U, table)
     if rows_N is None:

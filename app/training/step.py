@@ -172,7 +172,7 @@ def lookup_function(
         """Return the ids of one lookup, (N,)."""
         ids = join_groups(ids)
         if isinstance(ids, UniqueIds):
-            return ids.ids_N if is_padded else ids.ids_N[: ids.count]
+            return ids.ids_N if is_padded else ids.ids_N[: ids.counts_G[0]]
         return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)

@@ -111,11 +111,11 @@ def test_the_longest_text():
             assert at <= most < above
 
 
-def make(examples, ngrams=2, all_labels=False, weights=None, seed=7):
+def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, groups=1):
     features = Features(WORDS, ngrams, BUCKETS)
     settings = InputConfig(batch_tokens=30, steps_per_call=2)
     shape = bags.make_packing(examples, features, settings, all_labels)
-    shape = shape._replace(features=30, bags=9)
+    shape = shape._replace(features=30, bags=9, groups=groups)
     weights = np.ones(LABELS) if weights is None else weights
     return shape, bags.make_batches(examples, features, shape, weights, settings, seed)
 
@@ -129,14 +129,22 @@ def steps_of(batches, epochs, first=0):
 
 def bags_of(step):
     """The texts of a step, as (feature, share) pairs by feature, and (label, weight) pairs."""
-    count, (unique, entries) = len(step.labels_BM), step.counts_2
-    ids = step.ids_N[:unique]
-    assert (np.diff(ids) > 0).all() and not step.ids_N[unique:].any()
-    owners, index = step.entries_N2[:entries].T
-    shares = step.shares_N[:entries]
-    assert (shares > 0).all() and not step.shares_N[entries:].any()
-    assert (np.diff(owners * len(step.ids_N) + index) > 0).all()
-    assert set(index) == {*range(unique)} or not entries
+    count, (uniques, sizes) = len(step.labels_BM), step.counts_G2.T
+    assert not step.ids_N[sum(uniques) :].any() and not step.shares_N[sum(sizes) :].any()
+    assert len({*step.ids_N[: sum(uniques)]}) == sum(uniques)
+    owners, index = step.entries_N2[: sum(sizes)].T
+    shares = step.shares_N[: sum(sizes)]
+    assert (shares > 0).all()
+    groups, first, start = [], 0, 0
+    for unique, size in zip(uniques, sizes, strict=True):
+        group = slice(start, start + size)
+        ids = step.ids_N[first : first + unique]
+        assert len(ids) and (np.diff(ids) > 0).all()
+        assert (np.diff(owners[group] * len(step.ids_N) + index[group]) > 0).all()
+        assert {*index[group]} <= {*range(unique)}
+        groups.append(ids[index[group]])
+        first, start = first + unique, start + size
+    ids = np.concatenate(groups)
     for bag in range(count):
         inside = owners == bag
         if not inside.any():
@@ -145,14 +153,15 @@ def bags_of(step):
         real = step.weights_BM[bag] > 0
         labels = step.labels_BM[bag][real].tolist()
         weights = step.weights_BM[bag][real].tolist()
-        features = zip(ids[index[inside]].tolist(), shares[inside].round(5).tolist(), strict=True)
-        yield [*features], [*zip(labels, weights, strict=True)]
+        features = zip(ids[inside].tolist(), shares[inside].round(5).tolist(), strict=True)
+        yield sorted(features), [*zip(labels, weights, strict=True)]
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
-def test_every_example_comes_once_an_epoch(ngrams):
+@pytest.mark.parametrize("groups", [1, 2])
+def test_every_example_comes_once_an_epoch(ngrams, groups):
     examples, weights = make_examples(), np.arange(1, LABELS + 1) / 2
-    shape, batches = make(examples, ngrams, all_labels=True, weights=weights)
+    shape, batches = make(examples, ngrams, all_labels=True, weights=weights, groups=groups)
     labels = [
         [(label, label / 2 + 0.5) for label in examples.labels_N[start:stop].tolist()]
         for start, stop in zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)

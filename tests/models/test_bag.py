@@ -26,24 +26,30 @@ def on_the_cpu():
         yield
 
 
-def make_bags(texts, size=12, count=5):
+def make_bags(texts, size=12, count=5, groups=1):
     """A call of one step; the rest of it is padding."""
     ids, entries, shares = np.zeros(size), np.zeros((size, 2)), np.zeros(size)
     labels, weights = np.zeros((count, 1)), np.zeros((count, 1))
-    unique = sorted({word for text, _ in texts for word in text})
-    ids[: len(unique)] = unique
-    words = [(bag, word) for bag, (text, _) in enumerate(texts) for word in sorted({*text})]
-    for place, (bag, word) in enumerate(words):
-        text = texts[bag][0]
-        entries[place], shares[place] = (bag, unique.index(word)), text.count(word) / len(text)
+    unique = sorted({word for text, _ in texts for word in text} or range(groups))
+    by_group = [unique[group::groups] for group in range(groups)]
+    ids[: len(unique)] = sum(by_group, [])
+    counts, place = np.zeros((groups, 2)), 0
+    for group, of_group in enumerate(by_group):
+        counts[group, 0] = len(of_group)
+        for bag, (text, _) in enumerate(texts):
+            for word in sorted({*text} & {*of_group}):
+                entries[place] = bag, of_group.index(word)
+                shares[place] = text.count(word) / len(text)
+                counts[group, 1] += 1
+                place += 1
     for bag, (_, label) in enumerate(texts):
         labels[bag], weights[bag] = label, 1
-    parts = ids, np.array([max(len(unique), 1), len(words)]), entries, shares, labels, weights
+    parts = ids, counts, entries, shares, labels, weights
     dtypes = np.int32, np.int32, np.int32, np.float32, np.int32, np.float32
     return Bags(*(tf.constant(x.astype(d))[None] for x, d in zip(parts, dtypes, strict=True)))
 
 
-def trained(output, data, optimizer, steps=1):
+def trained(output, data, optimizer, steps=1, micro_batches=1):
     """The loss and the number of texts of the first step, and the tables before and after."""
     model = Bag(WORDS, DIM, output, seed=3)
     draw = np.random.default_rng(1)
@@ -57,7 +63,7 @@ def trained(output, data, optimizer, steps=1):
         for name, spec in model.tables().items()
     }
     before = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
-    function = train_function(model, tables, optimizer, seed=1)
+    function = train_function(model, tables, optimizer, 1, micro_batches)
     for step in range(steps):
         total, examples = function(data, tf.constant(step, tf.int64), tf.constant(RATE))
     after = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
@@ -87,8 +93,9 @@ def expected(before, activation):
     [(ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, DIM), "sigmoid")],
     ids=["softmax", "one_vs_all"],
 )
-def test_a_step(output, activation):
-    loss, texts, before, after = trained(output, make_bags(TEXTS), sgd())
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_step(output, activation, groups):
+    loss, texts, before, after = trained(output, make_bags(TEXTS, groups=groups), sgd())
     assert texts == len(TEXTS)
     value, by_rows, by_outputs = expected(before, activation)
     np.testing.assert_allclose(loss, value, rtol=1e-5)
@@ -171,9 +178,27 @@ def test_a_text_of_weight_2_is_the_text_twice(name):
         np.testing.assert_allclose(ended[0][3][table], ended[1][3][table], rtol=1e-5, atol=1e-7)
 
 
-def test_a_step_of_padding_moves_nothing():
-    output = OneVsAll(LABELS, DIM)
-    loss, texts, before, after = trained(output, make_bags([]), lazy_adam(), steps=2)
+def test_micro_batches_of_two_groups():
+    halves = [make_bags(texts, groups=2) for texts in (TEXTS[:2], TEXTS[2:])]
+    both = Bags(
+        *(
+            tf.concat(parts, axis=1)
+            for parts in zip(*halves, strict=True)
+            if not isinstance(parts[0], tuple)
+        )
+    )
+    output = ClassSoftmax(LABELS, DIM)
+    _, texts, _, parted = trained(output, both, sgd(), micro_batches=2)
+    assert texts == len(TEXTS)
+    *_, whole = trained(output, make_bags(TEXTS), sgd())
+    for name in whole:
+        np.testing.assert_allclose(parted[name], whole[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_step_of_padding_moves_nothing(groups):
+    output, data = OneVsAll(LABELS, DIM), make_bags([], groups=groups)
+    loss, texts, before, after = trained(output, data, lazy_adam(), steps=2)
     assert loss == texts == 0
     for name in before:
         np.testing.assert_array_equal(after[name], before[name])
