@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,8 @@ import tensorflow as tf
 from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
-from .bag_packing import Bags, Packing, encode, given, pack_call
+from .bag_packing import Bags, Packing, given, pack_call
+from .encoded_texts import encode
 from .features import Features
 from .labelled import Examples
 
@@ -159,40 +160,16 @@ def make_batches(
     """
     texts = encode(examples, features, shape.features)
     pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
-    specs = given(shape.call_spec())
-
-    @without_autograph
-    def dataset(epochs: range, first: int) -> tf.data.Dataset:
-        """Return a dataset of (epoch, `Bags` with a first dimension S), for each call."""
-        plan = _Plan(texts.sizes_E, shape, seed, epochs, first)
-        index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
-
-        def make(index: np.ndarray) -> list[np.ndarray]:
-            """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
-            epoch, number, examples_SB = plan.call(int(index))
-            draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
-            return [np.int64(epoch), *given(pack(examples_SB, draw, index_V))]
-
-        def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
-            dtypes = [tf.int64, *(spec.dtype for spec in specs)]
-            epoch, *parts = tf.numpy_function(make, [index], dtypes)
-            shaped = (tf.ensure_shape(p, s.shape) for p, s in zip(parts, specs, strict=True))
-            return tf.ensure_shape(epoch, []), *shaped
-
-        indices = tf.data.Dataset.counter(name="epochs")
-        # Not in parallel: Python's threads would wait for one another.
-        calls = indices.map(make_call, name="bags")
-        calls = calls.take_while(lambda epoch, *bags: epoch >= 0)
-        ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
-        return without_tuning_thread(calls.prefetch(ahead, name="ahead"))
+    ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
         """Yield the batches of epochs, without the `first` of the first one.
 
         The next one is taken in a thread: to take it from the dataset lasts as long as two steps.
         """
-        calls = iter(dataset(epochs, first))
+        plan = _Plan(texts.sizes_E, shape, seed, epochs, first)
+        dataset = _make_dataset(plan, pack, shape, texts.rows, seed)
+        calls = iter(without_tuning_thread(dataset.prefetch(ahead, name="ahead")))
         with concurrent.futures.ThreadPoolExecutor(1, "bags") as thread:
             waiting = thread.submit(next, calls, None)
             while (call := waiting.result()) is not None:
@@ -201,6 +178,36 @@ def make_batches(
                 yield int(epoch), Bags(*parts)
 
     return epoch_batches
+
+
+@without_autograph
+def _make_dataset(
+    plan: _Plan, pack: Callable[..., Bags], shape: Packing, rows: int, seed: int
+) -> tf.data.Dataset:
+    """Return a dataset of (epoch, `Bags` with a first dimension S), for each call of a plan.
+
+    `pack` is `pack_call` with its first arguments; `rows` is the number of feature ids.
+    """
+    specs = given(shape.call_spec())
+    index_V = np.empty(rows, np.int32)  # not shared: two datasets may run at once
+
+    def make(index: np.ndarray) -> list[np.ndarray]:
+        """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
+        epoch, number, examples_SB = plan.call(int(index))
+        draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
+        return [np.int64(epoch), *given(pack(examples_SB, draw, index_V))]
+
+    def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
+        dtypes = [tf.int64, *(spec.dtype for spec in specs)]
+        epoch, *parts = tf.numpy_function(make, [index], dtypes)
+        shaped = (tf.ensure_shape(p, s.shape) for p, s in zip(parts, specs, strict=True))
+        return tf.ensure_shape(epoch, []), *shaped
+
+    indices = tf.data.Dataset.counter(name="epochs")
+    # Not in parallel: Python's threads would wait for one another.
+    calls = indices.map(make_call, name="bags")
+    return calls.take_while(lambda epoch, *bags: epoch >= 0)
 
 
 class _Plan:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from absl import logging
+
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
 from .job import Job
@@ -74,7 +76,7 @@ class Interval:
     def close(self, position: Position, rate: float) -> dict[str, float]:
         """Return the metrics of this interval by name, and begin the next one.
 
-        It waits until the device has made all steps.
+        It waits until the device has made all steps. Log a warning if they had no examples.
 
         Args:
             position: Where the run is; its `seconds` are set.
@@ -92,6 +94,12 @@ class Interval:
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))
+        if not examples:
+            logging.warning(
+                "no example in the measured steps of %d to %d: nothing is learnt from them; "
+                "each line of a text needs two words of the vocabulary",
+                *(self.step + 1, position.step),
+            )
         position.seconds = self._train_seconds()
         seconds = max(self.seconds(), 1e-9)
         words = _words(position, self._job)

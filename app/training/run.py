@@ -76,8 +76,8 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
         report = _train_and_finish(config, place, runner, hosts)
     if report is None:
         command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
-        command = "the same commands, one for each process" if hosts else command
-        raise RunError(f"stopped as asked, and saved; continue with: {command}")
+        again = "start all processes again to continue" if hosts else f"continue with: {command}"
+        raise RunError(f"stopped as asked, and saved; {again}")
     return report
 
 

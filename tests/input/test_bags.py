@@ -7,108 +7,20 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from app.config import InputConfig
 from app.input import bags
-from app.input.bag_packing import Bags, Packing, encode, given
+from app.input.bag_packing import Bags, Packing, given
 from app.input.features import Features
-from app.input.labelled import Examples
-from app.text.fasttext.hashing import hash_words
-
-WORDS, BUCKETS, LABELS = 40, 1000, 5
-
-
-def make_examples(count=60, several=True, seed=0, longest=9):
-    draw = np.random.default_rng(seed)
-    lengths = draw.integers(1, longest, size=count)
-    labels = [draw.permutation(LABELS)[: draw.integers(1, 4 if several else 2)] for _ in lengths]
-    return Examples(
-        [f"w{number}" for number in range(WORDS)],
-        [f"l{number}" for number in range(LABELS)],
-        draw.integers(WORDS, size=lengths.sum()).astype(np.int32),
-        np.append(0, np.cumsum(lengths)),
-        np.concatenate(labels).astype(np.int32),
-        np.append(0, np.cumsum([*map(len, labels)])),
-    )
-
-
-def features_of(tokens, ngrams):
-    """fastText's Dictionary::addWordNgrams, on ids."""
-    found = []
-    for place, token in enumerate(tokens):
-        found.append(token)
-        number = token
-        for other in tokens[place + 1 : place + ngrams]:
-            number = (number * 116049371 + other) % 2**64
-            found.append(WORDS + (number if number < 2**63 else number - 2**64) % BUCKETS)
-    return found
-
-
-def shares_of(ids):
-    """Each feature once, by id, with its share of all."""
-    counts = sorted(collections.Counter(ids).items())
-    return [(id_, np.float32(count / len(ids)).round(5).item()) for id_, count in counts]
-
-
-def texts_of(examples, longest=99):
-    bounds = zip(examples.starts_E, examples.starts_E[1:], strict=False)
-    return [examples.tokens_M[start:stop][:longest].tolist() for start, stop in bounds]
-
-
-def encoded(texts):
-    """The (feature, share) pairs of each text."""
-    bounds = zip(texts.starts_E, texts.starts_E[1:], strict=False)
-    return [
-        [*zip(texts.ids_F[i:j].tolist(), texts.shares_F[i:j].round(5).tolist(), strict=True)]
-        for i, j in bounds
-    ]
-
-
-@pytest.mark.parametrize("ngrams", [1, 2, 4])
-def test_features(ngrams):
-    texts = texts_of(make_examples()) + [[], [3], []]
-    expected = [features_of(text, ngrams) for text in texts]
-    features = Features(WORDS, ngrams, BUCKETS)
-    lengths = np.array([*map(len, texts)])
-    owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-    ids_N, owners_N = features.extract(tf.constant(sum(texts, []), tf.int32), tf.constant(owners))
-    assert ids_N.numpy().tolist() == sum(expected, [])
-    assert owners_N.numpy().tolist() == np.repeat(range(len(texts)), [*map(len, expected)]).tolist()
-    assert features.sizes(lengths, 99).tolist() == [*map(len, expected)]
-    assert features.rows == WORDS + (BUCKETS if ngrams > 1 else 0)
-    none = tf.zeros([0], tf.int32)
-    assert features.extract(none, none)[0].shape == (0,)
-
-
-@pytest.mark.parametrize("ngrams", [2, 3])
-def test_features_by_spelling(ngrams):
-    """fastText's n-grams have unknown words, too; these have no row of their own."""
-    examples, known = make_examples(), 25
-    features = Features(known, ngrams, BUCKETS, by_spelling=True)
-    hashes = hash_words([word.encode() for word in examples.words])
-    expected = []
-    for text in texts_of(examples):
-        ids = [token for token in text if token < known]
-        for place, token in enumerate(text):
-            number = int(hashes[token]) % 2**64
-            for other in text[place + 1 : place + ngrams]:
-                number = (number * 116049371 + int(hashes[other])) % 2**64
-                ids.append(known + number % BUCKETS)
-        expected.append(ids)
-    found = encode(examples, features, 99)
-    assert encoded(found) == [*map(shares_of, expected)]
-    assert found.sizes_E.tolist() == [*map(len, expected)]
-    assert (found.sizes_E < features.sizes(examples.lengths_E, 99)).any()
-
-
-def test_the_longest_text():
-    for ngrams in (1, 2, 3):
-        features = Features(WORDS, ngrams, BUCKETS)
-        for most in range(3, 20):
-            longest = features.longest(most)
-            at, above = features.sizes(np.array([longest, longest + 1]), 99)
-            assert at <= most < above
+from tests.input.example_texts import (
+    BUCKETS,
+    LABELS,
+    WORDS,
+    features_of,
+    make_examples,
+    shares_of,
+    texts_of,
+)
 
 
 def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, groups=1):
@@ -178,6 +90,15 @@ def test_every_example_comes_once_an_epoch(ngrams, groups):
     assert found[0] != found[1]
     spec = shape.spec()
     assert [part.shape for part in given(spec)] == [part.shape for part in given(step)]
+
+
+def test_no_group_is_empty():
+    examples = make_examples(count=9)
+    examples = dataclasses.replace(examples, tokens_M=np.full_like(examples.tokens_M, 7))
+    _, batches = make(examples, ngrams=1, groups=2)
+    for _, step in steps_of(batches, range(1)):
+        assert step.counts_G2.min(axis=0)[0] >= 1
+        assert all(text == [(7, 1.0)] for text, _ in bags_of(step))
 
 
 def test_a_label_is_drawn_where_there_are_several():
@@ -284,16 +205,6 @@ def test_the_number_of_batches_is_about_as_expected():
         shape = bags.make_packing(examples, features, settings, all_labels=False)
         planned = bags.plan_epoch(features.sizes(examples.lengths_E, 300), shape, 1, 0)
         assert abs(len(planned) - bags.estimate_batches(examples, features, settings, shape)) <= off
-
-
-def test_features_are_encoded_once_in_blocks(monkeypatch):
-    monkeypatch.setattr("app.input.bag_packing._WORDS_AT_ONCE", 50)
-    examples = make_examples(longest=60)
-    for ngrams in (1, 3):
-        texts = encode(examples, features := Features(WORDS, ngrams, BUCKETS), 30)
-        expected = [features_of(t, ngrams) for t in texts_of(examples, features.longest(30))]
-        assert encoded(texts) == [*map(shares_of, expected)]
-        assert texts.sizes_E.tolist() == [*map(len, expected)]
 
 
 def test_a_step_with_micro_batches_has_them_side_by_side():

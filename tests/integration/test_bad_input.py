@@ -92,6 +92,14 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path):
     assert "one\N{REPLACEMENT CHARACTER}" in trained_vectors.load(tmp_path / "run").tokens
 
 
+def test_lines_of_one_word_have_no_examples(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join("abcde" * 40) + "\n")
+    ended = done(tmp_path, *train(tmp_path / "run", path))
+    assert "no example in the measured steps of 1 to" in ended.err
+    assert {row["loss"] for row in logged(tmp_path / "run") if "loss" in row} == {0.0}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
