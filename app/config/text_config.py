@@ -156,7 +156,7 @@ class InputConfig:
         "Training steps in one call of the compiled function.",
         bounds=(1, 1024),  # each is traced by itself: a call of 2,048 takes minutes until it runs
         fixed=True,
-        by_task={"classify": 8, "recommend": 4},
+        by_task={"classify": 8, "recommend": 2},
     )
     shuffle: bool = _words(
         True, "Shuffle the rows of a block of text, so that a batch mixes several documents."
