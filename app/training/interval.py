@@ -96,8 +96,8 @@ class Interval:
             raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))
         if not examples:
             logging.warning(
-                "no example in the measured steps of %d to %d: nothing is learnt from them; "
-                "each line of a text needs two words of the vocabulary",
+                "the measured steps from %d to %d have no example, so nothing is learnt from them; "
+                "a line of text is an example if it has two words of the vocabulary",
                 *(self.step + 1, position.step),
             )
         position.seconds = self._train_seconds()

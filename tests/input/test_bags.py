@@ -92,6 +92,13 @@ def test_every_example_comes_once_an_epoch(ngrams, groups):
     assert [part.shape for part in given(spec)] == [part.shape for part in given(step)]
 
 
+def test_only_large_steps_have_two_groups():
+    examples, features = make_examples(count=20_000), Features(WORDS, 1, BUCKETS)
+    for most, groups in ((4096, 1), (16_384, 2)):
+        shape = bags.make_packing(examples, features, InputConfig(batch_tokens=most), False)
+        assert shape.groups == groups
+
+
 def test_no_group_is_empty():
     examples = make_examples(count=9)
     examples = dataclasses.replace(examples, tokens_M=np.full_like(examples.tokens_M, 7))

@@ -96,7 +96,7 @@ def test_lines_of_one_word_have_no_examples(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("\n".join("abcde" * 40) + "\n")
     ended = done(tmp_path, *train(tmp_path / "run", path))
-    assert "no example in the measured steps of 1 to" in ended.err
+    assert "the measured steps from 1 to" in ended.err
     assert {row["loss"] for row in logged(tmp_path / "run") if "loss" in row} == {0.0}
 
 
