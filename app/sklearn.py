@@ -35,7 +35,7 @@ from .config.checks import make_config
 from .errors import UsageError
 from .system import devices
 from .tasks import trained_vectors
-from .tasks.classify.classify_model import load_trained, make_features, make_model, make_scorer
+from .tasks.classify.classify_model import load_trained, make_model, make_scorer
 from .tasks.classify.label_prediction import Classifier
 from .text import vector_files
 from .text.text_lists import as_bytes, as_texts, as_training_texts, check_labels
@@ -148,6 +148,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             self._fitted_config = self._config("classify", corpus, **columns, **others)
             trained = load_trained(self._fitted_config, _train(self._fitted_config, folder))
         self._words, self._labels = trained.words, trained.labels
+        self._features = trained.features
         self._rows = {
             name: table.gather(tf.range(table.rows)).numpy()
             for name, table in trained.tables.items()
@@ -182,10 +183,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     def _make_scorer(self):
         """Return a function from texts to their probabilities (see `make_scorer`)."""
         config = self._fitted_config
-        model = make_model(config, self._words, self._labels)
+        model = make_model(config, self._features, self._labels)
         tables = {name: _Table(rows_VD) for name, rows_VD in self._rows.items()}
-        features = make_features(config, self._words)
-        classifier = Classifier(model, tables, features, devices.name(config.run))
+        classifier = Classifier(model, tables, self._features, devices.name(config.run))
         return make_scorer(classifier, config, self._words, len(self._labels.tokens))
 
 

@@ -34,6 +34,7 @@ class Workdir:
         self.vocabulary = self._path("vocab.tsv")
         self.phrases = self._path("phrases.tsv")
         self.labels = self._path("labels.tsv")
+        self.ngrams = self.path / "ngrams.npz"
         self.users = self.path / "users.tsv"
         self.items = self.path / "items.tsv"
         self.known = self.path / "known.npz"
@@ -128,7 +129,7 @@ class Workdir:
 
     def _files(self) -> tuple[Path, ...]:
         """Return the files that a run writes, without the lock."""
-        texts = (self.vocabulary, self.phrases, self.labels)
+        texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
         return (self.flags, *names, self.corpus, self.owner, self.metrics)
 

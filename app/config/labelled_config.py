@@ -46,7 +46,8 @@ class LabelledConfig:
     )
     buckets: int = _labelled(
         2_000_000,  # the default of fastText
-        "Rows for n-grams of two or more words, which are hashed to them.",
+        "The number of buckets that n-grams of two or more words are hashed to. In a new run, only "
+        "buckets with an n-gram of the training texts have a row.",
         bounds=(1, 2**30),
     )
     fasttext_features: bool = _labelled(

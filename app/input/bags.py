@@ -14,7 +14,7 @@ from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
 from .bag_packing import Bags, Packing, given, pack_call
-from .encoded_texts import encode
+from .encoded_texts import EncodedTexts
 from .features import Features
 from .labelled import Examples
 
@@ -139,7 +139,7 @@ def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np
 
 def make_batches(
     examples: Examples,
-    features: Features,
+    texts: EncodedTexts,
     shape: Packing,
     weights_C: np.ndarray,
     settings: InputConfig,
@@ -148,17 +148,16 @@ def make_batches(
     """Return the batches of a run: `Bags` of S / micro steps, each with `micro` micro-batches.
 
     The result is a function of epochs and of the number of batches to skip in the first of them. A
-    process always gets all micro-batches. Texts of more than N features are cut.
+    process always gets all micro-batches.
 
     Args:
         examples: The training texts; each has a word.
-        features: Which features a text has.
+        texts: Their features, at most N of each.
         shape: Shapes of a call.
         weights_C: Weight of each label, above 0.
         settings: Parallelism.
         seed: Seed of the run.
     """
-    texts = encode(examples, features, shape.features)
     pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
     ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
 

@@ -19,6 +19,8 @@ _WORDS_AT_ONCE = 1 << 20
 class EncodedTexts(NamedTuple):
     """The features of E texts, in memory: each feature of a text once, by rising id.
 
+    Features without a row are left out, but count in the shares of the others and in the sizes.
+
     Attributes:
         ids_F: Feature ids, int32, one text after the other.
         shares_F: How often the text has the feature, as a share of all its features, float32.
@@ -33,15 +35,21 @@ class EncodedTexts(NamedTuple):
     sizes_E: np.ndarray
     rows: int
 
+    @property
+    def bytes(self) -> int:
+        """Return the memory of the arrays, in bytes."""
+        return sum(part.nbytes for part in self if isinstance(part, np.ndarray))
+
 
 def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
-    """Return the features of all texts: they are the same in every epoch.
+    """Return the features of all texts that have a row: they are the same in every epoch.
 
     Args:
         examples: The texts.
         features: Which features a text has.
         most: Largest number of features of a text; longer texts are cut.
     """
+    known, features = features, features._replace(buckets_N=None)
     sizes_E = features.sizes(examples.lengths_E, most)
     lengths_E = np.minimum(examples.lengths_E, features.longest(most))
     hashes_W = hash_names(examples.words) if features.needs_hashes else None
@@ -63,7 +71,45 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
         ids_F[end : end + len(ids)], shares_F[end : end + len(ids)] = ids, shares
         end += len(ids)
     starts_E = list_starts(counts_E)
-    return EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, features.rows)
+    texts = EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, features.rows)
+    return select_rows(texts, known)
+
+
+def find_buckets(texts: EncodedTexts, features: Features) -> np.ndarray:
+    """Return the buckets of the n-grams of some texts, rising, int32; the first is always there.
+
+    Args:
+        texts: The texts, with an id for each bucket.
+        features: Which features they have.
+    """
+    is_there_B = np.zeros(features.buckets, bool)
+    is_there_B[0] = True  # so that there is a row for n-grams
+    is_there_B[texts.ids_F[texts.ids_F >= features.words] - features.words] = True
+    return np.flatnonzero(is_there_B).astype(np.int32)
+
+
+def select_rows(texts: EncodedTexts, features: Features) -> EncodedTexts:
+    """Return the texts with the ids of features that have a row; the others count as zeros.
+
+    Args:
+        texts: The texts, with an id for each bucket.
+        features: Which features have a row.
+    """
+    if features.buckets_N is None:
+        return texts
+    row_B = np.full(features.buckets, -1, np.int32)
+    row_B[features.buckets_N] = np.arange(features.words, features.rows, dtype=np.int32)
+    ids_F = texts.ids_F.copy()
+    is_ngram_F = ids_F >= features.words
+    ids_F[is_ngram_F] = row_B[ids_F[is_ngram_F] - features.words]
+    has_row_F = ids_F >= 0
+    return EncodedTexts(
+        ids_F[has_row_F],
+        texts.shares_F[has_row_F],
+        list_starts(has_row_F)[texts.starts_E],
+        texts.sizes_E,
+        features.rows,
+    )
 
 
 def _count_features(

@@ -17,21 +17,24 @@ class Features(NamedTuple):
     Attributes:
         words: Number of words of the vocabulary.
         ngrams: Longest n-gram, in words.
-        buckets: Number of rows for n-grams.
+        buckets: Number of buckets that n-grams are hashed into.
         by_spelling: Whether n-grams are hashed exactly as by fastText, from the hashes of their
             words' spellings, also of unknown words. Else they are hashed from the ids of known
             words.
+        buckets_N: The buckets that have a row, rising, int32, at least one; None if all have one.
     """
 
     words: int
     ngrams: int
     buckets: int
     by_spelling: bool = False
+    buckets_N: np.ndarray | tf.Variable | None = None
 
     @property
     def rows(self) -> int:
         """Return the number of feature ids: words, and buckets too if n-grams exceed one word."""
-        return self.words + (self.buckets if self.ngrams > 1 else 0)
+        buckets = self.buckets if self.buckets_N is None else self.buckets_N.shape[0]
+        return self.words + (buckets if self.ngrams > 1 else 0)
 
     @property
     def needs_hashes(self) -> bool:
@@ -65,7 +68,7 @@ class Features(NamedTuple):
 
         The id of an n-gram is a hash of the ids of its words. fastText hashes the words' own hashes
         in the same way (Joulin et al. 2016, section 2.3; Dictionary::addWordNgrams), as this does
-        if `by_spelling` is set.
+        if `by_spelling` is set. An n-gram whose bucket has no row has the id `rows`.
 
         Args:
             tokens_M: Word ids, int32, one text after the other. With hashes, an id from `words` on
@@ -84,7 +87,7 @@ class Features(NamedTuple):
         ids, in_text = [tokens_M], [tokens_M < self.words]
         for shift in range(1, self.ngrams):
             hash_M = hash_M * _HASH_FACTOR + following[shift : shift + count]
-            ids.append(self.words + self._bucket(hash_M))
+            ids.append(self.words + self._place(self._bucket(hash_M)))
             in_text.append(owners[shift : shift + count] == owners_M)
         in_text_MK = tf.stack(in_text, axis=1)
         owners_MK = tf.repeat(owners_M[:, tf.newaxis], self.ngrams, axis=1)
@@ -98,3 +101,12 @@ class Features(NamedTuple):
             wrapped_M = (bucket_M + 2**64 % self.buckets) % self.buckets
             bucket_M = tf.where(hash_M < 0, wrapped_M, bucket_M)
         return tf.cast(bucket_M, tf.int32)
+
+    def _place(self, bucket_M: tf.Tensor) -> tf.Tensor:
+        """Return the place of each bucket among those with a row; their number if it has none."""
+        if self.buckets_N is None:
+            return bucket_M
+        count = self.buckets_N.shape[0]
+        place_M = tf.searchsorted(self.buckets_N, bucket_M)
+        has_row_M = tf.gather(self.buckets_N, tf.minimum(place_M, count - 1)) == bucket_M
+        return tf.where(has_row_M, place_M, count)

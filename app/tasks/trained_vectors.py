@@ -15,6 +15,7 @@ from ..errors import DamagedError, RunError, UsageError
 from ..text import names, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
+from .classify import text_features
 from .words import growing_words, subword_vectors
 
 
@@ -68,7 +69,7 @@ def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
         except DamagedError as error:  # of the names, as the checkpoint could be read
             raise misfit(path, count, folder, len(rows_ND)) from error
     last = ids_N[-1] + 1 if len(ids_N) else 0
-    expected = count + _count_ngram_rows(flags)
+    expected = count + _count_ngram_rows(flags, workdir)
     # A dynamic table may lack rows.
     if last > expected or (last < expected and not is_dynamic):
         raise misfit(path, count, folder, last)
@@ -93,10 +94,19 @@ def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
     )
 
 
-def _count_ngram_rows(flags: Mapping[str, str]) -> int:
-    """Return the rows for n-grams of a classifier's table by its flags; 0 for other tasks."""
+def _count_ngram_rows(flags: Mapping[str, str], workdir: Workdir) -> int:
+    """Return the rows for n-grams of a classifier's table; 0 for other tasks.
+
+    Raise RunError if the record of the workdir cannot be read.
+    """
     if flags.get("task") != "classify":
         return 0
+    try:
+        recorded = text_features.count_ngram_rows(workdir)
+    except DamagedError as error:  # which would mean that the checkpoint is damaged
+        raise RunError(str(error)) from error
+    if recorded is not None:
+        return recorded
     defaults = LabelledConfig()
     ngrams, buckets = (
         int(flags.get(name, getattr(defaults, name))) for name in ("word_ngrams", "buckets")

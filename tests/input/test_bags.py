@@ -11,6 +11,7 @@ import pytest
 from app.config import InputConfig
 from app.input import bags
 from app.input.bag_packing import Bags, Packing, given
+from app.input.encoded_texts import encode
 from app.input.features import Features
 from tests.input.example_texts import (
     BUCKETS,
@@ -29,7 +30,8 @@ def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, groups=1):
     shape = bags.make_packing(examples, features, settings, all_labels)
     shape = shape._replace(features=30, bags=9, groups=groups)
     weights = np.ones(LABELS) if weights is None else weights
-    return shape, bags.make_batches(examples, features, shape, weights, settings, seed)
+    texts = encode(examples, features, shape.features)
+    return shape, bags.make_batches(examples, texts, shape, weights, settings, seed)
 
 
 def steps_of(batches, epochs, first=0):
@@ -215,11 +217,11 @@ def test_the_number_of_batches_is_about_as_expected():
 
 
 def test_a_step_with_micro_batches_has_them_side_by_side():
-    examples, features = make_examples(), Features(WORDS, 1, BUCKETS)
-    found = []
+    examples = make_examples()
+    texts, found = encode(examples, Features(WORDS, 1, BUCKETS), 30), []
     for micro in (1, 2):
         shape = Packing(steps=4, features=30, bags=9, labels=1, micro=micro)
-        batches = bags.make_batches(examples, features, shape, np.ones(LABELS), InputConfig(), 7)
+        batches = bags.make_batches(examples, texts, shape, np.ones(LABELS), InputConfig(), 7)
         found.append([data for _, data in batches(range(1), 0)])
     for one, two in zip(*found, strict=True):
         for whole, halves, spec in zip(given(one), given(two), given(shape.spec()), strict=True):

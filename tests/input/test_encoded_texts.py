@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.encoded_texts import encode
+from app.input.encoded_texts import encode, find_buckets, select_rows
 from app.input.features import Features
 from app.text.fasttext.hashing import hash_words
 from tests.input.example_texts import (
@@ -63,6 +63,33 @@ def test_features_by_spelling(ngrams):
     assert encoded(found) == [*map(shares_of, expected)]
     assert found.sizes_E.tolist() == [*map(len, expected)]
     assert (found.sizes_E < features.sizes(examples.lengths_E, 99)).any()
+
+
+def test_only_some_buckets_have_a_row():
+    """Other n-grams have one id, and count in shares and sizes."""
+    examples = make_examples()
+    features = Features(WORDS, 3, BUCKETS)
+    texts = encode(examples, features, 99)
+    found = [features_of(text, 3) for text in texts_of(examples)]
+    buckets = find_buckets(texts, features)
+    assert buckets.dtype == np.int32
+    assert buckets.tolist() == sorted({0} | {i - WORDS for i in sum(found, []) if i >= WORDS})
+    for kept in (buckets, buckets[::2], buckets[:1]):
+        fewer = features._replace(buckets_N=kept)
+        row_of = {bucket + WORDS: WORDS + place for place, bucket in enumerate(kept.tolist())}
+        row_of |= {word: word for word in range(WORDS)}
+        selected = select_rows(texts, fewer)
+        assert encoded(selected) == [
+            [(row_of[id_], share) for id_, share in shares_of(text) if id_ in row_of]
+            for text in found
+        ]
+        assert selected.sizes_E.tolist() == texts.sizes_E.tolist()
+        assert selected.rows == fewer.rows == WORDS + len(kept)
+        for one, two in zip(encode(examples, fewer, 99), selected, strict=True):
+            np.testing.assert_array_equal(one, two)
+        tokens = texts_of(examples)[0]
+        ids_N, _ = fewer.extract(tf.constant(tokens), tf.zeros(len(tokens), tf.int32))
+        assert ids_N.numpy().tolist() == [row_of.get(id_, fewer.rows) for id_ in found[0]]
 
 
 def test_the_longest_text():

@@ -40,7 +40,7 @@ RUNS = {
     "words": (TEXT, {}),
     "growing words": (TEXT, {"table": "dynamic", "table_gb": 1e-4}),
     "words in a file": (TEXT, {"table": "host"}),
-    "classify": (LABELLED, {"task": "classify"}),
+    "classify": (LABELLED, {"task": "classify", "word_ngrams": 2}),
     "recommend": (PAIRS, {"task": "recommend", "model": "mf", "loss": "bpr"}),
     "growing recommend": (
         PAIRS,
@@ -149,7 +149,7 @@ USED = {
     "words": ["vocab.tsv"],
     "growing words": ["keys.json", "values.json", "counts", "keys", "keys.lengths", "values"],
     "words in a file": ["tables.json", "file.json"],
-    "classify": ["labels.tsv", "vocab.tsv", "state.json"],
+    "classify": ["labels.tsv", "vocab.tsv", "ngrams.npz", "corpus.json", "state.json"],
     "recommend": ["users.tsv", "items.tsv", "known.npz", "corpus.json"],
     "growing recommend": ["keys.json", "values.json", "values"],
 }
@@ -157,7 +157,7 @@ RESUMED = {
     "words": ["vocab.tsv", "corpus.json", "state.json", "tables.json"],
     "growing words": ["corpus.json", "stream.json", "waiting", "keys.json"],
     "words in a file": ["owner.json", "file.json", "rows", "rows.undo-1", "tables.json"],
-    "classify": ["labels.tsv", "corpus.json"],
+    "classify": ["labels.tsv", "ngrams.npz", "corpus.json"],
     "recommend": ["corpus.json"],
     "growing recommend": ["keys.json", "values.json", "values"],
 }
@@ -170,6 +170,7 @@ UNSURE = {
     "tables.json": ("missing", "an object"),
     "rows.undo-1": tuple(DAMAGES),
     "known.npz": ("not UTF-8",),
+    "ngrams.npz": ("not UTF-8",),
 }
 
 

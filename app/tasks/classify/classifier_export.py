@@ -16,7 +16,7 @@ from ...input import line_ends
 from ...text.fasttext import string_hashes
 from ...types import WordVectors
 from . import fasttext_export, quantized_export
-from .classify_model import TrainedClassifier, load_trained, make_features
+from .classify_model import TrainedClassifier, load_trained
 
 
 class _Classifier(tf.Module):
@@ -36,7 +36,7 @@ class _Classifier(tf.Module):
     ):
         super().__init__()
         self._split_words = line_ends.make_word_splitter(config)
-        self._features = make_features(config, trained.words)
+        self._features = trained.features
         self._labels, tables = len(trained.labels.tokens), trained.tables
         is_multi_label = trained.model.output.is_multi_label
         self._probabilities = tf.sigmoid if is_multi_label else tf.nn.softmax
@@ -44,6 +44,12 @@ class _Classifier(tf.Module):
             tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
         )
         with tf.device("CPU"):  # hash tables have no GPU kernel
+            if trained.features.buckets_N is not None:
+                # The last row is of all n-grams without one.
+                rows_VD = tf.pad(rows_VD, [[0, 1], [0, 0]])
+                buckets_N = trained.features.buckets_N
+                self.buckets_N = tf.Variable(buckets_N, trainable=False, name="buckets")
+                self._features = trained.features._replace(buckets_N=self.buckets_N)
             self.rows_VD = tf.Variable(rows_VD, trainable=False, name="rows")
             self.outputs_CD = tf.Variable(outputs_CD, trainable=False, name="outputs")
             line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
@@ -102,7 +108,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
 
 def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
     """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
-    _, tables, words, _ = load_trained(config, workdir)
+    _, tables, words, *_ = load_trained(config, workdir)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
     word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
     return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"

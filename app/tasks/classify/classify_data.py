@@ -12,13 +12,14 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
 from ...input import line_ends
+from ...input.features import Features
 from ...input.labelled import Examples, list_starts
 from ...text import corpus, same_text, vocabulary
 from ...text import names as text_names
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
-from . import fasttext_start, grown_names
+from . import fasttext_start, grown_names, text_features
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -85,29 +86,38 @@ def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALO
     return Data(fingerprint, usable, heldout, words, labels, new_ids)
 
 
-def record(data: Data, workdir: Workdir) -> None:
-    """Write the names of ids and the fingerprint of the corpus to the workdir.
+def record(data: Data, features: Features, workdir: Workdir) -> None:
+    """Write the names of ids, the buckets of n-grams and the fingerprint of the corpus.
 
     Args:
         data: The texts of the run.
+        features: Their features.
         workdir: The workdir of the run.
     """
     vocabulary.save(data.words, str(workdir.vocabulary))
     text_names.save(data.labels, workdir.labels)
-    files.write_json(workdir.corpus, {"fingerprint": data.fingerprint})
+    text_features.save(features, workdir)
+    corpus_record: dict[str, Any] = {"fingerprint": data.fingerprint}
+    if features.buckets_N is not None:
+        corpus_record["ngram_rows"] = len(features.buckets_N)
+    files.write_json(workdir.corpus, corpus_record)
 
 
-def about(data: Data) -> list[tuple[str, str]]:
+def about(data: Data, features: Features) -> list[tuple[str, str]]:
     """Return the lines of the banner about the texts: a title and a text each.
 
     Args:
         data: The texts of the run.
+        features: Their features.
     """
     heldout = "none" if data.heldout is None else f"{len(data.heldout):,}"
     frequent = zip(data.labels.tokens[:5], data.labels.counts[:5], strict=True)
     shown = [f"{label} {count:,}" for label, count in frequent]
     if len(data.labels.tokens) > len(shown):
         shown.append("...")
+    vocabulary_line = f"{features.words:,} words"
+    if features.ngrams > 1:
+        vocabulary_line += f", {features.rows - features.words:,} rows of n-grams"
     return [
         (
             "examples",
@@ -115,7 +125,7 @@ def about(data: Data) -> list[tuple[str, str]]:
             f"{heldout} held out",
         ),
         ("labels", f"{len(data.labels.tokens):,} ({', '.join(shown)})"),
-        ("vocabulary", f"{len(data.words.tokens):,} words"),
+        ("vocabulary", vocabulary_line),
     ]
 
 

@@ -31,8 +31,9 @@ from ...training import memory_plan
 from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
-from .classify_model import load_classifier, make_features, make_model
+from .classify_model import load_classifier, make_model
 from .label_prediction import Classifier
+from .text_features import fit_features
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
@@ -53,15 +54,14 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     """
     data = classify_data.load_data(config, workdir, finished, team)
     examples, seed = data.training, config.run.seed
-    features = make_features(config, data.words)
-    model = make_model(config, data.words, data.labels)
+    features, texts = fit_features(examples, config.input.micro_tokens, data.words, config, workdir)
+    model = make_model(config, features, data.labels)
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
     _warn_about_long_texts(examples, features, config)
     weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
-    batches = bags.make_batches(examples, features, shape, weights_C, config.input, seed)
-    # Of each feature of a text its id and its share, and for each feature id its index in a step.
-    size = examples.bytes + 8 * int(features.sizes(examples.lengths_E, shape.features).sum())
-    size += 4 * features.rows
+    batches = bags.make_batches(examples, texts, shape, weights_C, config.input, seed)
+    # And for each feature id its index in a step.
+    size = examples.bytes + texts.bytes + 4 * features.rows
     examples_memory = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
     )
@@ -80,8 +80,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         epoch_size=len(examples),
         unit="examples",
         batch_unit="words and n-grams at most",
-        summary=classify_data.about(data),
-        record=lambda: classify_data.record(data, workdir),
+        summary=classify_data.about(data, features),
+        record=lambda: classify_data.record(data, features, workdir),
     )
     tables, heldout = storage.scoring_tables(placed.tables), data.heldout
     classifier = Classifier(model, tables, features, placed.device)
@@ -92,12 +92,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     return placing.make_job(
         *(config, model, placed, training_data),
         evaluator=evaluator,
-        growth=_growth(model, data),
+        growth=_growth(model, data, features),
         finish=finish,
     )
 
 
-def _growth(model: Bag, data: classify_data.Data) -> Growth | None:
+def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth | None:
     """Return how the rows of words and labels have grown, or None if there are no new ids."""
     if data.new_ids is None:
         return None
@@ -113,7 +113,7 @@ def _growth(model: Bag, data: classify_data.Data) -> Growth | None:
     )
     if new_labels:
         summary += f": {', '.join(new_labels[:5])}{', ...' if len(new_labels) > 5 else ''}"
-    return Growth(maps, lambda workdir: classify_data.record(data, workdir), summary)
+    return Growth(maps, lambda workdir: classify_data.record(data, features, workdir), summary)
 
 
 def _heldout_scores(classifier: Classifier, heldout: Examples) -> dict[str, float]:

@@ -20,7 +20,7 @@ from ...tables.base import Table
 from ...text import vocabulary
 from ...text.fasttext.hashing import hash_words
 from ...text.vocabulary import Vocabulary
-from . import classify_data
+from . import classify_data, text_features
 from .label_prediction import Classifier, batch_size
 
 # With fewer labels, matrix products are too small for bfloat16 to save time.
@@ -35,12 +35,14 @@ class TrainedClassifier(NamedTuple):
         tables: Its tables by name.
         words: The vocabulary.
         labels: The labels.
+        features: Which words and n-grams a text has.
     """
 
     model: Bag
     tables: Mapping[str, Table]
     words: Vocabulary
     labels: Vocabulary
+    features: Features
 
 
 def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
@@ -54,8 +56,7 @@ def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocab
         UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
     """
-    model, tables, words, labels = load_trained(config, workdir)
-    features = make_features(config, words)
+    model, tables, words, labels, features = load_trained(config, workdir)
     return Classifier(model, tables, features, devices.name(config.run)), words, labels
 
 
@@ -108,7 +109,7 @@ def make_scorer(
         Function of texts in UTF-8. It yields the probabilities of some texts after the other, by
         label id, (E, C) float32 each.
     """
-    features = make_features(config, words)
+    features = classifier.features
     split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -134,28 +135,14 @@ def make_scorer(
     return score
 
 
-def make_features(config: Config, words: Vocabulary) -> Features:
-    """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
-
-    Args:
-        config: The configuration of the run.
-        words: The vocabulary.
-    """
-    settings = config.labelled
-    return Features(
-        *(len(words.tokens), settings.word_ngrams, settings.buckets),
-        by_spelling=settings.fasttext_features,
-    )
-
-
-def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
+def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
     """Return the model of the configuration, without tables.
 
     Products are in float32 for fewer than 1,000 labels, unless --compute_dtype is given.
 
     Args:
         config: The configuration of the run.
-        words: The vocabulary, V words.
+        features: Which words and n-grams a text has.
         labels: The labels, C, with their counts, descending.
     """
     settings, device = config.model, devices.name(config.run)
@@ -164,7 +151,7 @@ def make_model(config: Config, words: Vocabulary, labels: Vocabulary) -> Bag:
         dtype = tf.float32
     with tf.device(device):
         return Bag(
-            size=make_features(config, words).rows,
+            size=features.rows,
             dim=settings.dim,
             output=outputs.make_run_loss(config, labels.counts, settings.dim),
             seed=config.run.seed,
@@ -186,6 +173,7 @@ def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
         RunError: There is no checkpoint that can be loaded.
     """
     words, labels = classify_data.load_names(workdir)
-    model = make_model(config, words, labels)
+    features = text_features.load_features(config, words, workdir)
+    model = make_model(config, features, labels)
     tables, _ = storage.load_tables(model.tables(), config, workdir)
-    return TrainedClassifier(model, tables, words, labels)
+    return TrainedClassifier(model, tables, words, labels, features)

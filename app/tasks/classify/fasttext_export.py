@@ -14,6 +14,7 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...errors import UsageError
 from ...exporting import fasttext_bin, fasttext_tree
+from ...input.features import Features
 from ...losses.tree.huffman import canonical_code
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
@@ -38,7 +39,7 @@ class FastTextModel(NamedTuple):
         args: The settings.
         dictionary: The words and labels.
         inputs: The table of the rows of words and n-grams.
-        ids_N: The rows to write, in order.
+        ids_N: The rows to write, in order; -1 for a row of zeros.
         outputs: The table of the rows of labels, or of a tree.
         ids_R: Its rows to write, in order.
         sign: The number by which these are multiplied.
@@ -95,8 +96,8 @@ def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary
     """
     settings = config.labelled
     _check(config)
-    _, tables, words, labels = load_trained(config, workdir)
-    ids = np.arange(tables["input"].rows, dtype=np.int32)
+    _, tables, words, labels, features = load_trained(config, workdir)
+    ids = _row_ids(features)
     if not settings.fasttext_features and LINE_END in words.tokens:
         words, ids = _without_line_end(words, ids)
     counts_C, outputs_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
@@ -125,6 +126,17 @@ def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary
     return FastTextModel(args, dictionary, *tables_of_model), words
 
 
+def _row_ids(features: Features) -> np.ndarray:
+    """Return the id of each word and of each bucket, int32; -1 for a bucket without a row."""
+    ids_N = np.arange(features.rows, dtype=np.int32)
+    if features.buckets_N is None:
+        return ids_N
+    words_V, rows_N = np.split(ids_N, [features.words])
+    ids_B = np.full(features.buckets, -1, np.int32)
+    ids_B[features.buckets_N] = rows_N
+    return np.concatenate([words_V, ids_B])
+
+
 def _check(config: Config) -> None:
     """Raise UsageError if fastText cannot have the loss or the features of a run."""
     if config.model.loss not in _LOSSES:
@@ -150,6 +162,9 @@ def _without_line_end(words: Vocabulary, ids: np.ndarray) -> tuple[Vocabulary, n
 
 
 def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray]:
-    """Yield the rows of some ids in blocks."""
+    """Yield the rows of some ids in blocks, zeros for -1."""
     for part in row_slices(len(ids), table.columns):
-        yield sign * table.gather(tf.constant(ids[part], tf.int32)).numpy()
+        rows_ND = np.zeros((len(ids[part]), table.columns), np.float32)
+        has_row_N = ids[part] >= 0
+        rows_ND[has_row_N] = sign * table.gather(tf.constant(ids[part][has_row_N], tf.int32))
+        yield rows_ND

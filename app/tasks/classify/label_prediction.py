@@ -31,10 +31,13 @@ class Classifier:
         tables: Its tables by name.
         features: Which words and n-grams a text has.
         device: Where to compute.
+
+    Attributes:
+        features: The argument.
     """
 
     def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, device: str):
-        self._model, self._gather, self._features = model, gather_from(tables), features
+        self._model, self._gather, self.features = model, gather_from(tables), features
         self._device = device
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
         self._hidden = tf.function(self._means, (ids, ids, ids, count), autograph=False)
@@ -70,7 +73,7 @@ class Classifier:
         """
         multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
         size = batch_size(len(examples.labels))
-        hashes_W = hash_names(examples.words) if self._features.needs_hashes else None
+        hashes_W = hash_names(examples.words) if self.features.needs_hashes else None
         parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
         tallies = [
             label_metrics.count_predictions(
@@ -95,9 +98,11 @@ class Classifier:
         `owners_M` has the position of the text of each token.
         """
         with tf.device(HOST):  # the number of features gives all further shapes
-            ids_N, owners_N = self._features.extract(tokens_M, owners_M, hashes_M)
+            ids_N, owners_N = self.features.extract(tokens_M, owners_M, hashes_M)
         ids_U, inverse_N = unique(ids_N)
-        rows_UD = self._gather("input", ids_U)
+        has_row_U = ids_U < self.features.rows
+        rows_UD = self._gather("input", tf.where(has_row_U, ids_U, 0))
+        rows_UD = tf.where(has_row_U[:, tf.newaxis], rows_UD, 0.0)
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
 
 

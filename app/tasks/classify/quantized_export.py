@@ -19,7 +19,8 @@ _COLUMNS = 2
 def write(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) -> str:
     """Write a trained classifier as `fasttext quantize -qnorm` does, and return a message.
 
-    With a cutoff, the model is not trained again (fastText's `-retrain`).
+    With a cutoff, the model is not trained again (fastText's `-retrain`). N-grams whose bucket has
+    no row are left out, as those below a cutoff are; fastText then ignores them.
 
     Args:
         config: The configuration of the run.
@@ -34,8 +35,10 @@ def write(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) 
         RunError: No checkpoint can be read, or the file cannot be written.
     """
     model, _ = convert(config, workdir)
-    if 0 < cutoff < len(model.ids_N):
-        model = prune(model, cutoff)
+    rows = int((model.ids_N >= 0).sum())
+    kept = min(cutoff or rows, rows)
+    if kept < len(model.ids_N):
+        model = prune(model, kept)
     inputs = quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
     outputs = (
         quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else model.output_blocks()
@@ -55,10 +58,11 @@ def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
 
     Args:
         model: A model.
-        cutoff: The number of rows to keep.
+        cutoff: The number of rows to keep, at most all that are not zeros.
     """
     words, counts_V = model.dictionary.words, model.dictionary.counts_V
     norms_N = np.concatenate([np.linalg.norm(block, axis=1) for block in model.input_blocks()])
+    norms_N[model.ids_N < 0] = -1
     if LINE_END.encode() in words:
         norms_N[words.index(LINE_END.encode())] = np.inf
     kept_K = np.argsort(-norms_N, kind="stable")[:cutoff]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import settings
+from app.config import Config, settings
 from app.errors import UsageError
-from app.tasks.classify import classify_data
+from app.tasks.classify import classify_data, text_features
 from app.text.vocabulary import Vocabulary
 
 LABELS = Vocabulary(["a", "b c", "d=e"], np.array([6, 3, 1]), 10)
@@ -40,7 +40,9 @@ def test_a_share_is_held_out(tmp_path):
 
 
 def test_names_stay_as_they_were(tmp_path):
-    classify_data.record(data(tmp_path, LINES), Workdir(tmp_path))
+    found = data(tmp_path, LINES)
+    features = text_features.make_features(Config(), found.words)
+    classify_data.record(found, features, Workdir(tmp_path))
     with pytest.raises(UsageError, match="is not what --workdir"):
         data(tmp_path, LINES[1:])
     found = data(tmp_path, [*LINES[1:9], "__label__new w1", "__label__a none"], finished=True)
