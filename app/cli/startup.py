@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -16,15 +17,23 @@ def start_tensorflow() -> None:
     Standard error is hidden meanwhile, and shown only if the import fails: no log level turns off
     all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 and TF_ENABLE_ONEDNN_OPTS to 1, if they are
     not set.
+
+    Python's garbage collector never looks at the objects that exist by then: no module of
+    TensorFlow is garbage. It would take half a second of the import, and as much at the exit.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Without oneDNN, a step of word vectors takes 5 times as long. TensorFlow turns it on by itself
     # only for CPUs with AVX512-VNNI or AMX.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    with hide_stderr():
-        import tensorflow
+    gc.disable()
+    try:
+        with hide_stderr():
+            import tensorflow
 
-        tensorflow.config.list_physical_devices()
+            tensorflow.config.list_physical_devices()
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:

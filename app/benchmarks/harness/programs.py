@@ -60,15 +60,15 @@ def answer(measure: Callable[[dict[str, Any]], Any], lacking: tuple[type[Excepti
     result.write_text(json.dumps(values), encoding="utf-8")
 
 
-def import_usage(module: str) -> Usage:
-    """Run a process that only imports a module, and return its time and memory.
+def import_usage(statement: str) -> Usage:
+    """Run a process that only imports a library, and return its time and memory.
 
     Args:
-        module: The name of the module.
+        statement: The statement that imports it.
 
     Raises:
-        RunError: The module cannot be imported.
+        RunError: The library cannot be imported.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        return processes.run(f"import {module}", ["-c", f"import {module}"], log)
+        return processes.run(statement, ["-c", statement], log)

@@ -25,6 +25,8 @@ OURS = "lexrow"
 # Only the last batch may be missing. More are possible: the last batch of a worker of gensim has
 # 10,000 words, some of which the next worker also reads.
 _ENOUGH = 0.9
+# How app.train imports TensorFlow.
+_START = f"from {PACKAGE}.cli import startup; startup.start_tensorflow()"
 # The peak memory of a process, less that of a process that only imports the library.
 ABOVE_IMPORT = Measure(
     "peak_bytes_above_import", "peak above the import, MB", ",.0f", 1e6, "lower", drawn=True
@@ -75,17 +77,17 @@ def measure_imports(
 
     Returns:
         The result of `machine.describe`; and for each side, the time and memory of a process that
-        only imports its library.
+        only imports its library; for `OURS`, of one that starts TensorFlow as app.train does.
 
     Raises:
         RunError: A library cannot be imported.
     """
-    modules = {OURS: "tensorflow"} | {name: known[name].module for name in names[1:]}
     providers = importlib.metadata.packages_distributions()
-    packages = dict.fromkeys(providers[modules[name]][0] for name in names[1:])
+    packages = dict.fromkeys(providers[known[name].module][0] for name in names[1:])
     described = machine.describe(["tensorflow", "numpy", *packages])
-    usages = {module: programs.import_usage(module) for module in set(modules.values())}
-    return described, {name: usages[module] for name, module in modules.items()}
+    statements = {OURS: _START} | {name: f"import {known[name].module}" for name in names[1:]}
+    usages = {text: programs.import_usage(text) for text in set(statements.values())}
+    return described, {name: usages[text] for name, text in statements.items()}
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:

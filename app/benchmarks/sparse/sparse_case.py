@@ -109,7 +109,7 @@ def run(options: SparseOptions) -> Result:
     """
     compared, growing = _make_jobs(options)
     described = machine.describe(["tensorflow", "keras", "numpy"])
-    bare = programs.import_usage("keras")
+    bare = programs.import_usage("import keras")
     jobs = {job.name: job for job in [*compared, *growing]}
     on_gpu = bool(described["accelerators"])
     runs = trials.run_jobs(

@@ -10,9 +10,9 @@ from app.errors import RunError
 
 
 def test_importing_takes_what_the_import_takes():
-    assert programs.import_usage("json").peak_bytes < 100 << 20
+    assert programs.import_usage("import json").peak_bytes < 100 << 20
     with pytest.raises(RunError, match="import no_such_module ended with exit code 1: .*no_such"):
-        programs.import_usage("no_such_module")
+        programs.import_usage("import no_such_module")
 
 
 def lacks(job):

@@ -1,0 +1,25 @@
+"""TensorFlow is started once, and quickly left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_START = """
+import gc
+from app.cli import startup
+startup.start_tensorflow()
+import tensorflow
+print(gc.isenabled(), gc.get_freeze_count() > 100_000, tensorflow.constant(3).numpy())
+"""
+
+
+def test_the_garbage_collector_runs_but_leaves_tensorflow_alone():
+    ended = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["True", "True", "3"], "")
+
+
+def test_an_import_that_fails_is_shown():
+    broken = "import sys; sys.modules['tensorflow'] = None\n" + _START
+    ended = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True)
+    assert ended.returncode == 1 and "ModuleNotFoundError" in ended.stderr
