@@ -84,8 +84,8 @@ def spectral_vectors(
     sums_U = np.bincount(users_N, weights_N, shape[0])
     sums_V = np.bincount(items_N, weights_N, shape[1])
     shares_N = (weights_N / np.sqrt(sums_U[users_N] * sums_V[items_N])).astype(np.float32)
-    by_user = _sum_function(items_N, users_N, shares_N, shape[0])
-    by_item = _sum_function(users_N, items_N, shares_N, shape[1])
+    by_user = _product_function(users_N, items_N, shares_N, shape)
+    by_item = _product_function(items_N, users_N, shares_N, shape[::-1])
     width = min(columns + _MORE_COLUMNS, *shape)
     basis_VM = np.random.default_rng(seed).standard_normal((shape[1], width), np.float32)
     for _ in range(_ROUNDS):
@@ -112,35 +112,33 @@ def memory_item(users: int, items: int, columns: int) -> memory_plan.Item:
     return memory_plan.Item("vectors to start from", "", memory_plan.HOST, count)
 
 
-def _sum_function(
-    from_N: np.ndarray, to_N: np.ndarray, shares_N: np.ndarray, count: int
+def _product_function(
+    rows_N: np.ndarray, columns_N: np.ndarray, values_N: np.ndarray, shape: tuple[int, int]
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from rows (M, K) to sums (count, K) of shares of these, float32.
+    """Return a function from matrices (V, K) to their product with a sparse matrix, (U, K) float32.
 
     Args:
-        from_N: The row of each pair.
-        to_N: The sum that each pair is in.
-        shares_N: The factor of each pair's row.
-        count: The number of sums.
+        rows_N: The row of each number of the sparse matrix.
+        columns_N: The column of each number.
+        values_N: The numbers, float32.
+        shape: The numbers of rows U and of columns V.
     """
-
-    # XLA makes one loop of this, 4 times as fast as tf.sparse.sparse_dense_matmul.
-    @tf.function(autograph=False, jit_compile=True)
-    def sums(rows_MK, from_N, to_N, shares_N):
-        """Return the sums (count, K)."""
-        return tf.math.unsorted_segment_sum(
-            tf.gather(rows_MK, from_N) * shares_N[:, tf.newaxis], to_N, count
+    order_N = np.argsort(rows_N.astype(np.int64) * shape[1] + columns_N)
+    places_N2 = np.stack([rows_N, columns_N], axis=1)[order_N]
+    with tf.device(HOST):
+        # Takes a third of the time of tf.sparse.sparse_dense_matmul, and XLA has a loop to compile.
+        matrix = tf.raw_ops.SparseTensorToCSRSparseMatrix(
+            indices=tf.constant(places_N2, tf.int64),
+            values=tf.constant(values_N[order_N]),
+            dense_shape=shape,
         )
 
-    with tf.device(HOST):
-        arguments = [tf.constant(array) for array in (from_N, to_N, shares_N)]
-
-    def call(rows_MK: np.ndarray) -> np.ndarray:
-        """Return the sums (count, K)."""
+    def multiply(other_VK: np.ndarray) -> np.ndarray:
+        """Return the product, (U, K)."""
         with tf.device(HOST):
-            return sums(tf.constant(rows_MK), *arguments).numpy()
+            return tf.raw_ops.SparseMatrixMatMul(a=matrix, b=tf.constant(other_VK)).numpy()
 
-    return call
+    return multiply
 
 
 def _orthonormal(vectors_NK: np.ndarray) -> np.ndarray:
