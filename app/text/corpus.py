@@ -206,7 +206,7 @@ def _expand_item(item: str, flag: str) -> list[str]:
 def _check_readable(path: str, item: str, flag: str) -> None:
     """Raise a UsageError if a file is missing, irregular, not readable, or an archive by name."""
     if not os.path.exists(path):
-        raise UsageError(f"--{flag}={item}: no such file; check the path or give `docstrings`")
+        raise UsageError(f"--{flag}={item}: no such file; check the path")
     if not os.path.isfile(path):
         raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):

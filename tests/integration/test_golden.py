@@ -71,6 +71,7 @@ CASES = {
     "language_model": Case(LANGUAGE_MODEL),
     "language_model_stopped": Case(LANGUAGE_MODEL, is_stopped=True),
     "classify": Case(CLASSIFY),
+    "classify_ngrams": Case((*CLASSIFY, "--buckets=2000")),
     "recommend": Case(RECOMMEND),
 }
 # Commands that read a workdir and print; the lines of stdin are the last.
@@ -87,6 +88,7 @@ QUESTIONS = {
         (("app.evaluate", "--heldout=labels.txt"), ""),
         (("app.predict", "--k=3"), "one good two\nbad five\nodd strange\n"),
     ),
+    "classify_ngrams": ((("app.predict", "--k=3"), "one good two\nbad five\nfive bad bad\n"),),
     "recommend": (
         (("app.evaluate", "--heldout=likes.txt"), ""),
         (("app.recommend", "user1", "user5", "--k=4"), ""),
