@@ -2,6 +2,8 @@
 
 A token of more than `LONGEST_TOKEN` bytes is not a word (a line of base64, a file of zeros). Every
 reader of text drops it.
+
+tensorflow_text is imported where it is used: that takes 0.1 s, and most commands do without it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 from absl import logging
 
 from ..config import CorpusConfig
@@ -102,13 +103,19 @@ def _whitespace(config: CorpusConfig) -> Tokenizer:
     with tf.init_scope():
         high_bytes = tf.constant([bytes(range(0x80, 0x100))])
         safe = tf.strings.split(high_bytes).flat_values.shape == (1,)
-    split = tf.strings.split if safe else tf_text.WhitespaceTokenizer().tokenize
+    split = tf.strings.split
+    if not safe:
+        import tensorflow_text
+
+        split = tensorflow_text.WhitespaceTokenizer().tokenize
     # tf.strings.split ignores wide spaces, and WhitespaceTokenizer leaves bytes of them on tokens.
     return lambda texts: split(tf.strings.regex_replace(texts, _WIDE_SPACE, " "))
 
 
 def _unicode(config: CorpusConfig) -> Tokenizer:
     """Return the splitter `unicode`, see `make_splitter`."""
+    import tensorflow_text as tf_text
+
     script_tokenizer = tf_text.UnicodeScriptTokenizer()
 
     def tokens(texts: tf.Tensor) -> tf.RaggedTensor:
