@@ -60,7 +60,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     _warn_about_long_texts(examples, features, config)
     weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
     batches = bags.make_batches(examples, texts, shape, weights_C, config.input, seed)
-    # And for each feature id its index in a step.
+    # The packer of steps has a number for each feature id.
     size = examples.bytes + texts.bytes + 4 * features.rows
     examples_memory = memory_plan.Item(
         "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size

@@ -58,8 +58,8 @@ def fit_features(
     """
     features = load_features(config, words, workdir)
     texts = encode(examples, features, most)
-    is_new = not workdir.has(workdir.labels) and not config.labelled.initial_model
-    if is_new and features.ngrams > 1:
+    is_new = not workdir.has(workdir.corpus)  # which is written last
+    if is_new and features.ngrams > 1 and not config.labelled.initial_model:
         features = features._replace(buckets_N=find_buckets(texts, features))
         texts = select_rows(texts, features)
     return features, texts

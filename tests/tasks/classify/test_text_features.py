@@ -51,6 +51,14 @@ def test_a_new_run_has_a_row_for_each_bucket_that_occurs(tmp_path):
         text_features.load_features(config, data.words, workdir)
 
 
+def test_a_run_that_was_killed_before_its_record_was_whole_is_new(tmp_path):
+    config, data, features, _ = fitted(tmp_path, LINES)
+    classify_data.record(data, features, workdir := Workdir(tmp_path))
+    workdir.corpus.unlink()
+    *_, again, _ = fitted(tmp_path, LINES)
+    np.testing.assert_array_equal(again.buckets_N, features.buckets_N)
+
+
 def test_texts_of_one_word_have_a_bucket(tmp_path):
     *_, features, texts = fitted(tmp_path, ["__label__a one", "__label__b two"])
     assert features.buckets_N.tolist() == [0] and texts.ids_F.tolist() == [0, 1]
