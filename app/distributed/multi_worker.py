@@ -60,6 +60,11 @@ class Workers(Replicas):
         with self.error_context():
             strategy = _connect(hosts, config.run.device, seconds)
             super().__init__(strategy, config.run.sync_steps, config.run.sync_dtype)
+        self._gather_function = tf.function(
+            lambda mine_N, key: self.strategy.run(self.exchange.gather, args=(mine_N, key)),
+            autograph=False,
+            reduce_retracing=True,  # lengths differ
+        )
         self.chief = hosts.is_chief
         self.team = Team(
             hosts.everyone.index(hosts.task),
@@ -186,14 +191,8 @@ class Workers(Replicas):
 
         `mine_N` is the vector of each replica of this process.
         """
-        key = self.exchange.keys(1)
-
-        @tf.function(autograph=False)
-        def gather() -> Any:
-            """Return the joined vectors of all replicas, as a value of each local replica."""
-            return self.strategy.run(self.exchange.gather, args=(mine_N, key))
-
-        gathered = self.strategy.experimental_local_results(gather())[0]
+        joined = self._gather_function(mine_N, self.exchange.keys(1))
+        gathered = self.strategy.experimental_local_results(joined)[0]
         return gathered.numpy().reshape(self.replicas, -1)
 
     def _check_same_start(self, data: Any, first: tf.Tensor) -> None:

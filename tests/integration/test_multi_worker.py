@@ -200,5 +200,6 @@ def test_the_score_of_the_chief_ends_the_run_of_all(tmp_path):
     ended = [command.ended() for command in commands]
     assert [one.code for one in ended] == [0, 0], ended
     assert not any("starting again" in one.err for one in ended)
+    assert not any("retracing" in one.err for one in ended)
     scores = [row for row in logged(tmp_path / "run") if any("heldout" in name for name in row)]
     assert len(scores) > 2, scores
