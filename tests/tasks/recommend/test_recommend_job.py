@@ -69,7 +69,7 @@ def blocks():
     [
         {"loss": "in_batch_softmax", "learning_rate": 0.05, "start": "random"},
         {"loss": "sampled_items", "learning_rate": 0.05, "start": "random"},
-        {"loss": "sampled_items", "epochs": 2},
+        {"loss": "sampled_items", "epochs": 4},
         {"loss": "bpr", "pair_negatives": 2},
         {"loss": "bpr", "model": "neumf", "layers": "16,8", "learning_rate": 0.05},
     ],
