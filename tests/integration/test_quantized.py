@@ -47,6 +47,19 @@ def test_fasttext_predicts_as_we_do(tmp_path, workdir, cutoff):
     assert sum(best) > 0.9 * len(best)
 
 
+def test_a_small_model_is_filled_up_with_zeros(tmp_path):
+    corpus = write_lines(tmp_path / "a.txt", make_texts(20))
+    done(tmp_path, *train(tmp_path / "run", corpus, *NGRAMS))
+    export = ("app.export", f"--workdir={tmp_path}/run", "--format=fasttext_quantized")
+    done(tmp_path, *export, "--cutoff=20000", f"--output={tmp_path}/m.ftz")
+    assert model_file.load(tmp_path / "m.ftz", is_supervised=True).input.shape[0] == 256
+    texts, peer = texts_to_predict(), fasttext_peer.load(tmp_path / "m.ftz")
+    for text, labels in zip(
+        texts, answers(tmp_path, texts, f"--model={tmp_path}/m.ftz"), strict=True
+    ):
+        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
+
+
 def test_too_few_rows(tmp_path, workdir):
     export = ("app.export", f"--workdir={workdir}", "--format=fasttext_quantized")
     for option in ("--cutoff=255", "--qout"):

@@ -8,6 +8,7 @@ from ...checkpoints.workdir import Workdir
 from ...config import Config
 from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
+from ...text.fasttext.matrices import CENTROIDS
 from ...text.fasttext.parts import LINE_END
 from .fasttext_export import FastTextModel, convert
 
@@ -35,7 +36,8 @@ def write(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) 
         RunError: No checkpoint can be read, or the file cannot be written.
     """
     model, _ = convert(config, workdir)
-    rows = int((model.ids_N >= 0).sum())
+    # As many as there are centroids at least, so that a small model can be written, too.
+    rows = max(int((model.ids_N >= 0).sum()), min(CENTROIDS, len(model.ids_N)))
     kept = min(cutoff or rows, rows)
     if kept < len(model.ids_N):
         model = prune(model, kept)
@@ -58,7 +60,7 @@ def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
 
     Args:
         model: A model.
-        cutoff: The number of rows to keep, at most all that are not zeros.
+        cutoff: The number of rows to keep; those of zeros are kept last.
     """
     words, counts_V = model.dictionary.words, model.dictionary.counts_V
     norms_N = np.concatenate([np.linalg.norm(block, axis=1) for block in model.input_blocks()])
