@@ -42,14 +42,14 @@ class EncodedTexts(NamedTuple):
 
 
 def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
-    """Return the features of all texts that have a row: they are the same in every epoch.
+    """Return the features of all texts. They are the same in every epoch.
 
     Args:
         examples: The texts.
         features: Which features a text has.
         most: Largest number of features of a text; longer texts are cut.
     """
-    known, features = features, features._replace(buckets_N=None)
+    by_bucket = features._replace(buckets_N=None)  # with an id for each bucket
     sizes_E = features.sizes(examples.lengths_E, most)
     lengths_E = np.minimum(examples.lengths_E, features.longest(most))
     hashes_W = hash_names(examples.words) if features.needs_hashes else None
@@ -64,32 +64,34 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
         if features.ngrams > 1:
             hashes_M = None if hashes_W is None else hashes_W[ids]
             with tf.device("CPU"):
-                extracted = features.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
+                extracted = by_bucket.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
             ids, owners = (part.numpy() for part in extracted)
             sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # no unknown words
         ids, shares, counts_E[first:stop] = _count_features(ids, owners, sizes_E[first:stop])
         ids_F[end : end + len(ids)], shares_F[end : end + len(ids)] = ids, shares
         end += len(ids)
     starts_E = list_starts(counts_E)
-    texts = EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, features.rows)
-    return select_rows(texts, known)
+    texts = EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, by_bucket.rows)
+    return select_rows(texts, features)
 
 
 def find_buckets(texts: EncodedTexts, features: Features) -> np.ndarray:
-    """Return the buckets of the n-grams of some texts, rising, int32; the first is always there.
+    """Return the buckets that some texts have an n-gram in, rising, int32.
+
+    Bucket 0 is always among them, so that the result is not empty.
 
     Args:
         texts: The texts, with an id for each bucket.
         features: Which features they have.
     """
     is_there_B = np.zeros(features.buckets, bool)
-    is_there_B[0] = True  # so that there is a row for n-grams
+    is_there_B[0] = True
     is_there_B[texts.ids_F[texts.ids_F >= features.words] - features.words] = True
     return np.flatnonzero(is_there_B).astype(np.int32)
 
 
 def select_rows(texts: EncodedTexts, features: Features) -> EncodedTexts:
-    """Return the texts with the ids of features that have a row; the others count as zeros.
+    """Return the texts without the features that have no row; the others get the ids of rows.
 
     Args:
         texts: The texts, with an id for each bucket.
@@ -97,7 +99,7 @@ def select_rows(texts: EncodedTexts, features: Features) -> EncodedTexts:
     """
     if features.buckets_N is None:
         return texts
-    row_B = np.full(features.buckets, -1, np.int32)
+    row_B = np.full(features.buckets, -1, np.int32)  # faster than to search for each
     row_B[features.buckets_N] = np.arange(features.words, features.rows, dtype=np.int32)
     ids_F = texts.ids_F.copy()
     is_ngram_F = ids_F >= features.words

@@ -103,7 +103,10 @@ class Features(NamedTuple):
         return tf.cast(bucket_M, tf.int32)
 
     def _place(self, bucket_M: tf.Tensor) -> tf.Tensor:
-        """Return the place of each bucket among those with a row; their number if it has none."""
+        """Return the index of each bucket in `buckets_N`, or the length of it if it is not there.
+
+        Without `buckets_N`, this is the bucket itself.
+        """
         if self.buckets_N is None:
             return bucket_M
         count = self.buckets_N.shape[0]

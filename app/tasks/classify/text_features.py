@@ -41,9 +41,9 @@ def fit_features(
 ) -> tuple[Features, EncodedTexts]:
     """Return the features of a run, and those of its texts.
 
-    In a new run only the buckets of n-grams that its texts have get a row: the rows of others would
-    never be trained. A run that starts from a classifier of fastText (--initial_model) has a row
-    for each bucket, as workdirs of earlier versions have.
+    In a new run, only buckets with an n-gram of its texts get a row, as other rows would never be
+    trained. A run that starts from a classifier of fastText (--initial_model) has a row for each
+    bucket. So has a workdir of an earlier version.
 
     Args:
         examples: The training texts.
