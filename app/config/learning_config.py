@@ -159,7 +159,8 @@ class ModelConfig:
     )
     compute_dtype: str = setting(
         "auto",
-        "The number format of matrix products. `auto`: bfloat16 if the processor supports it.",
+        "The number format of matrix products. `auto`: bfloat16 where the processor multiplies it "
+        "faster than float32.",
         choices=("auto", "float32", "bfloat16"),
         fixed=True,
     )

@@ -10,8 +10,7 @@ from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
 from .host_memory import read_field
 
-# The names in /proc/cpuinfo (Linux) of the instructions that multiply bfloat16.
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+_PROCESSOR = Path("/proc/cpuinfo")  # on Linux
 
 
 def name(settings: RunConfig) -> str:
@@ -65,7 +64,7 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
     Args:
         settings: The settings of the model. --compute_dtype decides unless it is `auto`.
         device: The name of the device, such as GPU:0. With `auto`, the dtype is bfloat16 if the
-            GPU (NVIDIA from Ampere on) or this machine's CPU has instructions for it.
+            GPU (NVIDIA from Ampere on) or this machine's CPU multiplies it faster than float32.
     """
     if settings.compute_dtype != "auto":
         return tf.as_dtype(settings.compute_dtype)
@@ -73,9 +72,15 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
         return tf.bfloat16 if major >= 8 else tf.float32  # from NVIDIA's Ampere on
-    return tf.bfloat16 if _BFLOAT16_FLAGS & _processor_flags() else tf.float32
+    return tf.bfloat16 if has_fast_bfloat16() else tf.float32
 
 
-def _processor_flags() -> set[str]:
-    """Return the features of the first CPU in /proc/cpuinfo; empty if they are not known."""
-    return set((read_field(Path("/proc/cpuinfo"), "flags") or "").split())
+def has_fast_bfloat16() -> bool:
+    """Return whether this CPU multiplies matrices of bfloat16 faster than matrices of float32.
+
+    Intel's CPUs do so only with AMX, which virtual machines may not have. Without it, a product of
+    4,096 x 100 x 1,024 numbers took twice the time of float32 (data/benchmarks/README.md).
+    """
+    flags = set((read_field(_PROCESSOR, "flags") or "").split())
+    is_intel = read_field(_PROCESSOR, "vendor_id") == "GenuineIntel"
+    return "amx_bf16" in flags or ("avx512_bf16" in flags and not is_intel)

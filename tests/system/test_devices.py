@@ -48,7 +48,24 @@ def test_the_type_of_products():
         assert devices.compute_dtype(ModelConfig(compute_dtype=name), "CPU:0") == dtype
 
 
-def test_bfloat16_is_automatic_where_the_processor_multiplies_it(monkeypatch):
-    for flags, dtype in (({"avx512_bf16", "sse"}, tf.bfloat16), ({"avx2"}, tf.float32)):
-        monkeypatch.setattr(devices, "_processor_flags", lambda flags=flags: flags)
-        assert devices.compute_dtype(ModelConfig(), "CPU:0") == dtype
+@pytest.mark.parametrize(
+    ("vendor", "flags", "dtype"),
+    [
+        ("AuthenticAMD", "sse avx512_bf16", tf.bfloat16),
+        ("GenuineIntel", "sse avx512_bf16 amx_bf16", tf.bfloat16),
+        ("GenuineIntel", "sse avx512_bf16", tf.float32),  # half the speed of float32
+        ("AuthenticAMD", "sse avx2", tf.float32),
+    ],
+)
+def test_bfloat16_is_automatic_where_the_processor_multiplies_it_faster(
+    monkeypatch, tmp_path, vendor, flags, dtype
+):
+    processor = tmp_path / "cpuinfo"
+    processor.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(devices, "_PROCESSOR", processor)
+    assert devices.compute_dtype(ModelConfig(), "CPU:0") == dtype
+
+
+def test_a_processor_that_is_not_known_multiplies_float32(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "_PROCESSOR", tmp_path / "missing")
+    assert devices.compute_dtype(ModelConfig(), "CPU:0") == tf.float32
