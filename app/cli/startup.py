@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ..checkpoints import workdir
@@ -18,6 +21,10 @@ def start_tensorflow() -> None:
     all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 and TF_ENABLE_ONEDNN_OPTS to 1, if they are
     not set.
 
+    Keras is not imported with TensorFlow. TensorFlow does that only to read optimizers of Keras
+    from SavedModels. Keras also imports scikit-learn and Matplotlib if they are installed, and all
+    three take a second. An import of Keras after this function works as usual.
+
     Python's garbage collector never looks at the objects that exist by then: no module of
     TensorFlow is garbage. It would take half a second of the import, and as much at the exit.
     """
@@ -27,13 +34,30 @@ def start_tensorflow() -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     gc.disable()
     try:
-        with hide_stderr():
+        with hide_stderr(), _refuse_import("keras"):
             import tensorflow
 
             tensorflow.config.list_physical_devices()
         gc.freeze()
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def _refuse_import(name: str) -> Iterator[None]:
+    """Let every import of a module fail within the context, unless it is imported already.
+
+    Args:
+        name: The name of the module.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # Python's own mark of such a module
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:
