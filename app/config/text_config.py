@@ -176,9 +176,9 @@ class InputConfig:
     )
     cache: str = setting(
         "auto",
-        "Where token ids are kept between epochs, so that text is tokenised only once: `memory`, "
-        "`disk` (in the workdir) or `none`. `auto`: in memory if they take at most 1 GiB and the "
-        "run has several epochs.",
+        "Where token ids are kept, so that text is tokenised only once: `memory`, `disk` (in the "
+        "workdir) or `none`. `auto`: in memory if they take at most 1 GiB. Word vectors keep them "
+        "from the pass that counts the words; other tasks from the first of several epochs.",
         choices=("auto", "none", "memory", "disk"),
         only=_TEXT,
         former=("none",),

@@ -2,11 +2,13 @@
 
 `cache_in_memory` and `cache_on_disk` take the blocks of tokens of a corpus, (M,) int32 each, and
 return a dataset of the same blocks. Only a complete pass without errors is kept. Iterate inside
-`text.blocks.raise_read_errors(progress)`.
+`text.blocks.raise_read_errors(progress)`. `read_kept` returns the blocks that were kept in memory
+when the text was counted.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +20,41 @@ from absl import logging
 from ..errors import RunError, UsageError
 from ..system.files import open_regular, replacing
 from ..text.blocks import without_tuning_thread
+from ..text.kept_tokens import KeptTokens
 from ..text.reading import Progress
+from ..text.shares import Share
 
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 # The most bytes of token ids that --cache=auto keeps in memory: 268 million tokens.
 _AUTO_BYTES = 1 << 30
+
+
+def make_kept(kind: str) -> KeptTokens | None:
+    """Return where to keep the tokens of a text while it is counted, for `read_kept`, or None.
+
+    Args:
+        kind: The value of --cache. With `memory` all tokens are kept, with `auto` at most 1 GiB,
+            and none with `none` and `disk`.
+    """
+    limits = {"memory": sys.maxsize, "auto": _AUTO_BYTES}
+    return KeptTokens(limits[kind]) if kind in limits else None
+
+
+def read_kept(kept: KeptTokens, share: Share) -> tf.data.Dataset:
+    """Return a dataset of the blocks of a share, tokens (M,) int32.
+
+    Args:
+        kept: The blocks of the whole text, with ids.
+        share: The blocks to return.
+    """
+
+    def read() -> Iterator[np.ndarray]:
+        """Yield each block of the share."""
+        for number in range(share.number, kept.count, share.total):
+            yield kept.block(number)
+
+    blocks = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
+    return without_tuning_thread(blocks)
 
 
 def choose(kind: str, epochs: int, tokens: int) -> str:

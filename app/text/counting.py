@@ -14,12 +14,13 @@ from ..errors import UsageError
 from ..types import ALONE, Team
 from . import token_counts
 from .blocks import raise_read_errors, split_documents, without_autograph
+from .kept_tokens import KeptTokens
 from .meter import show_progress
 from .phrase_joiner import make_joiner
 from .phrase_table import Phrases
 from .reading import Progress
 from .shares import ALL, Share, share_dataset
-from .token_counts import TokenCounts
+from .token_counts import Tally, TokenCounts
 from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
 
@@ -35,6 +36,7 @@ def count_tokens(
     progress: Progress | None = None,
     phrases: Phrases = (),
     team: Team = ALONE,
+    kept: KeptTokens | None = None,
 ) -> tuple[dict[bytes, int], int]:
     """Read the files, and return the count of every token, and the number of all tokens.
 
@@ -56,6 +58,8 @@ def count_tokens(
         progress: State of the sources, by default a new one; updated during the pass.
         phrases: Phrases to join to a token.
         team: The processes that count the text together.
+        kept: Gets the blocks of the text, with the tokens of the result as their numbers. It gives
+            up if tokens are dropped from the counts. None for a team of several processes.
 
     Raises:
         UsageError: There is no token, or no block of the text for a process of the team.
@@ -64,7 +68,7 @@ def count_tokens(
     progress = progress or Progress.make(sources)
     how = sources, corpus, settings, memory_entries, close, progress, phrases
     if team is ALONE:
-        counts = _count_share(*how, ALL)
+        counts = _count_share(*how, ALL, kept)
     else:
         share = Share(team.number, len(team.names))
         parts = token_counts.gather(lambda: _count_share(*how, share), team)
@@ -125,39 +129,48 @@ def _count_share(
     progress: Progress,
     phrases: Phrases,
     share: Share,
+    kept: KeptTokens | None = None,
 ) -> TokenCounts:
     """Return the counts of a share of the text, see `count_tokens`; log what is pruned."""
     split, join = make_splitter(corpus), make_joiner(phrases)
 
-    def count_block(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return unique tokens, their counts, documents with a token, and dropped long tokens."""
-        # Counted within a block, so that few strings cross to Python. Line ends are white space to
-        # every tokenizer, so documents are split only if they are counted.
-        texts = split_documents(text, corpus.documents) if close else text[tf.newaxis]
-        words, dropped = drop_long_tokens(split(texts))
+    def count_block(text: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return unique tokens, their counts, the index of each token, row splits, dropped tokens.
+
+        A row is a document.
+        """
+        # Counted within a block, so that few strings cross to Python.
+        words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
         words = join(words)
-        tokens, _, counts = tf.unique_with_counts(words.flat_values)
-        return tokens, counts, tf.math.count_nonzero(words.row_lengths()), dropped
+        tokens, indices, counts = tf.unique_with_counts(words.flat_values)
+        return tokens, counts, indices, words.row_splits, dropped
 
     dataset = share_dataset(sources, corpus, settings, progress, share).map(
         count_block, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
-    tally: dict[bytes, int] = {}
+    tally = Tally({})
     total = threshold = too_long = blocks = 0
     size = sum(map(os.path.getsize, sources))
     with raise_read_errors(progress), show_progress("counting words", size, "B") as show:
-        for tokens, counts, documents, dropped in dataset.as_numpy_iterator():
-            for token, occurrences in zip(tokens.tolist(), counts.tolist(), strict=True):
-                tally[token] = tally.get(token, 0) + occurrences
-            total += int(counts.sum())
+        for tokens, counts, indices, splits, dropped in dataset.as_numpy_iterator():
+            numbers = tally.add(tokens.tolist(), counts)
+            starts = splits[:-1][splits[:-1] < splits[1:]]
+            total += len(indices)
             too_long += int(dropped)
             blocks += 1
             if close:
-                tally[_END] = tally.get(_END, 0) + int(documents)
-                total += int(documents)
-            tally, threshold = drop_rare_tokens(tally, memory_entries, threshold)
+                tally.add([_END], np.array([len(starts)]))
+                total += len(starts)
+            if kept is not None:
+                kept.add(numbers[indices], starts)
+            if len(tally) > memory_entries:
+                left, threshold = drop_rare_tokens(tally.counts(), memory_entries, threshold)
+                tally = Tally(left)
+                if kept is not None:
+                    kept.give_up()
             show(sum(progress.positions))
-    return TokenCounts(tally, total, blocks, too_long, [*progress.replaced], threshold > 0)
+    replaced = [*progress.replaced]
+    return TokenCounts(tally.counts(), total, blocks, too_long, replaced, threshold > 0)
 
 
 def select_tokens(

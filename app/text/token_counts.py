@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ..types import Team
 from .teamwork import gather_parts
+
+
+class Tally:
+    """The counts of tokens, which have numbers in the order of their first appearance.
+
+    Args:
+        counts: The counts to begin with.
+    """
+
+    def __init__(self, counts: Mapping[bytes, int]):
+        count = itertools.count(len(counts)).__next__
+        numbers = dict(zip(counts, range(len(counts)), strict=True))
+        self._numbers = collections.defaultdict(count, numbers)
+        self._counts_N = np.fromiter(counts.values(), np.int64, len(counts))
+
+    def __len__(self) -> int:
+        """Return the number of different tokens."""
+        return len(self._numbers)
+
+    def add(self, tokens: Sequence[bytes], counts_U: np.ndarray) -> np.ndarray:
+        """Add the counts of some tokens, and return the number of each, (U,) int64.
+
+        Args:
+            tokens: U different tokens.
+            counts_U: The count of each.
+        """
+        numbers_U = np.fromiter(map(self._numbers.__getitem__, tokens), np.int64, len(tokens))
+        missing = len(self._numbers) - len(self._counts_N)
+        if missing > 0:  # as many again, so that few calls copy all counts
+            self._counts_N = np.pad(self._counts_N, (0, missing + len(self._counts_N)))
+        self._counts_N[numbers_U] += counts_U
+        return numbers_U
+
+    def tokens(self) -> list[bytes]:
+        """Return the token of each number."""
+        return [*self._numbers]
+
+    def counts(self) -> dict[bytes, int]:
+        """Return the count of each token, in the order of their numbers."""
+        return dict(zip(self._numbers, self._counts_N.tolist(), strict=False))
 
 
 @dataclasses.dataclass

@@ -11,8 +11,9 @@ from absl import logging
 
 from ...config import Config
 from ...errors import UsageError
-from ...input import pipeline, sequences, token_rows
+from ...input import cache, pipeline, sequences, token_rows
 from ...text import corpus, counting, phrase_counts, same_text, shares, spans, vocabulary
+from ...text.kept_tokens import KeptTokens
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
@@ -36,6 +37,7 @@ class Text:
         phrases: Phrases that are joined to a token (--phrases).
         new_ids_V: The new id of each word of the vocabulary before it grew (--grow_vocab); None if
             it has not grown.
+        kept: The tokens of the text, if they were kept in memory when it was counted; else None.
     """
 
     sources: tuple[str, ...]
@@ -45,6 +47,7 @@ class Text:
     fingerprint: dict[str, Any]
     phrases: Phrases = ()
     new_ids_V: np.ndarray | None = None
+    kept: KeptTokens | None = None
 
     @property
     def contents(self) -> list[str]:
@@ -86,9 +89,50 @@ def count_text(
     if phrases is None:
         phrases = phrase_counts.find_phrases(sources, *how, config.vocabulary, team)
     limit = config.vocabulary.vocab_memory_entries
+    kept = _make_kept(config, ends_documents, team)
     tally, total = counting.count_tokens(
-        sources, *how, limit, ends_documents, progress, phrases, team
+        sources, *how, limit, ends_documents, progress, phrases, team, kept
     )
+    words, counts, new_ids_V = _choose_words(tally, total, words, config, ends_documents, grows)
+    if kept is not None and kept.is_complete:
+        kept.identify([*tally], words)
+    else:
+        kept = None
+    blocks = _count_blocks(sources, config)
+    if ends_documents:
+        batches = sequences.estimate_batches(total, config.input, blocks)
+    else:
+        keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
+        batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
+    contents = (
+        corpus.hash_contents(progress) if is_alone else same_text.hash_contents(sources, team)
+    )
+    fingerprint = {**sample, "contents": contents}
+    return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V, kept)
+
+
+def _make_kept(config: Config, ends_documents: bool, team: Team) -> KeptTokens | None:
+    """Return where to keep the tokens of a text while it is counted, or None to keep none.
+
+    None is kept for a language model, which needs unknown words, nor if other processes read the
+    text, or nobody does after this pass.
+    """
+    is_read_here = team is ALONE and not config.input.data_service and not config.run.plan_only
+    return cache.make_kept(config.input.cache) if is_read_here and not ends_documents else None
+
+
+def _choose_words(
+    tally: dict[bytes, int],
+    total: int,
+    words: Vocabulary | None,
+    config: Config,
+    ends_documents: bool,
+    grows: bool,
+) -> tuple[Vocabulary, np.ndarray, np.ndarray | None]:
+    """Return the vocabulary, the count of each of its words in the text, and new ids if it grew.
+
+    For the arguments, the new ids and the errors see `count_text` and `Text`.
+    """
     new_ids_V = None
     if words is not None and grows:
         counted = {token.decode(): count for token, count in tally.items()}
@@ -105,17 +149,7 @@ def count_text(
             f"{words.tokens[0]!r}, so no word has another one in its context, and there is nothing "
             f"to learn; give more text, or lower --min_count={config.vocabulary.min_count}"
         )
-    blocks = _count_blocks(sources, config)
-    if ends_documents:
-        batches = sequences.estimate_batches(total, config.input, blocks)
-    else:
-        keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
-        batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
-    contents = (
-        corpus.hash_contents(progress) if is_alone else same_text.hash_contents(sources, team)
-    )
-    fingerprint = {**sample, "contents": contents}
-    return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V)
+    return words, counts, new_ids_V
 
 
 def load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:

@@ -147,10 +147,13 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         """Return a function from an epoch to the rows of a share, made here or by the service."""
         if settings.data_service:
             return service.make_epoch_rows(settings, *service_blocks(), progress, share)
-        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
-        source = text.sources, config.corpus, settings
-        blocks = pipeline.map_blocks(*source, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+        if text.kept is not None:
+            blocks = cache.read_kept(text.kept, share)
+        else:
+            tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
+            source = text.sources, config.corpus, settings
+            blocks = pipeline.map_blocks(*source, progress, tokenize, share)
+            blocks = cache_blocks(blocks, text, config, workdir, progress, share)
         return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
 
     return make_batches_from_rows(rows, progress, 2 * window, settings)
