@@ -52,7 +52,7 @@ class Finding:
         cause: The layer, optimizer or line of source that makes the operations.
         bytes: The bytes that the operations read and write in one call of the function.
         count: The number of operations.
-        instead: What to use instead.
+        instead: The operation or layer to use instead.
     """
 
     variable: str

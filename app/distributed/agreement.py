@@ -1,4 +1,4 @@
-"""Let all workers make the same number of calls, though each has a share of the text of its own.
+"""Make all workers run the same number of calls. Each worker reads another share of the text.
 
 The shares have different lengths, which the workers do not know in advance. So with every call each
 worker tells the others whether it has more batches of this epoch. A worker without batches makes

@@ -35,7 +35,7 @@ class LocalSteps:
     """The steps of the replicas of one process, and the exchange of their changes.
 
     Args:
-        job: What to train.
+        job: The job to train.
         tables: The tables by name.
         exchange: The collective operations.
         replicas: The number of replicas of this process.

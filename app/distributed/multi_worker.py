@@ -53,7 +53,7 @@ class Workers(Replicas):
     """
 
     def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, seconds = hosts, config.run.cluster_timeout
+        self._hosts, self._settings, seconds = hosts, config.run, config.run.cluster_timeout
         self._asked = False
         rendezvous.check_own_address(hosts, seconds)
         rendezvous.meet(config, hosts)
@@ -162,7 +162,7 @@ class Workers(Replicas):
         if self.chief:
             return
         rendezvous.wait_for_end_of_chief(self._hosts)
-        if not is_finished(workdir):
+        if not is_finished(workdir, self._settings):
             liveness.start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:

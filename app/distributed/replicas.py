@@ -102,7 +102,7 @@ class Replicas(Runner):
         """Return the indices of the micro-batches of a step that this process reads: here all.
 
         Args:
-            job: What to train.
+            job: The job to train.
         """
         return range(job.placed.micro_batches)
 
@@ -193,7 +193,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
-        job: What to train.
+        job: The job to train.
         tables: The tables by name.
         seed: The seed of the run.
     """
@@ -228,11 +228,11 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         made = []
         for index, batches in enumerate(steps):
             gradients = compute_gradients(model, gather, batches, here, lookups=lookups[index])
-            if index:  # whose loss nobody looks at: a graph leaves out what computes it
+            if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:
                 sizes += exchange.largest([_size(gradients)], keys)
-            elif not sizes:  # what a call looks up is known before its first step
+            elif not sizes:  # the lookups of a call are known before its first step
                 sizes = exchange.largest([lookup_size(of_step) for of_step in lookups], keys)
             size = sizes[index]
             vectors = exchange.gather(pack(gradients, flags_F, size), next(keys))

@@ -26,7 +26,7 @@ def make_train_function(
     the worker and the servers. Recurrent states start at zero in each call.
 
     Args:
-        job: What to train.
+        job: The job to train.
         served: The trained tables.
         begun: The number of begun calls, int64, to add 1 to.
         seed: The seed of the run.

@@ -45,7 +45,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         logging.info("%s is ready", hosts.name(*hosts.task))
         rendezvous.meet(config, hosts)
         rendezvous.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
-    if not stop.is_set() and not is_finished(workdir):
+    if not stop.is_set() and not is_finished(workdir, config.run):
         liveness.start_again(hosts.name(*hosts.chief))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

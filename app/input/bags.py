@@ -25,8 +25,9 @@ _BAGS_SLACK = 1.25
 # at most 4,096 and 8,192 features are the defaults of older workdirs, which are resumed with the
 # steps that they had.
 _MIN_STEPS, _MIN_STEPS_OF = 13, {4096: 50, 8192: 25}
-# A larger step than this is fitted to the calls, so a run of an earlier version that stopped within
-# an epoch sees some texts of it twice, and others not.
+# A step above this size is shortened so that the last call is full. Earlier versions did not do
+# that: if one of their runs is resumed within an epoch, some texts of that epoch come twice and
+# some not at all.
 _SMALL = 4096
 _SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps

@@ -117,7 +117,7 @@ def select_rows(texts: EncodedTexts, features: Features) -> EncodedTexts:
 def _count_features(
     ids_M: np.ndarray, owners_M: np.ndarray, sizes_E: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the unique ids and their shares of one text after the other, and how many a text has.
+    """Return the unique ids of all texts, their shares, and the number of unique ids of each text.
 
     `owners_M` has the text of each id, and `sizes_E` the ids of each text.
     """

@@ -88,6 +88,8 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     separator = _separator(first)
     first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
     fields = [row for _, row in first_rows]
+    if not fields:
+        raise UsageError(f"{path} has only separators; give a file of users and items")
     if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
         columns = _find_columns(path, fields[0], named, by_name=False)
         return Layout("pairs", separator, True, columns, len(fields[0]))

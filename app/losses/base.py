@@ -31,7 +31,9 @@ def gather_from(tables: Mapping[str, Table]) -> Gather:
 
 
 class Shares(NamedTuple):
-    """How far each vector has each of its words, for a loss that also scores all other words.
+    """The part of each vector's weight that belongs to each of its words.
+
+    It is for a loss that also scores all other words.
 
     Attributes:
         vectors_GN: The weight of each vector, float32.

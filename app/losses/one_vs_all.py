@@ -24,8 +24,8 @@ class OneVsAll(Loss):
 
     P = sigmoid(score), as in fastText's `-loss ova` (OneVsAllLoss::forward, src/loss.cc). The
     weight of a prediction applies to a label that the text has; every other label counts once. With
-    `Shares`, every other label has the weight of the vector, and a label that the text has by half
-    also counts as one that it lacks by half. A vector whose weights are all 0 is padding.
+    `Shares`, every other label has the weight of the vector, and a label with a share of one half
+    counts half as present and half as absent. A vector whose weights are all 0 is padding.
 
     Args:
         labels: The number of labels, C.

@@ -66,7 +66,7 @@ class Division(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What limits the speed, such as "device-bound" (a value of `VERDICTS`).
+        """The part that limits the speed, such as "device-bound" (a value of `VERDICTS`).
 
         It is "input-bound" if the share of waiting for input is `INPUT_BOUND` or more. Otherwise it
         is the part with the largest share, where `other` counts as time of the host.

@@ -139,9 +139,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
         if target.exists() and not target.is_file():
             raise UsageError(f"{path} is a folder or a device; give the name of a file")
         yield temporary
-        _fsync(temporary)
+        fsync(temporary)
         os.replace(temporary, target)
-        _fsync(target.parent)
+        fsync(target.parent)
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         for part in (*temporary.rglob("*"), temporary):
-            _fsync(part)
+            fsync(part)
         if target.exists():  # a folder cannot be renamed onto one with content
             os.replace(target, former)
         try:
@@ -176,7 +176,7 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
             if former.exists():
                 os.replace(former, target)
             raise
-        _fsync(target.parent)
+        fsync(target.parent)
 
 
 def remove_folder(path: Path) -> None:
@@ -206,7 +206,7 @@ def sweep(path: str | Path) -> None:
             _remove(leftover)
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Wait until the disk has a file, or the entries of a folder, so that they survive a crash."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

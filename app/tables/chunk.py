@@ -55,15 +55,23 @@ class PlannedChunk:
         self._future: concurrent.futures.Future | None = future
         self._apply = apply
         self._chunk: Chunk | None = None
+        self._error: Exception | None = None
 
     def applied(self) -> Chunk:
         """Wait for the chunk, apply it in the first call, and return it without plans and rows.
 
-        Errors of the preparation and of `apply` are raised here.
+        Errors of the preparation and of `apply` are raised here, those of `apply` in every call: a
+        chunk that was applied in part must not be applied again.
         """
+        if self._error is not None:
+            raise self._error
         if self._chunk is None:
             chunk = self._future.result()
-            self._apply(chunk)
+            try:
+                self._apply(chunk)
+            except Exception as error:
+                self._error = error
+                raise
             self._chunk, self._future = chunk._replace(plans={}, loaded={}), None
         return self._chunk
 

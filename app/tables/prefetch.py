@@ -154,8 +154,8 @@ class Prefetcher(InPlace):
     def _apply(self, versions: Mapping[str, int], chunk: Chunk) -> None:
         """Evict and load the rows of a chunk, and count them; the thread writes evicted rows back.
 
-        Rows are read again if a step has written to the backing table since the versions were
-        taken, which was between two steps and before the rows were read.
+        The versions were taken between two steps, before the rows were read. If a step has written
+        to the backing table since, the rows are read again.
         """
         self._check_writes()
         for name, plan in chunk.plans.items():

@@ -56,7 +56,7 @@ class RoundedTable(tf.Module):
         With stochastic rounding this draws random numbers and adds 1 to `writes`.
         """
         if self.is_stochastic:
-            with tf.device(self.writes.device):  # where the number to add to it has to be, too
+            with tf.device(self.writes.device):  # the increment must be there, too
                 seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
             rows_UD = round_stochastically(rows_UD, self.dtype, seed)
         self.assign_exact(ids_U, rows_UD)
@@ -81,7 +81,8 @@ class RoundedTable(tf.Module):
         Args:
             slots: The new slots by name.
         """
-        self.slots = getattr(self, "slots", {})  # after the rows, as checkpoints are checked
+        # After the rows: checkpoints are checked in the order of the attributes.
+        self.slots = getattr(self, "slots", {})
         for name, slot in slots.items():
             columns = slot.columns or self.columns
             self.slots[name] = self._make_slot(

@@ -54,7 +54,7 @@ def split_groups(
     """Return the ids of each group; ids without groups are one group.
 
     Args:
-        ids: What `Model.lookups` returns for a table.
+        ids: The ids that `Model.lookups` returns for a table.
     """
     if isinstance(ids, DisjointIds):
         return ids.groups
@@ -73,7 +73,7 @@ def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueI
     """Return the ids of all groups as one group; ids without groups as they are.
 
     Args:
-        ids: What `Model.lookups` returns for a table.
+        ids: The ids that `Model.lookups` returns for a table.
     """
     with tf.device(HOST):
         if isinstance(ids, UniqueIds):

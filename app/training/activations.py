@@ -33,7 +33,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         optimizer: Changes the rows.
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
     """
-    with tf.device(HOST):  # a row each: the step is only traced, and reads as many as it asks for
+    with tf.device(HOST):  # one row is enough: the step is traced, not run
         tables = {  # made here, as a traced function must not create variables
             name: DeviceTable(1, spec.columns, tf.zeros, slots=optimizer.slots)
             for name, spec in model.tables().items()

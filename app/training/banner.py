@@ -22,7 +22,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
 
     Args:
         settings: The configuration of the run.
-        job: What is trained.
+        job: The job to train.
         strategy: A description of the processes and replicas, empty for a single device.
     """
     values = by_name(settings)

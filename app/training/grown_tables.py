@@ -59,8 +59,8 @@ def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
 def grow_workdir(job: Job, config: Config, workdir: Workdir) -> None:
     """Replace the checkpoint and the names of a finished run by grown ones, all or none.
 
-    The rows and slots of the newest checkpoint go to their new ids. New rows have initial values,
-    those of ids that no row had before.
+    The rows and slots of the newest checkpoint go to their new ids. A new row gets the initial
+    values of an id beyond the old table.
 
     Args:
         job: The job, with a growth; its tables are filled.
@@ -122,8 +122,9 @@ def _new_ids(rows: int, row_map: RowMap, grown: int) -> np.ndarray | None:
 def _assign_new_rows(table: Table, spec: TableSpec, old_ids_V: np.ndarray) -> None:
     """Assign initial values to the rows that no old row has taken.
 
-    The table was made with the initial values of its ids. The same values were those of other words
-    before, so seldom trained words would start as neighbors. Ids above all others have others.
+    In the old table, other words began with the initial values of these ids. If such a word was
+    seldom trained, a new word with the same values would be its neighbor. So new rows take the
+    initial values of ids beyond the old table.
 
     Args:
         table: The grown table.

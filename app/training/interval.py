@@ -22,7 +22,7 @@ class Interval:
     The caller appends to `losses`. They stay on the device until the interval is closed.
 
     Args:
-        job: What is trained.
+        job: The job to train.
         epochs: The number of epochs of the whole run.
         position: Where the run is.
         runner: Makes the steps.

@@ -92,7 +92,7 @@ class Evaluator:
 
 
 class RowMap(NamedTuple):
-    """The new ids of the rows of a table whose names have become more.
+    """The new ids of the rows of a table after names were added.
 
     Rows without a name, such as those of hashed n-grams, follow the rows with names, before and
     after.
@@ -138,7 +138,7 @@ class Job:
         evaluator: Scores the tables after each epoch. None where nothing is scored.
         loss_metrics: Returns further metrics that follow from the mean loss, by name.
         extra_state: Further objects to save in each checkpoint, by name.
-        growth: How the names of the rows have become more than those of the workdir, if they have.
+        growth: The new ids of the rows of the workdir (--grow_vocab). None if no name is new.
         finish: Returns the text for the user once all epochs are done; called with the workdir.
             A function and no method, as the job and its tables are freed before.
     """

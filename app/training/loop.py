@@ -41,7 +41,7 @@ def train(
     (all best checkpoints without --patience). The staging of the job is closed at the end.
 
     Args:
-        job: What to train.
+        job: The job to train.
         settings: How to run it. Only the chief records profiles.
         workdir: Where checkpoints, scores, metrics and profiles are written, by the chief only.
         runner: Makes the steps; by default in this process.
@@ -54,8 +54,19 @@ def train(
         RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
             read, or a checkpoint cannot be written.
     """
-    runner = runner or Runner()
-    staging = job.placed.staging or InPlace(job.placed.tables)
+    with closing(job.placed.staging or InPlace(job.placed.tables)) as staging:
+        return _train(job, settings, workdir, runner or Runner(), flags, staging)
+
+
+def _train(
+    job: Job,
+    settings: RunConfig,
+    workdir: Workdir,
+    runner: Runner,
+    flags: Mapping[str, Any] | None,
+    staging: InPlace,
+) -> bool:
+    """Train as `train` does, with rows that `staging` brings to the steps."""
     state: dict[str, Any] = {**job.placed.tables, **job.extra_state}
     checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
     best = Checkpoints(workdir.best, state)
@@ -81,7 +92,6 @@ def train(
         display = Display(settings.epochs * batches, done, job.data.unit)
     with (
         asked_to_stop() as stop,
-        closing(staging),
         closing(metrics),
         closing(display),
         closing(Profiler(settings, workdir.tensorboard)) as profiler,

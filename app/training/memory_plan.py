@@ -24,7 +24,7 @@ class Item(NamedTuple):
     """One part of the memory of a run.
 
     Attributes:
-        name: What takes the memory.
+        name: The part.
         size: Its size as text, such as "1,000 x 100".
         place: A device, `HOST` or `FILE`.
         bytes: The number of bytes.

@@ -52,7 +52,7 @@ class Metrics:
         """
         with _writing(self._jsonl), open(self._jsonl, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
-        record = Summary()  # one for all: to write a record takes as long as a small step
+        record = Summary()  # of all metrics, as writing a record takes as long as a small step
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite in TensorBoard
             for name, value in values.items():
                 record.MergeFrom(scalar_pb(name, value))
@@ -107,7 +107,7 @@ class Display:
     Args:
         batches: The number of batches of the whole run.
         done: The number of batches made before the run was resumed.
-        unit: What the job counts, such as "words".
+        unit: The unit that the job counts, such as "words".
     """
 
     def __init__(self, batches: int, done: int, unit: str):

@@ -6,18 +6,21 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
+from ..config import RunConfig
 from .job import Job
 
 
-def is_finished(workdir: Workdir, epochs: int | None = None) -> bool:
+def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
     """Return whether the run in a workdir is at its end: all epochs are made, or by --patience.
 
     It reads the flags and the newest position of the workdir, and changes nothing. Without a
-    position the run is not at its end. A missing flag counts as 0.
+    position the run is not at its end. A missing flag counts as 0, so a run with a position and
+    without flags is at its end.
 
     Args:
         workdir: The workdir of the run; it may be empty.
-        epochs: If given, the flags must also ask for this number of epochs.
+        asked: If given, the flags must also have its values of --epochs and --patience. A run that
+            is extended has other flags until its chief has written them.
 
     Raises:
         RunError: A checkpoint cannot be read.
@@ -25,8 +28,9 @@ def is_finished(workdir: Workdir, epochs: int | None = None) -> bool:
     """
     position = newest_position(workdir.checkpoints)
     flags = read_flags(workdir.flags)
-    asked, patience = (int(flags.get(name, 0)) for name in ("epochs", "patience"))
-    return position is not None and is_done(position, asked, patience) and epochs in (None, asked)
+    limits = tuple(int(flags.get(name, 0)) for name in ("epochs", "patience"))
+    is_other = asked is not None and limits != (asked.epochs, asked.patience)
+    return position is not None and is_done(position, *limits) and not is_other
 
 
 def is_done(position: Position, epochs: int, patience: int) -> bool:

@@ -67,7 +67,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
             return ""
         runner = strategies.make_runner(config, hosts)
     except RunError as error:
-        if hosts is None or not progress.is_finished(place, settings.epochs):
+        if hosts is None or not progress.is_finished(place, settings):
             raise
         logging.info("%s (ignored: the run is already finished)", error)
         return ""
@@ -126,7 +126,7 @@ def check_flags(
     """Raise UsageError if --patience, --sync_steps or --profile_steps does not fit the job.
 
     Args:
-        job: What to train.
+        job: The job to train.
         settings: How to run it.
         position: The position of the newest checkpoint, or None; it is not changed.
         checks_profile: Whether to check the windows of --profile_steps.

@@ -52,7 +52,7 @@ class Runner:
         """Make the train function of the job; call this before `run_steps` and `audit`.
 
         Args:
-            job: What to train.
+            job: The job to train.
             tables: The tables to train on, by name.
             seed: The seed of the run.
         """

@@ -141,8 +141,8 @@ def train_function(
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps, and return the loss and the number of examples of the first."""
-        # Unrolled, so that the draws and lookups of a step run beside the products of the one
-        # before it.
+        # The steps are unrolled. So the draws and lookups of a step run during the matrix products
+        # of the step before.
         losses = [
             train_step(model, tables, optimizer, batches, rate, first + index + 1)
             for index, batches in enumerate(split_steps(data_S, first, seed, micro_batches))

@@ -92,6 +92,7 @@ def test_many_files_share_their_keys(tmp_path):
     [
         ("", {}, "is empty; give"),
         ("\n\n", {}, "is empty; give"),
+        (",\n,,\n", {}, "has only separators; give"),
         ("1\n2\n", {}, "no pair of a user and an item"),
         ("1\t2\t3\n1\t2\tx\n", {}, "line 2: 'x' is not a rating; correct"),
         ("1\t2\t3\n\n1\t2\tnan\n", {}, "line 3: 'nan' is not a rating"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 
 import numpy as np
@@ -12,7 +13,7 @@ from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.base import TableSpec
 from app.tables.cached import CacheSize, make_caches
-from app.tables.chunk import CacheTooSmallError
+from app.tables.chunk import CacheTooSmallError, Chunk, PlannedChunk
 from app.tables.device import DeviceTable
 from app.tables.in_place import InPlace
 from app.tables.prefetch import Prefetcher
@@ -181,3 +182,19 @@ def test_the_cache_that_a_chunk_needs():
     assert learned.loaded == 4
     whole = cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100)
     assert whole.unpinned == 0
+
+
+def test_a_chunk_that_was_applied_in_part_is_not_applied_again():
+    calls = []
+
+    def apply(chunk):
+        calls.append(chunk)
+        raise OSError("the disk is full")
+
+    future = concurrent.futures.Future()
+    future.set_result(Chunk([], {}, {}, {}))
+    planned = PlannedChunk(future, apply)
+    for again in (planned.applied, planned.settle, planned.applied):
+        with pytest.raises(OSError, match="the disk is full"):
+            again()
+    assert len(calls) == 1

@@ -83,6 +83,10 @@ def test_whether_a_workdir_is_finished(tmp_path):
     assert not progress.is_finished(place)
     Run(tmp_path).train()
     assert progress.is_finished(place)
+    assert progress.is_finished(place, RunConfig(epochs=2))
+    # Its flags are still the old ones when an extended run begins.
+    assert not progress.is_finished(place, RunConfig(epochs=3))
+    assert not progress.is_finished(place, RunConfig(epochs=2, patience=1))
     workdir.write_flags(place.flags, {"epochs": 3})
     assert not progress.is_finished(place)
 

@@ -118,7 +118,7 @@ class Result:
 
     Attributes:
         case: The name of the case.
-        title: What was compared.
+        title: The things that were compared.
         machine: The description by `machine.describe`.
         settings: The settings of the case by name.
         tables: The measured sides.

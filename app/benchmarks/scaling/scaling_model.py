@@ -65,7 +65,7 @@ def predict(
         columns: Columns of the tables.
         gigabits: Speeds of a link, in Gbit/s.
         message_seconds: Seconds of an empty message.
-        local: What was measured with --sync_steps.
+        local: The measurements with --sync_steps.
 
     Returns:
         One record for each case: first `multi_worker` with one batch shared by all workers, and

@@ -137,7 +137,7 @@ class RowEmbedding(keras.layers.Embedding):
 
     def _build_table(self) -> None:
         """Create a table that is not a variable of the device, as a weight; raises as `build`."""
-        check_kind(self)  # `weights` of the constructor come here before its own check
+        check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
             self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)

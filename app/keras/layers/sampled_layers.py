@@ -1,4 +1,4 @@
-"""Output layers that train on sampled words; see `keras.softmax_layers` for their use."""
+"""Output layers that train on sampled words; see `keras.layers.softmax_layers` for their use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SampledSoftmax(_SampledLayer):
     It replaces `tf.nn.sampled_softmax_loss` (see `losses.sampled.sampled_softmax`). In training
     (`training=True`, as in `fit`) the result is the loss estimated from the samples, which is not
     -log P. Otherwise, as in `evaluate`, it is the exact -log P of the full softmax, which reads
-    all V rows. See `keras.softmax_layers` for its use.
+    all V rows. See `keras.layers.softmax_layers` for its use.
 
     Example:
         output = app.keras.SampledSoftmax(1_000_000, counts, samples=1024)

@@ -20,7 +20,7 @@ from . import softmax_counts, softmax_gradients
 
 
 class OutputLayer(keras.layers.Layer):
-    """Predicts one of V words from a hidden vector; see `keras.softmax_layers` for its use.
+    """Predicts one of V words from a hidden vector; see `keras.layers.softmax_layers` for its use.
 
     A subclass defines `make_loss`, and names the arguments that it adds in `_own_arguments`: they
     are attributes of the layer.
@@ -135,7 +135,7 @@ class OutputLayer(keras.layers.Layer):
         if hidden_mask is None:
             losses = self._estimate(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
-        with tf.device(HOST):  # with the ids, as how many there are gives all further shapes
+        with tf.device(HOST):  # the number of chosen targets is the shape of all later tensors
             where = tf.cast(tf.where(hidden_mask), tf.int32)
             chosen = tf.gather_nd(targets, where)
         losses_N = self._estimate(*self._flat(tf.gather_nd(hidden, where), chosen), training)

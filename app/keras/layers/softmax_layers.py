@@ -75,7 +75,7 @@ class Softmax(OutputLayer):
     """The full softmax, equal to `Dense(V)` with sparse categorical cross-entropy.
 
     A step reads and changes all V rows, in blocks of 32 MB, so it never holds the scores of all
-    words. It is the reference for the other layers. See `keras.softmax_layers` for its use.
+    words. It is the reference for the other layers. See `keras.layers.softmax_layers` for its use.
 
     Example:
         output = app.keras.Softmax(50_000)
@@ -106,7 +106,7 @@ class ClassSoftmax(OutputLayer):
     """Softmax over classes, then over the words of a class: P(class) P(word | class).
 
     A step reads only the classes of its targets (see `losses.classes.class_softmax`). See
-    `keras.softmax_layers` for its use.
+    `keras.layers.softmax_layers` for its use.
 
     The gradients of all rows that a step reads are in memory at once. With a million words and 300
     hidden units, the rows take 1.2 GB. A step of 400 targets took 0.2 GB more, a step of 40,000
@@ -173,7 +173,7 @@ class HierarchicalSoftmax(OutputLayer):
 
     A step reads about 15 rows for each target out of ten million (see
     `losses.tree.hierarchical_softmax`). Arguments are those of `OutputLayer`. See
-    `keras.softmax_layers` for its use.
+    `keras.layers.softmax_layers` for its use.
 
     Example:
         output = app.keras.HierarchicalSoftmax(10_000_000, counts)
@@ -189,7 +189,8 @@ class HierarchicalSoftmax(OutputLayer):
 class AdaptiveSoftmax(OutputLayer):
     """Adaptive softmax: frequent words in full, clusters of rare words with fewer columns.
 
-    See `losses.classes.adaptive_softmax` for the algorithm and `keras.softmax_layers` for its use.
+    See `losses.classes.adaptive_softmax` for the algorithm, and `keras.layers.softmax_layers` for
+    its use.
 
     Example:
         output = app.keras.AdaptiveSoftmax(1_000_000, counts, cutoffs=[10_000, 100_000])

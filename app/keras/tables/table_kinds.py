@@ -164,7 +164,7 @@ def check_is_variable(layer: Any, feature: str) -> None:
 
     Args:
         layer: The `RowEmbedding`.
-        feature: What needs that, for the message.
+        feature: The feature that needs it, for the message.
 
     Raises:
         ValueError: It is not.

@@ -149,7 +149,7 @@ def require_free(
 
     Args:
         needed: The bytes to take in each place.
-        taker: What would take them, with its layer or optimizer, for the message.
+        taker: The table that would take them, with its layer or optimizer, for the message.
         remedy: The advice for the message.
         table_file: The file of the table, if `needed` has bytes on the disk.
 

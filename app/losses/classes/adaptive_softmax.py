@@ -63,7 +63,9 @@ class AdaptiveSoftmax(NormalizedLoss):
                 f"{words - 1}, as there are {words:,} words"
             )
         self._columns, self._seed = columns, seed
-        self._head = Level("head", np.array([0, self._bounds[0] + len(cutoffs)]), columns)
+        bounds_head = np.array([0, self._bounds[0] + len(cutoffs)])
+        # Its last rows stand for whole clusters, so they are needed most.
+        self._head = Level("head", bounds_head, columns, by_frequency=False)
         self._tails = []
         for number, size in enumerate(np.diff(self._bounds), 1):
             least = min(columns, max(int(columns / divisor**number), _LEAST))

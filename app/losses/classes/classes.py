@@ -167,7 +167,8 @@ def _cheapest(
 ) -> tuple[float, list[np.ndarray]]:
     """Return the least cost of a step, in products, and the partition of N units with this cost.
 
-    The classes are units for the level above, whose number of classes is always chosen by cost.
+    The classes are the units of the level above. The number of classes of that level is always
+    chosen by cost.
 
     Args:
         p_N: The probability of each unit.

@@ -32,19 +32,34 @@ class Level:
         columns: The columns of the table, D. A group of more than 32 MB is split into tiles, and
             read twice, first for the normalizer of its scores.
         device: The index of the device that holds the table.
+        by_frequency: Whether lower rows are needed more often than higher ones.
     """
 
-    def __init__(self, table: str, bounds: np.ndarray, columns: int, device: int = 0):
+    def __init__(
+        self,
+        table: str,
+        bounds: np.ndarray,
+        columns: int,
+        device: int = 0,
+        by_frequency: bool = True,
+    ):
         self.table, self.columns, self._device = table, columns, device
         self.bounds = np.asarray(bounds, np.int64)
         self.groups, self.rows = len(bounds) - 1, int(bounds[-1])
         tile = max(_TILE // columns, 1)
+        self._by_frequency = by_frequency
         self._tile = tile if np.diff(self.bounds).max() > tile else None
         self._bounds = host_variable(self.bounds, tf.int32)
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of the table by its name, all 0 at first."""
-        spec = TableSpec(self.rows, self.columns, Constant(0.0), device=self._device)
+        spec = TableSpec(
+            self.rows,
+            self.columns,
+            Constant(0.0),
+            by_frequency=self._by_frequency,
+            device=self._device,
+        )
         return {self.table: spec}
 
     def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:

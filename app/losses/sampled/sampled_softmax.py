@@ -15,8 +15,8 @@ class SampledSoftmax(SampledLoss):
     section 3).
 
     If the word to predict is also sampled, one of its samples is left out, as
-    tf.nn.sampled_softmax_loss with remove_accidental_hits does. To leave out every sample of a word
-    that was drawn several times would make the word less probable the more often it is drawn.
+    tf.nn.sampled_softmax_loss with remove_accidental_hits does. If all its samples were left out, a
+    word would become less probable the more often it is drawn.
     """
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:

@@ -43,7 +43,8 @@ def upper_weights(
     return tf.concat(visits[::-1], axis=0), tf.concat(lefts[::-1], axis=0)
 
 
-@tf.function(autograph=False, jit_compile=True)  # with the weights, XLA would compute those often
+# Not one function with `upper_weights`: XLA would compute the weights again for each score.
+@tf.function(autograph=False, jit_compile=True)
 def upper_errors(
     scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:

@@ -54,7 +54,7 @@ class GroupedLoss:
         paths = GroupPaths(self._code, targets_GM, self._shared)
         pairs = _Pairs.sort(predictions, vectors, paths)
         depths = self._code.depth - self._shared
-        words = targets_GM.shape.num_elements() or tf.size(targets_GM)
+        words = targets_GM.shape.num_elements() or tf.maximum(tf.size(targets_GM), 1)
         depths_at_once = gathered // (words * predictions.hidden_GND.shape[2])
 
         def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:

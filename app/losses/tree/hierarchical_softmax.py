@@ -45,7 +45,8 @@ class HierarchicalSoftmax(NormalizedLoss):
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each inner node, 0 at first (word2vec.c)."""
         rows = max(int(self._code.inner_E.sum()), 1)  # a table needs a row, even for a single word
-        return {_TABLE: TableSpec(rows, self._columns, Constant(0.0))}
+        spec = TableSpec(rows, self._columns, Constant(0.0), by_frequency=True)  # the root first
+        return {_TABLE: spec}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, and the parts of `exact`, which hold the whole loss."""

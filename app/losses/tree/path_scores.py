@@ -17,8 +17,8 @@ from .paths import pad
 
 # The numbers of a vector register (AVX2), which a loop over columns takes at once.
 LANES = 8
-# The gradients of a row are summed by a gather for each of this many, then by a scatter. A scatter
-# takes four times as long as a gather.
+# Up to this many gradients of a row are summed by gathers, one for each. A scatter then adds these
+# sums. A scatter takes four times as long as a gather.
 _RUN = 8
 
 

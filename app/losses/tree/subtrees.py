@@ -18,33 +18,6 @@ _DEPTHS = 15
 Read = Callable[[tf.Tensor], tf.Tensor]
 
 
-def path_turns(code: Code, depth: int) -> np.ndarray:
-    """Return the turns of the paths to all nodes at a depth.
-
-    Args:
-        code: The code of the vocabulary.
-        depth: The depth.
-
-    Returns:
-        Zeros and ones, (N, 2 K) float32. The N paths lead to the nodes with children at that depth,
-        then to the words of this depth or above by id, as `losses.tree.paths.Paths.cut` counts
-        them. For the K nodes above that depth, by row, the first K columns are 1 where the path
-        goes left, and the last K columns where it goes right.
-    """
-    ids = np.arange(code.ends_E[depth])
-    lengths = np.searchsorted(code.ends_E, ids, side="right")
-    depths_N = np.append(np.full(code.inner_E[depth], depth), lengths)
-    indices_N = np.append(np.arange(code.inner_E[depth]), code.last_E[lengths] - ids)
-    rows = max(int(code.inner_E[:depth].sum()), 1)
-    turns_N2K = np.zeros((len(depths_N), 2, rows), np.float32)
-    for above in range(depth):
-        on_N = np.flatnonzero(depths_N > above)
-        further_N = depths_N[on_N] - above
-        right_N = indices_N[on_N] >> (further_N - 1) & 1
-        turns_N2K[on_N, right_N, code.rows_E[above] + (indices_N[on_N] >> further_N)] = 1
-    return turns_N2K.reshape(len(depths_N), -1)
-
-
 def word_blocks(code: Code, hidden_ND: np.ndarray, read: Read) -> Iterator[WordBlock]:
     """Yield all words in blocks: one for the words near the root, then one for each subtree.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import RunError
 from ...system.checked_files import COUNT, damaged, missing, read_json
+from ...system.files import fsync
 from .sections import Header
 
 SNAPSHOT = "file.json"  # names the file and the generation that a snapshot begins
@@ -56,6 +57,7 @@ class Journal:
         self._path, self._end = path, end
         with write_errors(path), path.open("ab") as file:
             file.truncate(end)
+        fsync(path.parent)  # records are flushed, but not the name of a new file
 
     def append(self, section: int, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
         """Append a record, and wait until the disk has it.

@@ -172,6 +172,8 @@ class Header:
         assert len(text) <= _HEADER_BYTES
         with open(path, "r+b" if path.exists() else "xb") as file:
             file.write(text.ljust(_HEADER_BYTES, b"\0"))
+            file.flush()
+            os.fsync(file.fileno())  # a snapshot relies on it
 
 
 def read_header(path: Path) -> Header:

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...errors import UsageError
 from ...types import HOST
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..initial import Initial, fingerprints
 from ..python_calls import call_python
-from ..row_reads import row_slices
 from .keys import KeyMap
 from .row_store import RowStore
 
-UNKNOWN = ("initial", "zeros", "mean", "error")  # rules for a key that has no row
 KEYS = "keys"  # the folder of the key map in a snapshot
 
 
@@ -154,42 +151,6 @@ class DynamicTable(RowsByKey, tf.Module):
             self.row_store.admit(seen.new_rows, self.key_map.hashes(seen.new_keys))
         return seen.rows_U
 
-    def gather_known(self, keys_N: np.ndarray, unknown: str = "initial") -> tf.Tensor:
-        """Return the rows of keys for inference. Keys are not counted, and no row is made.
-
-        Args:
-            keys_N: Keys (N,).
-            unknown: The row of a key that has none: its "initial" row, "zeros", the "mean" of all
-                rows (which reads the whole table), or an "error".
-
-        Returns:
-            Rows (N, D), float32.
-
-        Raises:
-            TypeError: The keys are of another kind than those of the map.
-            UsageError: A key has no row, and `unknown` is "error".
-        """
-        keys_N = np.asarray(keys_N)
-        rows_N = self.key_map.rows(keys_N)
-        lacking_N = rows_N < 0
-        values_ND = self.row_store.gather(np.maximum(rows_N, 0))
-        if not lacking_N.any():
-            return values_ND
-        if unknown == "error":
-            key = keys_N[lacking_N].tolist()[0]
-            raise UsageError(
-                f"key {key!r} has no row, and {int(lacking_N.sum())} of {len(lacking_N)} have "
-                "none; give keys that were trained, or another rule than `error`"
-            )
-        replacements = {
-            "initial": lambda: self.row_store.initial_rows(
-                tf.constant(self.key_map.hashes(keys_N))
-            ),
-            "zeros": lambda: 0.0,
-            "mean": self._mean,
-        }
-        return tf.where(lacking_N[:, np.newaxis], replacements[unknown](), values_ND)
-
     @property
     def known(self) -> RowsByKey:
         """The same rows for inference: keys are not counted, and unknown keys get no rows."""
@@ -201,18 +162,6 @@ class DynamicTable(RowsByKey, tf.Module):
                 return tf.ensure_shape(rows_U, keys_U.shape)
 
         return RowsByKey(self.row_store, rows_of, may_lack_rows=True)
-
-    def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all keys that have a row, with rows and counts, by falling count, then by key.
-
-        Returns:
-            Keys (N,), rows (N, D) float32, and how often each key was seen, (N,) int64.
-        """
-        keys, rows = self.key_map.keys(), self.key_map.in_use()
-        order = np.argsort(keys, kind="stable")
-        order = order[np.argsort(-self.key_map.counts_V[rows[order]], kind="stable")]
-        rows = rows[order]
-        return keys[order], self.row_store.gather(rows).numpy(), self.key_map.counts_V[rows]
 
     def snapshot(self, folder: Path) -> None:
         """Write the keys, the rows and the slots; see `Checkpointable.snapshot`."""
@@ -248,15 +197,6 @@ class DynamicTable(RowsByKey, tf.Module):
         with tf.control_dependencies(barriers):
             rows_U = call_python(self._see, [keys_U], tf.int64)
         return tf.ensure_shape(rows_U, keys_U.shape)
-
-    def _mean(self) -> np.ndarray:
-        """Return the mean of the rows of all keys, (D,) float32; 0 if there are none."""
-        rows = self.key_map.in_use()
-        parts = (
-            self.row_store.gather(rows[p]).numpy() for p in row_slices(len(rows), self.columns)
-        )
-        total_D = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
-        return np.asarray(total_D / max(len(rows), 1), np.float32)
 
     def _see(self, keys_U: np.ndarray) -> np.ndarray:
         """Count keys as one step, repeated ones several times; return their row numbers, or -1."""

@@ -155,7 +155,7 @@ class KeyMap:
         return of_V[self.in_use()]
 
     def bytes(self) -> int:
-        """Return the bytes of the map if all rows were in use, but only of its present strings."""
+        """Return the bytes of the map with all rows in use, and with the strings it has now."""
         sketch = 0 if self._sketch is None else self._sketch.counts_HW.nbytes
         strings = 0 if self._strings_V is None else len(self) * STRING_BYTES + self._string_bytes
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.errors import DamagedError, RunError, UsageError
+from app.errors import DamagedError, RunError
 from app.tables import arrays
 from app.tables.base import Slot
 from app.tables.dynamic.dynamic import DynamicTable
@@ -54,7 +54,7 @@ def test_strings_are_keys():
     np.testing.assert_array_equal(rows[0], rows[2])
     assert (rows[0] != rows[1]).any() and len(table.key_map) == 1
     np.testing.assert_array_equal(table.gather(words), rows)
-    np.testing.assert_array_equal(table.gather_known(np.array(["b", "c"]))[:1], rows[1:2])
+    np.testing.assert_array_equal(table.known.gather(tf.constant(["b", "c"]))[:1], rows[1:2])
     gather = tf.function(table.gather, autograph=False)
     gather = gather.get_concrete_function(tf.TensorSpec([None], tf.string))
     np.testing.assert_array_equal(gather(words), rows)
@@ -139,7 +139,8 @@ def test_survivors_stay_as_they_are_bit_for_bit():
     np.testing.assert_array_equal(new, first(*range(1000, 1030)))
     kept = table.key_map.rows(np.arange(640)) >= 0
     assert kept[:600].all() and kept.sum() == 600
-    np.testing.assert_array_equal(table.gather_known(np.arange(640)[kept]), before[kept])
+    kept_ids = tf.constant(np.arange(640)[kept])
+    np.testing.assert_array_equal(table.known.gather(kept_ids), before[kept])
 
 
 def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
@@ -151,31 +152,16 @@ def test_keys_that_are_not_admitted_read_their_initial_row_and_keep_nothing():
     table.assign(keys, tf.ones((2, 3)))
     slot.assign(keys, slot.gather(keys) + 1.0)
     assert table.key_map.keys().tolist() == [1]
-    np.testing.assert_array_equal(table.gather_known(np.array([1, 2])), [[1] * 3, *first(2)])
+    np.testing.assert_array_equal(table.known.gather(ids(1, 2)), [[1] * 3, *first(2)])
     np.testing.assert_array_equal(slot.gather(keys), [[1.25], [0.25]])
     np.testing.assert_array_equal(table.gather(ids(2)), first(2))
 
 
-def test_unknown_keys_are_answered_by_rule():
+def test_unknown_keys_read_their_initial_row_and_are_not_counted():
     table = make()
     table.assign(ids(1, 2), tf.constant([[1.0, 2, 3], [3, 4, 5]]))
-    asked = np.array([5, 1])
-    for rule, row in (("initial", first(5)[0]), ("zeros", [0] * 3), ("mean", [2, 3, 4])):
-        np.testing.assert_array_equal(table.gather_known(asked, rule), [row, [1, 2, 3]])
-    with pytest.raises(UsageError, match="key 5 has no row, and 1 of 2 have none"):
-        table.gather_known(asked, "error")
-    np.testing.assert_array_equal(table.gather_known(asked[1:], "error"), [[1, 2, 3]])
-    assert table.key_map.step == 1
-    np.testing.assert_array_equal(make().gather_known(asked, "mean"), np.zeros((2, 3)))
-
-
-def test_export_is_by_descending_sightings():
-    table = make()
-    for keys in ([4, 9, 2, 7], [9, 2], [9]):
-        table.gather(ids(*keys))
-    keys, rows, sightings = table.export()
-    assert keys.tolist() == [9, 2, 4, 7] and sightings.tolist() == [3, 2, 1, 1]
-    np.testing.assert_array_equal(rows, first(9, 2, 4, 7))
+    np.testing.assert_array_equal(table.known.gather(ids(5, 1)), [first(5)[0], [1, 2, 3]])
+    assert table.key_map.step == 1 and table.key_map.keys().tolist() == [1, 2]
 
 
 def test_errors_in_a_graph_end_with_their_words():
@@ -228,8 +214,9 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
             train_steps(*pair, [batch])
         for found, expected in zip(other, through, strict=True):
             np.testing.assert_array_equal(found.gather(batch), expected.gather(batch))
-    for found, expected in zip(other[0].export(), through[0].export(), strict=True):
-        assert found.tolist() == expected.tolist()
+    found, expected = other[0].key_map, through[0].key_map
+    assert found.keys().tolist() == expected.keys().tolist()
+    assert found.counts_V.tolist() == expected.counts_V.tolist()
 
 
 def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
