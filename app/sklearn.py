@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -33,6 +34,7 @@ from .cli import flags
 from .config import Config, settings
 from .config.checks import make_config
 from .errors import UsageError
+from .input.labelled_weights import MOST_WEIGHT
 from .system import devices
 from .tasks import trained_vectors
 from .tasks.classify.classify_model import load_trained, make_model, make_scorer
@@ -41,8 +43,11 @@ from .text import vector_files
 from .text.text_lists import as_bytes, as_texts, as_training_texts, check_labels
 from .text.tokenize import make_tokenizer
 from .training.run import train_and_evaluate
+from .types import WordVectors
 
 _TEXTS = 4096  # texts whose vectors are computed at a time
+# Flags that an estimator sets, beside those of its parameters.
+_OWN = {"workdir", "plan_only", "heldout"}
 
 
 class _Table(NamedTuple):
@@ -66,11 +71,28 @@ class _TextEstimator(BaseEstimator):
         return tags
 
     def _config(self, task: str, corpus: Path, **values: Any) -> Config:
-        """Return the configuration of a run on a file, by the parameters and other settings."""
+        """Return the configuration of a run on a file, by the parameters and other settings.
+
+        Raises ValueError if a setting is one that the estimator sets, and UsageError for others.
+        """
         values |= {"task": task, "corpus": str(corpus), "dim": self.dim, "epochs": self.epochs}
-        values |= {"learning_rate": self.learning_rate, "seed": self.random_state}
+        values |= {"learning_rate": self.learning_rate, "seed": self._seed()}
         values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
+        if not isinstance(self.settings, Mapping | None):
+            raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of flags")
+        for name in self.settings or {}:
+            if name in values or name in _OWN:
+                kind = type(self).__name__
+                raise ValueError(
+                    f"settings: {kind} sets {name!r} itself; use its parameter, if it has one"
+                )
         return make_config(values | dict(self.settings or {}))
+
+    def _seed(self) -> Any:
+        """Return the seed of the run: a whole number as it is, else a number that is drawn."""
+        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
+            return int(check_random_state(self.random_state).randint(2**31))
+        return self.random_state
 
 
 class TextClassifier(ClassifierMixin, _TextEstimator):
@@ -84,7 +106,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         word_ngrams: The length in words of the longest n-gram that is a feature.
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`.
-        random_state: The seed, a whole number.
+        random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
         settings: Other settings of `lexrow.train`, by the names of their flags.
 
     Attributes:
@@ -100,7 +122,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         word_ngrams: int = 1,
         min_count: int = 1,
         tokenizer: str = "whitespace",
-        random_state: int = 1,
+        random_state: int | np.random.RandomState | None = 1,
         settings: Mapping[str, Any] | None = None,
     ):
         self.dim = dim
@@ -137,6 +159,16 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; give texts of two or more")
         weights = _check_sample_weight(sample_weight, texts, ensure_non_negative=True)
+        place = int(weights.argmax())
+        if weights[place] > MOST_WEIGHT:
+            raise ValueError(
+                f"sample_weight[{place}]={weights[place]:g}; give at most {MOST_WEIGHT:,.0f}"
+            )
+        if len(np.unique(ids[weights > 0])) < 2:
+            raise ValueError(
+                "sample_weight: the texts with a weight above 0 have fewer than two labels, so "
+                "there is nothing to learn; give texts of two labels such weights"
+            )
         with tempfile.TemporaryDirectory() as folder:
             corpus = Path(folder) / "texts.csv"
             with open(corpus, "w", encoding="utf-8", errors="replace", newline="") as file:
@@ -145,8 +177,10 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
                 rows.writerows(zip(texts, ids.tolist(), weights.tolist(), strict=True))
             columns = {f"{name}_column": name for name in ("text", "label", "weight")}
             others = {"loss": self.loss, "word_ngrams": self.word_ngrams, "heldout_share": 0.0}
-            self._fitted_config = self._config("classify", corpus, **columns, **others)
-            trained = load_trained(self._fitted_config, _train(self._fitted_config, folder))
+            with _argument_names({str(corpus): "X"}):
+                config = self._config("classify", corpus, **columns, **others)
+                trained = load_trained(config, _train(config, folder))
+            self._fitted_config = config
         self._words, self._labels = trained.words, trained.labels
         self._features = trained.features
         self._rows = {
@@ -201,7 +235,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`, also for the vectors of a file.
             For a workdir, texts are split as in its run.
-        random_state: The seed, a whole number.
+        random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
         settings: Other settings of `lexrow.train`, by the names of their flags.
 
     Attributes:
@@ -217,7 +251,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
         learning_rate: float = 0.0,
         min_count: int = 5,
         tokenizer: str = "whitespace",
-        random_state: int = 1,
+        random_state: int | np.random.RandomState | None = 1,
         settings: Mapping[str, Any] | None = None,
     ):
         self.vectors = vectors
@@ -247,19 +281,29 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
                 lines = (" ".join(text.splitlines()) + "\n" for text in texts)
                 with open(corpus, "w", encoding="utf-8", errors="replace") as file:
                     file.writelines(lines)
-                config = self._config("words", corpus)
-                found = trained_vectors.load(_train(config, folder).path)
-        elif Path(self.vectors).is_dir():
-            config = settings.from_names(flags.stored_in(self.vectors))
-            found = trained_vectors.load(self.vectors)
+                with _argument_names({str(corpus): "X"}):
+                    config = self._config("words", corpus)
+                    found = trained_vectors.load(_train(config, folder).path)
         else:
-            config = make_config({"tokenizer": self.tokenizer})
-            found = vector_files.read(self.vectors)
+            config, found = self._load_vectors()
         self._corpus_config = config.corpus
         self.vocabulary_ = {token: row for row, token in enumerate(found.tokens)}
         self.vectors_ = np.asarray(found.matrix, np.float32)
         self._n_features_out = self.vectors_.shape[1]  # for get_feature_names_out
         return self
+
+    def _load_vectors(self) -> tuple[Config, WordVectors]:
+        """Return the vectors of a workdir or of a file, and the configuration to split texts by."""
+        if not self.vectors or not isinstance(self.vectors, str | os.PathLike):
+            raise ValueError(f"vectors={self.vectors!r}: give the name of a workdir or of a file")
+        with _argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
+            if not Path(self.vectors).is_dir():
+                return make_config({"tokenizer": self.tokenizer}), vector_files.read(self.vectors)
+            config = settings.from_names(flags.stored_in(self.vectors))
+            found = trained_vectors.load(self.vectors)
+        if config.run.task == "recommend":
+            raise ValueError(f"vectors={self.vectors}: a recommender, which has no words")
+        return config, found
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
         """Return the mean vector of each text, (N, D) float32; 0 for a text without known words.
@@ -281,15 +325,24 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
 
 
 def _train(config: Config, folder: str) -> Workdir:
-    """Train a run in a folder without printing, and return its workdir.
-
-    Raises UsageError with the names of arguments instead of flags and of the file of texts.
-    """
-    path, corpus = Path(folder) / "run", config.corpus.corpus
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            train_and_evaluate(config, path)
-    except UsageError as error:
-        text = str(error).replace(f"--corpus={corpus}", "X").replace(corpus, "X")
-        raise UsageError(re.sub(r"--(?=[a-z])", "", text)) from error
+    """Train a run in a folder without printing, and return its workdir."""
+    path = Path(folder) / "run"
+    with contextlib.redirect_stdout(io.StringIO()):
+        train_and_evaluate(config, path)
     return Workdir(path)
+
+
+@contextlib.contextmanager
+def _argument_names(names: Mapping[str, str]) -> Iterator[None]:
+    """Raise each UsageError of the context with the names of arguments instead of flags.
+
+    Args:
+        names: Further texts to replace in the message, after `--` is removed from flags.
+    """
+    try:
+        yield
+    except UsageError as error:
+        text = re.sub(r"--(?=[a-z])", "", str(error))
+        for name, argument in {**names, "corpus=X": "X", "seed=": "random_state="}.items():
+            text = text.replace(name, argument)
+        raise UsageError(text) from error

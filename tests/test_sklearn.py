@@ -141,12 +141,49 @@ def test_texts_without_enough_words():
 
 def test_parameters_that_cannot_be_used():
     texts, labels = make_texts()
-    with pytest.raises(ValueError, match="--epochs=0"):
+    with pytest.raises(ValueError, match="^epochs=0"):
         TextClassifier(epochs=0).fit(texts, labels)
-    with pytest.raises(ValueError, match="^--epochs='a': give a whole number$"):
+    with pytest.raises(ValueError, match="^epochs='a': give a whole number$"):
         TextClassifier(epochs="a").fit(texts, labels)
     with pytest.raises(ValueError, match="'nothing' is no setting"):
         TextClassifier(settings={"nothing": 1}).fit(texts, labels)
+    with pytest.raises(ValueError, match="^random_state='a': give a whole number"):
+        TextClassifier(random_state="a").fit(texts, labels)
+    with pytest.raises(ValueError, match="^settings=.1.: give a dictionary"):
+        TextClassifier(settings=[1]).fit(texts, labels)
+    for name in ("dim", "seed", "text_column", "corpus", "workdir", "plan_only"):
+        with pytest.raises(ValueError, match=f"^settings: TextClassifier sets '{name}' itself"):
+            TextClassifier(settings={name: 1}).fit(texts, labels)
+    with pytest.raises(ValueError, match="^X is NoneType; give a list of texts"):
+        TextClassifier().fit(None, labels)
+
+
+def test_sample_weights_that_cannot_be_used():
+    texts, labels = make_texts()
+    weights = np.ones(len(texts))
+    weights[3] = 1e38
+    with pytest.raises(ValueError, match=r"^sample_weight\[3\]=1e\+38; give at most 1,000,000"):
+        TextClassifier(**SMALL).fit(texts, labels, weights)
+    only = (np.asarray(labels) == labels[0]).astype(float)
+    with pytest.raises(ValueError, match="^sample_weight: .* fewer than two labels"):
+        TextClassifier(**SMALL).fit(texts, labels, only)
+
+
+def test_any_random_state_of_scikit_learn():
+    texts, labels = make_texts()
+    states = [None, np.random.RandomState(3), np.random.RandomState(3), np.random.RandomState(4)]
+    models = [TextClassifier(random_state=each, **SMALL).fit(texts, labels) for each in states]
+    _, one, same, other = (model.predict_proba(texts) for model in models)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_vectors_that_cannot_be_used(tmp_path):
+    for vectors in ("", 5):
+        with pytest.raises(ValueError, match=f"^vectors={vectors!r}: give the name of a workdir"):
+            TextVectorizer(vectors).fit(["a"])
+    with pytest.raises(ValueError, match=f"^vectors={tmp_path}: no trained run there"):
+        TextVectorizer(str(tmp_path)).fit(["a"])
 
 
 @pytest.mark.parametrize(

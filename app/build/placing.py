@@ -270,4 +270,5 @@ def _advice(config: Config) -> list[str]:
     """Return the advice for a run that no change of `_smaller` helps."""
     if config.table.table == "dynamic":
         return [f"give less than --table_gb={config.table.table_gb}"]
-    return ["lower --max_vocab_size, --dim or --batch_tokens"]
+    first = "samples" if config.run.task == "recommend" else "max_vocab_size"
+    return [f"lower --{first}, --dim or --batch_tokens"]

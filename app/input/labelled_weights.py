@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 # No text counts for more than a million others.
-_MOST_WEIGHT = 1e6
+MOST_WEIGHT = 1e6
 
 
-def parse_weight(text: str, most: float = _MOST_WEIGHT) -> float | None:
+def parse_weight(text: str, most: float = MOST_WEIGHT) -> float | None:
     """Return the number that a text is, from 0 to `most`, or None.
 
     Args:
@@ -48,7 +48,7 @@ def fault(weights: Sequence[str], labels: Sequence[str]) -> str | None:
     """
     for weight in weights:
         if parse_weight(weight) is None:
-            return f"the weight {weight[:40]!r} is not a number from 0 to {_MOST_WEIGHT:,.0f}"
+            return f"the weight {weight[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
     if len(weights) > 1:
         return f"has {len(weights)} weights"
     for label in labels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import itertools
 import re
@@ -23,6 +24,8 @@ _NAMES = (
 )
 _FLAGS = ("user_column", "item_column", "rating_column", "time_column")
 _LINES = 100  # lines that are examined
+# From this share of lines with as many fields as a pair has, other lines are taken for mistakes.
+_MOST = 0.8
 _BLOCK_BYTES = 16 << 20
 _SEPARATORS = {
     "::": "`::`",
@@ -87,7 +90,8 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     number, first = _first_line(path)
     separator = _separator(first)
     first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
-    fields = [row for _, row in first_rows]
+    rows = [*first_rows]
+    fields = [row for _, row in rows]
     if not fields:
         raise UsageError(f"{path} has only separators; give a file of users and items")
     if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
@@ -103,6 +107,8 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
                 f"{path}: lines of {' and '.join(map(str, sorted(counts)))} fields; give "
                 "--layout=lists if each is a user and items, else --layout=pairs"
             )
+        if not is_uniform:
+            _check_lists(path, rows)
         if is_uniform and kind == "lists" and separator:
             raise UsageError(
                 f"{path}: {len(fields[0])} columns; name them with --user_column and "
@@ -111,6 +117,22 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     if kind == "lists":
         return Layout("lists", separator)
     return _headerless_pairs(f"{path}, line {number}: {first[:60]!r}", separator, fields)
+
+
+def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
+    """Raise UsageError if rows of several widths are rather pairs, with a few mistakes, than lists.
+
+    Args:
+        path: The file, for messages.
+        rows: The first rows, each with the number of its line.
+    """
+    width, count = collections.Counter(len(row) for _, row in rows).most_common(1)[0]
+    if width in _PAIR and _MOST * len(rows) <= count < len(rows):
+        line, odd = next((line, len(row)) for line, row in rows if len(row) != width)
+        raise UsageError(
+            f"{path}, line {line}: {odd} field(s), where most lines have {width}; correct it, or "
+            "give --layout=lists if each line is a user and items"
+        )
 
 
 def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> Layout:
@@ -161,7 +183,8 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     """
     names = [name.strip().strip('"') for name in names]
     simple = [_simple(name) for name in names]
-    columns = []
+    columns: list[int | str | None] = []
+    taken: dict[int, str] = {}
     for flag, name, usual_names in zip(_FLAGS, named, _NAMES, strict=True):
         index = next(
             (i for i, simple_name in enumerate(simple) if simple_name in usual_names), None
@@ -175,6 +198,11 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
             )
         if index is not None:
             delimited.check_single(path, names, names[index])
+            if index in taken:
+                raise UsageError(
+                    f"--{flag}={names[index]}: is also --{taken[index]}; name another column"
+                )
+            taken[index] = flag
         columns.append(None if index is None else names[index] if by_name else index)
     return tuple(columns)
 

@@ -14,10 +14,12 @@ def as_texts(X: Iterable[str]) -> list[str]:
         X: The texts.
 
     Raises:
-        ValueError: X is one string, or an item is no string.
+        ValueError: X is one string or not iterable, or an item is no string.
     """
     if isinstance(X, str):
         raise ValueError("X is one string; give a list of texts")
+    if not isinstance(X, Iterable):
+        raise ValueError(f"X is {type(X).__name__}; give a list of texts")
     texts = np.asarray(X, object).tolist() if hasattr(X, "__array__") else list(X)
     wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
     if wrong is not None:

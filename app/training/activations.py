@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +27,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
 
     The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
     one row each on the CPU and not run; a trace can take minutes. A size that the graph does not
-    know is taken to be 0.6 times the number of ids of the largest lookup, rounded up.
+    know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
+    most the rows of its table. A second one of the same tensor is that of the next lookup.
 
     Args:
         model: Gives the lookups and the loss.
@@ -38,24 +40,23 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
             name: DeviceTable(1, spec.columns, tf.zeros, slots=optimizer.slots)
             for name, spec in model.tables().items()
         }
-    most = 0
+    unique: list[int] = []
 
     @tf.function(autograph=False)
     def one(data: Any) -> tf.Tensor:
-        """Trace one step on `data`, set `most` to its largest lookup, and return its loss."""
-        nonlocal most
+        """Trace one step on `data`, add its lookups to `unique`, and return its loss."""
         batch = Batch(data, tf.zeros([2], tf.int64))
-        # A size that the graph does not know is estimated from the largest lookup.
-        lookups = tf.nest.flatten(model.lookups(batch))
-        most = max(ids.shape.num_elements() or 0 for ids in lookups)
+        for name, lookup in model.lookups(batch).items():
+            ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
+            unique.append(min(math.ceil(_UNIQUE * ids), model.tables()[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number)[0]
 
     graph = one.get_concrete_function(data).graph
-    return peak_bytes(graph, math.ceil(_UNIQUE * most))
+    return peak_bytes(graph, sorted(unique, reverse=True) or [0])
 
 
-def peak_bytes(graph: tf.Graph, unknown: int) -> int:
+def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
     """Return the bytes of all live tensors at the moment when they take the most.
 
     The operations are assumed to run in the order of the graph. An operation needs its inputs and
@@ -64,7 +65,8 @@ def peak_bytes(graph: tf.Graph, unknown: int) -> int:
 
     Args:
         graph: The graph of a traced function.
-        unknown: The size to assume for a dimension that the graph does not know.
+        unknown: The sizes to assume for the dimensions of a tensor that the graph does not know;
+            the last is used again for further ones.
     """
     operations = executed(graph)
     buffer: dict[str, str] = {}  # a view -> the tensor that owns its memory
@@ -91,11 +93,14 @@ def peak_bytes(graph: tf.Graph, unknown: int) -> int:
     return peak
 
 
-def _bytes(tensor: tf.Tensor, unknown: int) -> int:
-    """Return the bytes of a tensor, with `unknown` as the size of each unknown dimension.
+def _bytes(tensor: tf.Tensor, unknown: Sequence[int]) -> int:
+    """Return the bytes of a tensor, with the sizes `unknown` for its unknown dimensions.
 
     Return 0 if the rank or the size of the dtype is not known.
     """
     if tensor.shape.rank is None or not tensor.dtype.size:
         return 0
-    return math.prod(unknown if size is None else size for size in tensor.shape) * tensor.dtype.size
+    known = [size for size in tensor.shape if size is not None]
+    missing = len(tensor.shape) - len(known)
+    assumed = [*unknown, *[unknown[-1]] * missing][:missing]
+    return math.prod([*known, *assumed]) * tensor.dtype.size

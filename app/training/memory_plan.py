@@ -164,7 +164,7 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
         f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
     )
     return UsageError(
-        f"the tables do not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
+        f"the run does not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
         f"planned there, of them {largest}; {'; or '.join(remedies)}"
     )
 

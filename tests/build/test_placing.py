@@ -86,7 +86,7 @@ def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
     memory(OTHERS)
     monkeypatch.setattr(placing, "step_bytes", lambda *_: pytest.fail("traced"))
     monkeypatch.setattr(placing, "_smaller", lambda _: [{"table": "host"}])
-    with pytest.raises(UsageError, match="^the tables do not fit: host has 10.0 MB free"):
+    with pytest.raises(UsageError, match="^the run does not fit: host has 10.0 MB free"):
         decide(config())
 
 
@@ -200,7 +200,7 @@ def test_words_that_no_machine_holds_are_refused_before_anything_of_their_size_i
     corpus, run = CorpusConfig(corpus=str(tmp_path / "corpus")), RunConfig(plan_only=True)
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match="do not fit.* give less than --table_gb=1000000.0"):
+        with pytest.raises(UsageError, match="does not fit.* give less than --table_gb=1000000.0"):
             words_job.make_job(
                 Config(corpus=corpus, table=table, run=run), Workdir(tmp_path), False
             )

@@ -85,7 +85,7 @@ def test_a_file_of_another_run_is_refused(tmp_path, corpus):
         (("--hot_rows=5",), "--hot_rows=5 means nothing to --table=device, only to host"),
         (
             (*STAGED, "--device_memory=0.00001"),
-            "the tables do not fit: CPU:0 has 0.0 MB free, and",
+            "the run does not fit: CPU:0 has 0.0 MB free, and",
         ),
     ],
 )

@@ -126,3 +126,28 @@ def test_bad_arguments():
         ValueError, match="the weights are a dense tensor, the ids are a sparse one"
     ):
         make_layer("sum")(tf.sparse.from_dense([[1, 2]]), tf.constant([[1.0, 2.0]]))
+    with pytest.raises(ValueError, match="the weights are strings; give numbers"):
+        make_layer("sum")(tf.constant([[1, 2]]), tf.constant([["a", "b"]]))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 1), (1, 6), (2, 2), (6,)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    layer, ids = make_layer("sum"), tf.constant([[1, 2, 3], [4, 0, 1]])
+    with pytest.raises(ValueError, match="mask have shape .*, the ids have shape \\(2, 3\\)"):
+        layer(ids, mask=tf.ones(shape, tf.bool))
+    call = tf.function(lambda ids, mask: layer(ids, mask=mask), autograph=False)
+    unknown = tf.TensorSpec(None, tf.int32), tf.TensorSpec(None, tf.bool)
+    concrete = call.get_concrete_function(*unknown)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="mask are not at the places of the ids"
+    ):
+        concrete(ids, tf.ones(shape, tf.bool))
+
+
+def test_masks_of_all_forms_and_of_numbers():
+    layer, ragged = make_layer("sum"), tf.ragged.constant([[1, 2, 3], [], [4, 1]])
+    mask = tf.ragged.constant([[1, 0, 1], [], [0, 1]])
+    expected = layer(tf.ragged.constant([[1, 3], [], [1]]))
+    np.testing.assert_array_equal(layer(ragged, mask=mask), expected)
+    np.testing.assert_array_equal(layer(ragged, mask=tf.cast(mask, tf.bool)), expected)
+    np.testing.assert_array_equal(layer(ragged.to_tensor(), mask=mask.to_tensor()), expected)

@@ -57,21 +57,23 @@ class RowEmbeddingReduce(RowEmbedding):
                 counts only the ids that it has. Dense ids (B,) are one for each example, and are
                 combined like (B, 1).
             weights: The weight of each id, in the form of the ids; by default 1.
-            mask: Whether to count each id, bool, for dense ids; by default all count.
+            mask: Whether to count each id, bool, in the form of the ids; by default all count.
 
         Returns:
             Vectors (..., output_dim) in the compute dtype; zeros where no id counts.
 
         Raises:
-            ValueError: The ids have another number of axes, or the weights do not have the form of
-                the ids.
-            tf.errors.InvalidArgumentError: An id is out of range, or the weights are not at the
-                places of the ids.
+            ValueError: The ids have another number of axes, or the weights or the mask do not have
+                the form and the shape of the ids.
+            tf.errors.InvalidArgumentError: An id is out of range, or the weights or the mask are
+                not at the places of the ids.
         """
         inputs = inputs if _form(inputs) != "dense" else tf.convert_to_tensor(inputs)
         self._check_axes(inputs)
         if weights is not None:
-            weights = self._checked(weights, inputs)
+            weights = self._checked("the weights", weights, inputs)
+        if mask is not None:
+            mask = tf.cast(self._checked("the values of the mask", mask, inputs), tf.bool)
         if _is_vector(inputs):
             if weights is None and mask is None and not self.mask_zero:
                 return super().call(inputs)  # there is nothing to combine
@@ -131,29 +133,32 @@ class RowEmbeddingReduce(RowEmbedding):
                 "is combined: give ragged and sparse ids two axes, and dense ids one or more"
             )
 
-    def _checked(self, weights: Any, inputs: Any) -> Any:
-        """Return the weights after a check that each id has one, and at the same place."""
+    def _checked(self, name: str, values: Any, inputs: Any) -> Any:
+        """Return the weights or the mask after a check that each id has a number at its place."""
         form = _form(inputs)
-        weights = weights if _form(weights) != "dense" else tf.convert_to_tensor(weights)
-        if _form(weights) != form:
+        values = values if _form(values) != "dense" else tf.convert_to_tensor(values)
+        start = f"{self.name}: {name}"
+        if _form(values) != form:
             raise ValueError(
-                f"{self.name}: the weights are a {_form(weights)} tensor, the ids are a "
-                f"{form} one; give both in one form"
+                f"{start} are a {_form(values)} tensor, the ids are a {form} one; give both in "
+                "one form"
             )
-        if not inputs.shape.is_compatible_with(weights.shape):
+        if values.dtype == tf.string:
+            raise ValueError(f"{start} are strings; give numbers or bool")
+        if not inputs.shape.is_compatible_with(values.shape):
             raise ValueError(
-                f"{self.name}: the weights have shape {weights.shape}, the ids have shape "
-                f"{inputs.shape}; give each id one weight"
+                f"{start} have shape {values.shape}, the ids have shape {inputs.shape}; give each "
+                "id one"
             )
         with tf.device(HOST):  # as `check_ids` does
-            places, others = _places(inputs), _places(weights)
+            places, others = _places(inputs), _places(values)
             count = tf.minimum(tf.shape(places)[0], tf.shape(others)[0])
             same = tf.shape(places)[0] == tf.shape(others)[0]
             same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
-        message = f"{self.name}: the weights are not at the places of the ids; give each id one"
+        message = f"{start} are not at the places of the ids; give each id one"
         if form == "dense":
-            return require(same, message, weights)
-        return weights.with_values(require(same, message, weights.values))
+            return require(same, message, values)
+        return values.with_values(require(same, message, values.values))
 
     def _flatten(
         self, inputs: Any, weights: Any, mask: Any
@@ -180,7 +185,8 @@ class RowEmbeddingReduce(RowEmbedding):
             weights_N = tf.ones_like(ids_N, tf.float32)
         weights_N = tf.cast(weights_N, tf.float32)
         if mask is not None:
-            weights_N = tf.where(tf.reshape(mask, [-1]), weights_N, 0.0)
+            mask_N = tf.reshape(mask, [-1]) if _form(mask) == "dense" else mask.values
+            weights_N = tf.where(mask_N, weights_N, 0.0)
         return ids_N, weights_N, groups_N, shape
 
 
