@@ -90,13 +90,25 @@ def main(_: Sequence[str]) -> None:
         if values[name].present and name not in _OPTIONS.get(values.format, ()):
             raise UsageError(f"--{name} means nothing to --format={values.format}; leave it out")
     if values.format in formats:
+        if values.restrict:
+            raise UsageError(f"--restrict means nothing to --format={values.format}; leave it out")
         options = {name: values[name].value for name in _OPTIONS.get(values.format, ())}
         run = startup.start_run(values.workdir, stored)
         print(formats[values.format](*run, values.output, **options))
         return
-    vectors = flags.vectors()
+    if values.restrict and values.sif:
+        raise UsageError("--sif and --restrict: the shares of words need all counts; leave out one")
+    vectors = _first_words(flags.vectors(), values.restrict)
     FORMATS[values.format](vectors, values.output)
     print(f"{values.output}: {len(vectors.tokens):,} vectors of {vectors.matrix.shape[1]} numbers")
+
+
+def _first_words(vectors: WordVectors, count: int) -> WordVectors:
+    """Return the vectors of the first `count` words, or of all if it is 0."""
+    if not count:
+        return vectors
+    counts = None if vectors.counts is None else vectors.counts[:count]
+    return WordVectors(vectors.tokens[:count], vectors.matrix[:count], counts, vectors.ngrams)
 
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[..., str]]:
@@ -109,7 +121,7 @@ def _formats_of_task(task: str) -> Mapping[str, Callable[..., str]]:
 
 def define() -> None:
     """Define the flags of this command."""
-    flags.define_vectors()
+    flags.define_vectors(compares=False)
     absl_flags.DEFINE(
         flags.Text(),
         "format",
@@ -123,8 +135,8 @@ def define() -> None:
     text = "The number of words to write for the projector."
     absl_flags.DEFINE(flags.count(1), "limit", 10_000, text)
     text = (
-        "a of the weight a / (a + p) of a word in static_embedding, where p is its share of the "
-        "text. 0: no weights. Usual: 1e-3."
+        "For static_embedding: each word has the weight sif / (sif + p), where p is its share of "
+        "the text. 0: no weights. Usual: 1e-3."
     )
     absl_flags.DEFINE(flags.Float(0, 1e6), "sif", 0.0, text)
     text = "The rows of words and n-grams that fasttext_quantized keeps, the longest. 0: all."

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from ..errors import DamagedError, RunError, UsageError
 from ..system import checked_files
 from ..system.checked_files import list_folder
 from ..system.files import remove_folder, replacing, replacing_folder, sweep
+
+# The number of flags in the first line of flags.cfg. Earlier versions did not write it.
+_FLAGS_WRITTEN = re.compile(r"# All (\d+) flags ")
 
 
 class Workdir:
@@ -182,15 +186,19 @@ def read_flags(path: Path) -> dict[str, str]:
         path: The flagfile, written by `write_flags`.
 
     Raises:
-        UsageError: The file cannot be read, its last line is cut short, or it is missing beside a
-            checkpoint.
+        UsageError: The file cannot be read, it was cut short, or it is missing beside a checkpoint.
     """
     try:
         Workdir(path.parent).has(path)
         lines = flagfiles.read(path)
         if lines[-1]:
             raise checked_files.damaged(path, "its last line is cut short")
-        return flagfiles.values(lines)
+        flags = flagfiles.values(lines)
+        written = _FLAGS_WRITTEN.match(lines[0])
+        if not flags or (written and len(flags) < int(written[1])):
+            of_all = f" of its {written[1]}" if written else ""
+            raise checked_files.damaged(path, f"it has only {len(flags)}{of_all} flags")
+        return flags
     except DamagedError as error:
         raise UsageError(str(error)) from error
     except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +221,8 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
         RunError: The file cannot be written.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(f"# Every flag of this run: python -m {PACKAGE}.train --flagfile=THIS\n")
+        repeat = f"python -m {PACKAGE}.train --flagfile=THIS"
+        file.write(f"# All {len(settings)} flags of this run: {repeat}\n")
         for name, value in settings.items():
             file.write(f"{flagfiles.line(name, as_text(value))}\n")
 

@@ -212,12 +212,17 @@ def stored_in(path: str | Path) -> dict[str, Any]:
     return {name: value for name, value in older.items() if value and stored} | stored
 
 
-def define_vectors() -> None:
-    """Define the flags that choose the word vectors of a command."""
+def define_vectors(compares: bool = True) -> None:
+    """Define the flags that choose the word vectors of a command.
+
+    Args:
+        compares: Whether the command compares words, so that it has --case.
+    """
     flags.DEFINE(Paths(), "workdir", "", "The workdir of a trained run.")
     flags.DEFINE(Paths(), "vectors", "", "A file of word2vec or fastText instead of --workdir.")
-    cases = ["fold", "exact"]
-    flags.DEFINE_enum("case", "fold", cases, "How words are compared: `fold` ignores case.")
+    if compares:
+        cases = ["fold", "exact"]
+        flags.DEFINE_enum("case", "fold", cases, "How words are compared: `fold` ignores case.")
     flags.DEFINE(count(0), "restrict", 0, "Use only the first N words. 0 uses all.")
 
 

@@ -95,8 +95,11 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
         has_effect = field.metadata["fixed"] and values[other] in known
         former = stored.get(name, default(field, values) if stored else values[name])
         if has_effect and not same(field, as_text(former), as_text(values[name])):
-            made = f"--workdir={values['workdir']} was made with {former}"
-            raise UsageError(f"--{name}={values[name]}: {made}; give that, or a new --workdir")
+            made = f"with {former}; give that, or"
+            if not as_text(former):
+                made = "without it; leave it out, or give"
+            run = f"--workdir={values['workdir']} was made {made} a new --workdir"
+            raise UsageError(f"--{name}={values[name]}: {run}")
 
 
 def make_config(values: Mapping[str, Any]) -> Config:

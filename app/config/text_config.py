@@ -44,7 +44,11 @@ class CorpusConfig:
     )
     fold_case: bool = _tokens(True, "Fold case (with --tokenizer=unicode).")
     drop_punctuation: bool = _tokens(True, "Drop punctuation tokens (with --tokenizer=unicode).")
-    drop_numbers: bool = _tokens(False, "Drop tokens of digits (with --tokenizer=unicode).")
+    drop_numbers: bool = _tokens(
+        False,
+        "Drop tokens of digits (with --tokenizer=unicode).",
+        only=("tokenizer", "unicode"),
+    )
     invalid_utf8: str = _tokens(
         "replace",
         "What to do with bytes that are not UTF-8. `replace`: replace them by U+FFFD and report "
@@ -132,9 +136,10 @@ class InputConfig:
     batch_tokens: int = setting(
         4096,
         "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
-        "words and n-grams; fewer if an epoch would otherwise have fewer than 13 steps (25 for a "
-        "size of at most 8,192, 50 for at most 4,096), or, above 4,096, many empty ones at its "
-        "end. recommend: pairs of a user and an item.",
+        "words and n-grams. It is reduced for few texts, so that an epoch has at least 13 steps "
+        "(25 for a size of at most 8,192, 50 for at most 4,096). A size above 4,096 is also "
+        "reduced if many steps at the end of an epoch would be empty. recommend: pairs of a user "
+        "and an item.",
         bounds=(1, 2**24),
         fixed=True,
         by_task={"recommend": 2048, "classify": 16384},

@@ -78,7 +78,8 @@ def read_columns(path: str, config: Config, progress: Progress, index: int) -> I
             weights = [row[columns["weight_column"]]] if "weight_column" in columns else []
             wrong = labelled_weights.fault(weights, labels if settings.label_weights else [])
             if wrong:
-                raise UsageError(f"{path}, line {number}: {wrong}; {weight_remedy(config)}")
+                end = weight_remedy(config, wrong[1])
+                raise UsageError(f"{path}, line {number}: {wrong[0]}; {end}")
             yield Row(row[columns["text_column"]], labels, weights)
 
     yield from group_rows(rows(), config.input.block_bytes)

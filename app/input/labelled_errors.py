@@ -50,7 +50,7 @@ def _fault(line: str, config: Config) -> str | None:
     if pieces and not labels:
         return f"has no label; {remedy(config)}"
     wrong = labelled_weights.fault(weights, labels if settings.label_weights else [])
-    return wrong and f"{wrong}; {weight_remedy(config)}"
+    return wrong and f"{wrong[0]}; {weight_remedy(config, wrong[1])}"
 
 
 def remedy(config: Config) -> str:
@@ -70,13 +70,15 @@ def remedy(config: Config) -> str:
     )
 
 
-def weight_remedy(config: Config) -> str:
-    """Return the end of an error message: which weights a text may have.
+def weight_remedy(config: Config, is_of_label: bool) -> str:
+    """Return the end of an error message: which weights a text or a label may have.
 
     Args:
         config: The configuration of the run.
+        is_of_label: Whether the weight of a label is wrong, and not that of a text.
     """
     if config.labelled.text_column:
-        return "correct it, or leave out --weight_column or --label_weights"
-    example = f"{config.labelled.weight_prefix}0.5" if config.labelled.weight_prefix else "good:0.7"
-    return f"give one such as {example}, or another --weight_prefix or --nolabel_weights"
+        return f"correct it, or leave out --{'label_weights' if is_of_label else 'weight_column'}"
+    if is_of_label:
+        return f"give one such as {config.labelled.label_prefix}good:0.7, or --nolabel_weights"
+    return f"give one such as {config.labelled.weight_prefix}0.5, or another --weight_prefix"

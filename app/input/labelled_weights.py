@@ -39,8 +39,10 @@ def parse_label(label: str) -> tuple[str, float | None]:
     return name, parse_weight(number, 1.0) if name else None
 
 
-def fault(weights: Sequence[str], labels: Sequence[str]) -> str | None:
-    """Return an error message for the first wrong weight of a text, or None.
+def fault(weights: Sequence[str], labels: Sequence[str]) -> tuple[str, bool] | None:
+    """Return an error message for the first wrong weight of a text, and whether a label has it.
+
+    Return None if no weight is wrong.
 
     Args:
         weights: The weights that are given for the text, at most one.
@@ -48,12 +50,14 @@ def fault(weights: Sequence[str], labels: Sequence[str]) -> str | None:
     """
     for weight in weights:
         if parse_weight(weight) is None:
-            return f"the weight {weight[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
+            message = f"the weight {weight[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
+            return message, False
     if len(weights) > 1:
-        return f"has {len(weights)} weights"
+        return f"has {len(weights)} weights", False
     for label in labels:
         if parse_label(label)[1] is None:
-            return f"the label {label[:40]!r} has no number from 0 to 1 after its last colon"
+            message = f"the label {label[:40]!r} has no number from 0 to 1 after its last colon"
+            return message, True
     return None
 
 

@@ -117,7 +117,8 @@ def _about(text: Text, config: Config) -> list[tuple[str, str]]:
     elif not config.vocabulary.vocab:  # a given vocabulary counts other text
         tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
         known = counts.sum() - (counts[tokens.index(UNK)] if UNK in tokens else 0)
-        size += f", {known / text.words:.1%} of it"
+        if known <= text.words:  # else it was counted in another text, too
+            size += f", {known / text.words:.1%} of it"
     return [
         ("corpus", f"{text.words:,} words in {len(text.sources)} file(s)"),
         ("vocabulary", size),

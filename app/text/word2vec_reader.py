@@ -153,7 +153,8 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
         stream: The rest of the file.
 
     Raises:
-        UsageError: The first line is malformed, or announces no rows or too many numbers.
+        UsageError: The first line is malformed, or announces no rows, too many numbers, or another
+            number of columns than the next line has.
     """
     first, end, rest = start.partition(b"\n")
     fields = first.split()
@@ -165,6 +166,12 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
             raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_REMEDY}")
         rest += stream.read(max(0, _longest_row(columns) - len(rest)))
         row = rest[: _longest_row(columns)].partition(b"\n")[0]
+        numbers = row.split()[1:]
+        if numbers and len(numbers) != columns and _are_numbers(numbers, len(numbers)):
+            raise UsageError(
+                f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
+                f"{_AGAIN}, or correct line 1"
+            )
         is_binary = not _are_numbers(row.split()[-columns:], columns)
         return _Layout(is_binary, True, rows, columns), rest
     columns = len(fields) - 1

@@ -123,7 +123,7 @@ def _train_and_finish(
 def check_flags(
     job: Job, settings: RunConfig, position: Position | None = None, checks_profile: bool = True
 ) -> None:
-    """Raise UsageError if --patience, --sync_steps or --profile_steps does not fit the job.
+    """Raise UsageError if --epochs, --patience, --sync_steps or --profile_steps does not fit.
 
     Args:
         job: The job to train.
@@ -132,10 +132,15 @@ def check_flags(
         checks_profile: Whether to check the windows of --profile_steps.
 
     Raises:
-        UsageError: --patience is given where nothing is scored or where a table cannot be saved
-            twice, --sync_steps is more than the steps of an epoch, or --profile_steps asks for
-            steps that the run does not have.
+        UsageError: --epochs is less than the run has trained, --patience is given where nothing is
+            scored or where a table cannot be saved twice, --sync_steps is more than the steps of an
+            epoch, or --profile_steps asks for steps that the run does not have.
     """
+    if position is not None and settings.epochs < position.epoch:
+        raise UsageError(
+            f"--epochs={settings.epochs}: the run in --workdir={settings.workdir} has trained "
+            f"{position.epoch} already; give more, or a new --workdir"
+        )
     if settings.patience and (job.evaluator is None or not job.evaluator.is_monitored):
         raise UsageError(
             f"--patience={settings.patience} needs scores on held-out data, and there is none; "

@@ -134,6 +134,15 @@ def test_flags_that_are_missing_or_cut(tmp_path):
     place.flags.write_text("--dim=8\n--epochs=1")
     with pytest.raises(UsageError, match="flags.cfg is damaged: its last line is cut short; put"):
         workdir.read_flags(place.flags)
+    place.flags.write_text("")
+    with pytest.raises(UsageError, match="flags.cfg is damaged: it has only 0 flags; put back"):
+        workdir.read_flags(place.flags)
+    workdir.write_flags(place.flags, {"dim": 8, "epochs": 1, "corpus": ""})
+    assert workdir.read_flags(place.flags) == {"dim": "8", "epochs": "1", "corpus": ""}
+    lines = place.flags.read_text().splitlines(keepends=True)
+    place.flags.write_text("".join(lines[:-1]))
+    with pytest.raises(UsageError, match="flags.cfg is damaged: it has only 2 of its 3 flags; put"):
+        workdir.read_flags(place.flags)
     place.flags.unlink()
     assert workdir.read_flags(place.flags) == {}
     (place.checkpoints / "step-000000000002").mkdir(parents=True)

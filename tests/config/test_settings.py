@@ -71,6 +71,10 @@ def test_a_number_that_is_too_small(name, least):
         ({"batch_tokens": 100}, "--batch_tokens=100 is no multiple of --row_tokens=32; change"),
         ({"batch_tokens": 16}, "--batch_tokens=16 is no multiple of --row_tokens=32; change"),
         ({"group_tokens": 4000}, "--group_tokens=4000 does not divide --batch_tokens=4096; change"),
+        (
+            {"tokenizer": "whitespace", "drop_numbers": True},
+            "--drop_numbers=True means nothing to --tokenizer=whitespace, only to unicode",
+        ),
         ({"heldout_share": 0.1}, "--heldout_share=0.1 means nothing to --task=words, only to lan"),
         (LANGUAGE_MODEL | {"heldout_share": 1.0}, "--heldout_share=1.0: give less than 1"),
         (

@@ -152,6 +152,8 @@ def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content
         (b"word\n", "line 1: neither a header"),
         (b"some words of prose\n", "line 1: neither a header"),
         (b"0 5\n", "line 1: announces 0 x 5"),
+        (b"2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 3"),
+        (b"2 1\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 1"),
         (b"3 2\na 1 2\nb 1 2\n", "ends after 2 of the 3 rows"),
         (b"2 2\na 1 2\nb 1\n", "line 3: not a word and 2 numbers"),
         (b"2 2\na 1 2\nb 1 x\n", "line 3: not a word and 2 numbers"),

@@ -136,3 +136,23 @@ def test_an_empty_cell_and_a_missing_column(tmp_path):
         read(tmp_path / "a.csv", "review,kind,w\none,a,\n", **columns)
     with pytest.raises(UsageError, match="--weight_column=w: .* has the columns review, kind"):
         read(tmp_path / "a.csv", "review,kind\none,a\n", **columns)
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "remedy"),
+    [
+        (
+            "__label__a:2 b",
+            {"label_weights": True},
+            "give one such as __label__good:0.7, or --nol",
+        ),
+        (
+            "__label__a __weight__-1 b",
+            {"weight_prefix": "__weight__"},
+            "or another --weight_prefix$",
+        ),
+    ],
+)
+def test_the_remedy_is_that_of_the_weights_in_use(tmp_path, line, flags, remedy):
+    with pytest.raises(UsageError, match=remedy):
+        read(tmp_path / "a.txt", f"{line}\n", **flags)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.tasks import trained_vectors
+from app.text import word2vec_reader
 from tests.integration.commands import done, refusal, run
 
 
@@ -21,6 +22,24 @@ def exported(trained, tmp_path_factory):
         ended = done(folder, *export, f"--output={folder}/{name}")
         assert ended.out == f"{folder}/{name}: 60 vectors of 8 numbers\n"
     return folder
+
+
+def test_the_first_words_only(tmp_path, trained):
+    export = ("app.export", f"--workdir={trained}")
+    done(tmp_path, *export, "--restrict=5", f"--output={tmp_path}/few.txt")
+    words = trained_vectors.load(trained)
+    few = word2vec_reader.read(tmp_path / "few.txt")
+    assert few.tokens == words.tokens[:5]
+    np.testing.assert_array_equal(few.matrix, words.matrix[:5])
+    for flags, told in (
+        (
+            ["--format=saved_model", "--restrict=5"],
+            "--restrict means nothing to --format=saved_mod",
+        ),
+        (["--format=static_embedding", "--restrict=5", "--sif=0.1"], "--sif and --restrict: "),
+        (["--case=exact"], "case"),
+    ):
+        assert told in refusal(run(tmp_path, *export, *flags, f"--output={tmp_path}/new"))
 
 
 @pytest.mark.parametrize("name", ["word2vec", "word2vec_binary"])

@@ -60,7 +60,7 @@ def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
     assert 1.5 < steps / former < 2.5
     # The rate falls over the length of this text, not of the one before.
     rates = [row["learning_rate"] for row in logged(workdir) if row["step"] > newest_step(trained)]
-    assert rates[len(rates) // 2] == pytest.approx(0.3 / 3 / 2, rel=0.1)
+    assert rates[len(rates) // 2] == pytest.approx(0.2 / 3 / 2, rel=0.1)
     assert "other text" not in done(tmp_path, "app.train", *more).err
 
 
@@ -89,6 +89,13 @@ def test_a_flag_that_would_change_what_is_stored(tmp_path, workdir):
         name = flag.strip("-").partition("=")[0].removeprefix("no")
         assert f"--{name}=" in line
         assert f"was made with {stored}; give that, or a new --workdir" in line
+    assert contents(workdir) == before
+
+
+def test_fewer_epochs_than_are_trained(tmp_path, workdir):
+    before = contents(workdir)
+    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=1"))
+    assert f"--epochs=1: the run in --workdir={workdir} has trained 2 already; give more" in line
     assert contents(workdir) == before
 
 

@@ -280,9 +280,11 @@ def _select_usable(training: Examples, words: int, config: Config) -> Examples:
     usable_E = np.diff(known_before[training.starts_E]) > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():
+        least = config.vocabulary.min_count
+        lower = f", or lower --min_count={least}" if least > 1 else ""
         raise UsageError(
-            f"--corpus={config.corpus.corpus}: no text has a word that is known; give other text, "
-            f"or lower --min_count={config.vocabulary.min_count}"
+            f"--corpus={config.corpus.corpus}: no text has a word that is known; give other "
+            f"text{lower}"
         )
     if not usable_E.all():
         logging.warning("%d texts without a known word or label are left out", (~usable_E).sum())

@@ -140,4 +140,5 @@ def describe_left_out(left_out: int) -> str:
     Args:
         left_out: The number of pairs.
     """
-    return f"; {left_out:,} left out, of users or items never seen, or known" if left_out else ""
+    why = "their user or item is not in training, or the pair is"
+    return f"; {left_out:,} left out: {why}" if left_out else ""

@@ -19,6 +19,7 @@ from app.config import (
     RunConfig,
     VocabularyConfig,
 )
+from app.config.settings import by_name
 from app.errors import RunError, UsageError
 from app.input.tokens import PAD
 from app.tasks.language_model import language_model_data
@@ -95,7 +96,8 @@ class Run:
         )
 
     def train(self):
-        return loop.train(self.job, self.config.run, self.place)
+        flags = by_name(self.config)
+        return loop.train(self.job, self.config.run, self.place, flags=flags)
 
     def rows(self):
         return [json.loads(line) for line in self.place.metrics.read_text().splitlines()]
