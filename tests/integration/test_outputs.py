@@ -32,10 +32,6 @@ def test_the_first_words_only(tmp_path, trained):
     assert few.tokens == words.tokens[:5]
     np.testing.assert_array_equal(few.matrix, words.matrix[:5])
     for flags, told in (
-        (
-            ["--format=saved_model", "--restrict=5"],
-            "--restrict means nothing to --format=saved_mod",
-        ),
         (["--format=static_embedding", "--restrict=5", "--sif=0.1"], "--sif and --restrict: "),
         (["--case=exact"], "case"),
     ):
