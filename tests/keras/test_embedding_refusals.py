@@ -104,6 +104,12 @@ def test_large_ids_are_not_cut_to_32_bits(dtype, number):
         layer(tf.constant([number], dtype))
 
 
+def test_ids_beyond_int64_are_not_named_as_negative_ones():
+    message = f"the smallest id out of range is {2**63 - 1} and the largest {2**63 - 1}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        RowEmbedding(ROWS, COLUMNS)(np.array([2**64 - 1], np.uint64))
+
+
 def test_a_regularizer_is_refused_with_what_to_use_instead():
     with pytest.raises(ValueError, match=r"^words: embeddings_regularizer .* 100 rows .*LazyAdamW"):
         RowEmbedding(ROWS, COLUMNS, embeddings_regularizer="l2", name="words")

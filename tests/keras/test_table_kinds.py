@@ -223,6 +223,8 @@ def test_bad_kinds_and_files(tmp_path):
         layer(5, 2, table="disk", weights=[np.zeros((5, 2))])
     with pytest.raises(ValueError, match="table='host' and table_file='x'; name a file with"):
         layer(5, 2, table="host", table_file="x")
+    with pytest.raises(ValueError, match="table_file=''; give the name of a file"):
+        layer(5, 2, table="file", table_file="")
     with pytest.raises(ValueError, match="table='file' and table_file=None"):
         layer(5, 2, table="file")
     with pytest.raises(ValueError, match="GlorotUniform makes whole tables"):

@@ -23,6 +23,8 @@ def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     """
     if inputs.dtype in (tf.int32, tf.int64):
         return inputs
+    if inputs.dtype == tf.uint64:  # ids that int64 does not hold would become negative
+        inputs = tf.minimum(inputs, tf.constant(2**63 - 1, tf.uint64))
     short = inputs.dtype.is_integer and inputs.dtype.size < 4
     ids = tf.cast(inputs, tf.int32 if short else tf.int64)
     if not inputs.dtype.is_floating:

@@ -91,7 +91,8 @@ def check_kind(layer: Any) -> None:
             f"{layer.name}: table={layer.table!r} and table_file={layer.table_file!r}; name a file "
             "with table='file', and only with it"
         )
-    if layer.table == "file" and not isinstance(layer.table_file, str | os.PathLike):
+    is_name = isinstance(layer.table_file, str | os.PathLike) and layer.table_file
+    if layer.table == "file" and not is_name:
         raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")

@@ -60,6 +60,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
+    if config.input.heldout and not len(heldout.users_N):
+        raise _nothing_to_score(config.input.heldout, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
     model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
@@ -141,12 +143,9 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
         scored, recommender.users, recommender.items, recommender.known
     )
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
-    exclusions = recommend_data.describe_left_out(left_out)
     if not count:
-        raise UsageError(
-            f"--heldout={heldout}: nothing to score{exclusions}; give pairs of users and items "
-            "that were trained on"
-        )
+        raise _nothing_to_score(heldout, left_out)
+    exclusions = recommend_data.describe_left_out(left_out)
     ranker = Ranker(recommender.model, recommender.tables, parse_top(config)[-1])
     values = heldout_scores(ranker, recommender.known, scored, config)
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
@@ -156,6 +155,15 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     )
     record = {**values, "pairs": count, "users": users, "left_out": left_out}
     return "\n".join((*lines, protocol)), record
+
+
+def _nothing_to_score(heldout: str, left_out: int) -> UsageError:
+    """Return (do not raise) the error for held-out files without a pair to score."""
+    exclusions = recommend_data.describe_left_out(left_out)
+    return UsageError(
+        f"--heldout={heldout}: nothing to score{exclusions}; give pairs of users and items that "
+        "are trained on"
+    )
 
 
 def heldout_scores(

@@ -181,3 +181,13 @@ def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
     workdir.users.write_text("u2\t2\nu1\t2\n")
     with pytest.raises(UsageError, match="users.tsv has other users than --corpus=.*txt; train in"):
         recommend_job.make_job(config, workdir, False)
+
+
+def test_held_out_pairs_of_strangers_only(tmp_path):
+    (tmp_path / "heldout.txt").write_text("x9 y9\nx8 y8\n")
+    text, heldout = "u1 a\nu1 b\nu2 a\nu2 b\n", str(tmp_path / "heldout.txt")
+    config = config_of(tmp_path, text, loss="bpr", heldout=heldout)
+    with pytest.raises(
+        UsageError, match="heldout.txt: nothing to score; 2 left out: their user or"
+    ):
+        recommend_job.make_job(config, Workdir(config.run.workdir), False)
