@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class Interval:
         self._job, self._epochs, self._runner = job, epochs, runner
         self._before = position.seconds
         self._began = time.perf_counter()
+        self._first_call = 0.0  # the seconds of the first call, if it is in this interval
         self._start(position)
 
     def _start(self, position: Position) -> None:
@@ -51,13 +53,15 @@ class Interval:
         Args:
             batches: The batches of the run.
         """
-        while True:
+        for number in itertools.count():
             began = time.perf_counter()
             item = next(batches, None)
             self._waited += time.perf_counter() - began
             if item is None:
                 return
             yield item
+            if number == 0 and self.losses:  # else its interval is closed
+                self._first_call = time.perf_counter() - began
 
     def exclude(self, call: Callable[[], None]) -> None:
         """Call a function, and do not count its time as training.
@@ -104,6 +108,9 @@ class Interval:
         seconds = max(self.seconds(), 1e-9)
         words = _words(position, self._job)
         speed, data = (words - self._words) / seconds, self._job.data
+        # The first call traces and compiles, which later calls do not.
+        steady = seconds - self._first_call if len(self.losses) > 1 else seconds
+        rest = self._epochs - position.done
         values = {
             "epoch": round(position.done, 4),
             "loss": loss,
@@ -113,8 +120,9 @@ class Interval:
             "input_wait": self._waited / seconds,
             data.unit: round(words),
             "train_seconds": position.seconds,
-            "seconds_left": data.epoch_size * (self._epochs - position.done) / max(speed, 1e-9),
+            "seconds_left": data.epoch_size * rest * steady / max(words - self._words, 1e-9),
         }
+        self._first_call = 0.0
         self._start(position)
         return values
 
