@@ -36,6 +36,7 @@ from ..tables.prefetch import Prefetcher
 from ..training.cache_size import calls_per_chunk
 from ..training.key_locator import KeyLocator
 from ..training.step import lookup_function
+from ..types import HOST
 
 # Makes a table from its name, its spec, the settings, and the devices that `TableSpec.device`
 # counts.
@@ -127,7 +128,7 @@ def _on_device(name: str, spec: TableSpec, config: Config, devices: list[str]) -
 
 def _on_host(name: str, spec: TableSpec, config: Config, devices: list[str]) -> Table:
     """Return a table in host memory whose `device` is the device of the steps."""
-    with tf.device("CPU:0"):
+    with tf.device(HOST):
         table = DeviceTable(spec.rows, **_options(name, spec, config))
     table.device = devices[spec.device]  # rows that are read from the table are used there
     return table

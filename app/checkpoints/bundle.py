@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ..errors import DamagedError, RunError
 from ..system.checked_files import list_folder, reading
+from ..types import HOST
 
 PREFIX = "tables"  # the beginning of the names of the files
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
@@ -120,7 +121,7 @@ class Bundle:
     def _read(self, prefix: str, key: str, part: str = "") -> tf.Tensor:
         """Read a variable, or the part of it that a slice of RestoreV2 names, on the CPU."""
         dtype = self.dtypes.get(key, tf.string)
-        with tf.device("CPU:0"):
+        with tf.device(HOST):
             (value,) = tf.raw_ops.RestoreV2(
                 prefix=prefix, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
             )

@@ -29,13 +29,13 @@ from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
 from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
 from ..training.job import Job
-from ..training.packing import pack, packed_size, unpack
 from ..training.runner import Runner
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .calls import FLAGS, Made
 from .exchange import Exchange, replica_number
 from .local_steps import LocalSteps
+from .packing import pack, packed_size, unpack
 from .synchronizer import Synchronizer
 
 _FLOAT_BYTES = 4

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..config import InputConfig
 from ..text.blocks import without_autograph, without_tuning_thread
-from ..types import Batches
+from ..types import HOST, Batches
 from .ratings import Ratings
 from .user_item_pairs import UserItemPairs
 
@@ -45,7 +45,7 @@ def make_batches(
 
     @without_autograph
     def dataset(epochs: range, first: int) -> tf.data.Dataset:
-        with tf.device("CPU:0"):
+        with tf.device(HOST):
             tensors = UserItemPairs(*map(tf.constant, columns))
 
         def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:

@@ -6,6 +6,8 @@ import re
 
 import tensorflow as tf
 
+from ..types import HOST
+
 
 def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     """Return the given ids, and raise an error if one of them is not in 0 .. rows - 1.
@@ -28,7 +30,7 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
         tf.errors.InvalidArgumentError: An id is out of range. The message names the table, and the
             smallest and the largest id out of range.
     """
-    with tf.device("CPU:0"):
+    with tf.device(HOST):
         wide = tf.cast(ids, tf.int64)  # `rows` may be more than int32 holds
         outside = tf.logical_or(wide < 0, wide >= rows)
         check = tf.cond(tf.reduce_any(outside), lambda: _reject(ids, outside, rows, name), tf.no_op)

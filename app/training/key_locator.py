@@ -18,7 +18,7 @@ from ..models.base import Model
 from ..tables.base import Table
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.in_place import InPlace
-from ..types import LocatedData
+from ..types import HOST, LocatedData
 from .step import lookup_function
 
 
@@ -70,7 +70,7 @@ class KeyLocator(InPlace):
             RunError: A table has too few rows for the call. No table was changed.
         """
         steps = tf.nest.flatten(data)[0].shape[0]
-        with tf.device("CPU:0"):  # the batch is there, so nothing waits for a GPU
+        with tf.device(HOST):  # the batch is there, so nothing waits for a GPU
             unique = self._unique_ids(data, first)
         for name, (ids_U, *_) in unique.items():
             if ids_U.shape[0] > self._dynamic[name].rows:

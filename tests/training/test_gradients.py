@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.distributed.packing import pack, packed_size, unpack
 from app.input.tokens import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
@@ -20,7 +21,6 @@ from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
-from app.training.packing import pack, packed_size, unpack
 from app.training.step import apply_gradients, split_steps, train_function, train_step
 from app.types import NgramRule
 from tests.losses.toy import counts

@@ -10,7 +10,6 @@ import tensorflow as tf
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from ..base import Part, Predictions
-from ..candidate_scores import score_words
 from ..classes.class_softmax import ClassSoftmax
 from .samplers import SAMPLERS
 
@@ -92,7 +91,7 @@ class SampledLoss(ClassSoftmax):
             ids_N = tf.gather(rows.ids_U, rows.inverse_N)
         expected_N = self._sampler.log_expected(ids_N)
         words_GMD = tf.reshape(values_ND[:words], (*_shape(targets_GM), columns))
-        words_GNM = tf.cast(score_words(hidden_GND, words_GMD), tf.float32)
+        words_GNM = tf.cast(_score_words(hidden_GND, words_GMD), tf.float32)
         expected_GM = tf.reshape(expected_N[:words], _shape(targets_GM))
         samples_NK = tf.matmul(
             tf.reshape(hidden_GND, (-1, columns)),
@@ -118,3 +117,16 @@ def _shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
         size if static is None else static
         for static, size in zip(tensor.shape, dynamic, strict=True)
     ]
+
+
+def _score_words(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
+    """Return the dot product of every vector and every word of its group, (G, N, M).
+
+    Args:
+        hidden_GND: The N vectors of each group.
+        words_GMD: The rows of the M words of each group, of the same dtype.
+    """
+    if hidden_GND.shape[1] == words_GMD.shape[1] == 1:
+        # A matrix product for each single score costs more than the score.
+        return tf.reduce_sum(hidden_GND * words_GMD, axis=2, keepdims=True)
+    return tf.matmul(hidden_GND, words_GMD, transpose_b=True)

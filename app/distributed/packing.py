@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from .gradients import RowGradients, StepGradients, add_gradients
+from ..training.gradients import RowGradients, StepGradients, add_gradients
 
 
 def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor], flags: int) -> tf.Tensor:
