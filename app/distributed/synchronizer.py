@@ -30,7 +30,7 @@ class Frequent(NamedTuple):
 
 
 # As in Ji et al. 2016, section 4.2. For the choice see data/benchmarks/README.md.
-FREQUENT_ROWS = (Frequent(8192, 8, least_steps=64), Frequent(1024, 32, least_steps=16))
+FREQUENT_ROWS = (Frequent(8192, 4, least_steps=64),)
 # At the start rows move far, so replicas exchange sooner: when a third of the steps of the run so
 # far was made alone.
 _PART = 3
